@@ -1,0 +1,77 @@
+"""Kubernetes quantities as integers.
+
+A quantity reaches us as text (``100m``, ``1.5``, ``16Gi``, ``1e3``). Requests are rounded up and capacities down, each to the unit
+the graph counts in, so that rounding can only ever make us ask for more or believe in less.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+__all__ = ["InvalidQuantity", "ceil_units", "floor_units", "parse_quantity"]
+
+_FORM = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[eE][+-]?\d{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
+_SCALE = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+
+
+class InvalidQuantity(ValueError):
+    """The text is not a Kubernetes quantity, or a negative one."""
+
+
+def parse_quantity(text: str | int | float) -> Decimal:
+    """Read a quantity in its base unit (cores, bytes, pieces).
+
+    Parameters
+    ----------
+    text
+        As in a manifest: ``100m``, ``1.5``, ``16Gi``, ``1e3``, or a plain number.
+
+    Returns
+    -------
+    Decimal
+        Exact, never negative.
+
+    Raises
+    ------
+    InvalidQuantity
+        With the text and examples of what would have been understood.
+    """
+    form = _FORM.fullmatch(str(text))
+    if not form:
+        raise InvalidQuantity(f"{text!r} is not a quantity: write 2, 500m, 1.5, 16Gi or 1e3")
+    suffix = form["suffix"]
+    if suffix[:1] in {"e", "E"} and len(suffix) > 1:
+        value = Decimal(form["number"]).scaleb(int(suffix[1:]))
+    else:
+        value = Decimal(form["number"]) * _SCALE[suffix]
+    if value < 0:
+        raise InvalidQuantity(f"{text!r} is negative: a request or capacity is 0 or more")
+    return value
+
+
+def ceil_units(text: str | int | float, unit: str = "1") -> int:
+    """How many of ``unit`` (``1m``, ``1Mi``) are needed to cover a request: rounded up."""
+    return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_CEILING))
+
+
+def floor_units(text: str | int | float, unit: str = "1") -> int:
+    """How many of ``unit`` a capacity holds for certain: rounded down."""
+    return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_FLOOR))
