@@ -1,0 +1,1 @@
+"""Certificates: the webhook's TLS pair and its self-managed authority."""

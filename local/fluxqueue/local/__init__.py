@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane, Postgres and our own programs on one machine."""

@@ -1,0 +1,1 @@
+"""The queue service: intake, store, scheduling, release and tracking."""

@@ -1,0 +1,1 @@
+"""The admission webhook: a pure decision and the HTTPS server around it."""
