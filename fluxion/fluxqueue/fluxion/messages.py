@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
+    "AddNodes",
+    "Allocation",
     "Applied",
     "Call",
+    "CancelMany",
+    "Change",
+    "Extend",
     "JobInfo",
     "JobRequest",
     "Level",
@@ -22,8 +27,14 @@ __all__ = [
     "NodeShare",
     "NodeSpec",
     "NodeUse",
+    "PartialCancel",
     "Pool",
+    "RemoveNodes",
+    "Resize",
+    "Restore",
     "RestoredJob",
+    "SetProperties",
+    "SetStatus",
     "Shortage",
     "Stat",
     "Verdict",
@@ -144,6 +155,17 @@ class MatchResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Allocation:
+    """What the compatible Match answers: R as JGF text, and when it starts; ``reserved`` is exactly ``at != 0``."""
+
+    jobid: int
+    allocation: str
+    reserved: bool = False
+    at: int = 0
+    overhead_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class MatchBatch:
     """Answers in the order of the requests; fewer where the batch stopped at the first failure."""
 
@@ -176,13 +198,26 @@ class RestoredJob:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a change of the graph or of a job did."""
+    """What a change of the graph or of a job did.
+
+    Attributes
+    ----------
+    reason
+        One sentence, when not done.
+    displaced
+        Reservations that no longer fit and were dropped.
+    excess
+        What was not free on nodes; those take no new matches until it is.
+    failed_index
+        Of an `Apply` that was not done: which change could not be made.
+    """
 
     done: bool
     instance: str
     reason: str = ""
     displaced: tuple[int, ...] = ()
     excess: tuple[NodeShare, ...] = ()
+    failed_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +248,73 @@ class Stat:
     now: int
     epoch: int
     node_use: tuple[NodeUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMany:
+    """Change: end these jobs; unknown ones are no error."""
+
+    jobids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCancel:
+    """Change: give back slots or amounts on nodes, or vertices by path."""
+
+    jobid: int
+    shares: tuple[NodeShare, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Change: put known allocations back."""
+
+    jobs: tuple[RestoredJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Change: set what runs on nodes without us; only ``node`` and ``amounts`` of a share count."""
+
+    shares: tuple[NodeShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Change: move a job's end."""
+
+    jobid: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """Change: node names or containment paths -> up."""
+
+    up: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """Change: replace all properties of these nodes."""
+
+    nodes: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AddNodes:
+    """Change: put nodes in; a known name with another shape is resized."""
+
+    nodes: tuple[NodeSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNodes:
+    """Change: take nodes out; jobs on them keep their shares until cancelled."""
+
+    nodes: tuple[str, ...]
+
+
+Change = CancelMany | PartialCancel | Restore | Resize | Extend | SetStatus | SetProperties | AddNodes | RemoveNodes
+"""One step of an `Apply`, which makes all of them or none."""
