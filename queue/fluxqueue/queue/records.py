@@ -1,0 +1,234 @@
+"""The queue's own nouns: workloads, allocations, slots and transitions, as plain values.
+
+A workload is one thing that is matched as one unit. An allocation is what Fluxion granted it, under a job id that comes from a Postgres
+sequence; a slot is one pod's place in it. These values travel between the store, the policies and the controllers; none of them knows
+SQL, Kubernetes or gRPC.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NewType
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.fluxion.messages import NodeShare
+
+__all__ = [
+    "Allocation",
+    "Epoch",
+    "FluxionJobId",
+    "Grant",
+    "NewWorkload",
+    "ReasonChange",
+    "ReleaseMode",
+    "Slot",
+    "SlotState",
+    "StoredNow",
+    "Transition",
+    "Workload",
+    "WorkloadId",
+]
+
+WorkloadId = NewType("WorkloadId", int)
+FluxionJobId = NewType("FluxionJobId", int)
+Epoch = NewType("Epoch", int)
+
+
+class ReleaseMode(enum.StrEnum):
+    """How exact placement reaches the pods (architecture, section 5)."""
+
+    PIN = "pin"
+    """One patch of a suspended Job; the webhook pins each pod."""
+    GATE = "gate"
+    """The Job is resumed, each gated pod takes a free slot."""
+    POD = "pod"
+    """A pod of its own: one patch."""
+
+
+class SlotState(enum.StrEnum):
+    """A pod's place in an allocation."""
+
+    FREE = "free"
+    """No pod stands in it yet, or the last one is gone and another may follow."""
+    TAKEN = "taken"
+    """A pod stands in it (``pod_uid``)."""
+    ENDED = "ended"
+    """No pod will follow: its resources are back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorkload:
+    """What the intake found: a workload as its object describes it now.
+
+    Attributes
+    ----------
+    uid
+        Of the user's object: the identity of the workload.
+    generation
+        ``metadata.generation`` of the object the jobspec was built from.
+    pods
+        Slots wanted: pods that run at once.
+    duration_s
+        Expected wall time; None where the work has no end.
+    duration_assumed
+        Nobody said how long; the queue's default was taken.
+    reason, message
+        Why it cannot be matched as it stands (`Reason.NONE`: it can).
+    shape
+        Digest of everything matching depends on: equal shapes have equal verdicts.
+    """
+
+    uid: str
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    jobspec: str
+    shape: str
+    pods: int
+    duration_s: int | None
+    duration_assumed: bool
+    release_mode: ReleaseMode
+    generation: int
+    reason: Reason = Reason.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A row of the table ``workload``. ``blocked`` means not matched until its reason goes; times are timezone-aware."""
+
+    id: WorkloadId
+    uid: str
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    jobspec: str
+    shape: str
+    pods: int
+    duration_s: int | None
+    duration_assumed: bool
+    release_mode: ReleaseMode
+    generation: int
+    state: State
+    reason: Reason
+    message: str
+    submitted_at: datetime
+    allocated_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    outcome: Outcome = Outcome.NONE
+    requeues: int = 0
+    jobid: FluxionJobId | None = None
+    """Of the live allocation, else of the last one."""
+    hosts: str = ""
+    """RFC 29 hostlist of that allocation, entry i = rank i."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it is kept from matching until something about it changes."""
+        return self.reason not in MATCHABLE_REASONS
+
+
+MATCHABLE_REASONS = frozenset(
+    {
+        Reason.NONE,
+        Reason.WAITING_FOR_NODES,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.QUEUE_LIMIT,
+        Reason.NODES_UNAVAILABLE,
+        Reason.PREEMPTED,
+    }
+    | {Reason.RELEASE_FAILED, Reason.BIND_FAILED, Reason.START_TIMEOUT}
+)
+"""Reasons that describe waiting, not standing still: such workloads are offered to Fluxion in every cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What Fluxion granted, to be stored before anything is released on it."""
+
+    workload: WorkloadId
+    jobid: FluxionJobId
+    shares: tuple[NodeShare, ...]
+    hosts: tuple[str, ...]
+    """Node of rank i."""
+    start: datetime
+    end: datetime | None
+    """None: unbounded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One pod's place."""
+
+    jobid: FluxionJobId
+    rank: int
+    node: str
+    state: SlotState
+    pod_uid: str | None = None
+    pod_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A row of the table ``allocation`` with its slots, by rank."""
+
+    jobid: FluxionJobId
+    workload: WorkloadId
+    shares: tuple[NodeShare, ...]
+    granted_at: datetime
+    start: datetime
+    end: datetime | None
+    released_at: datetime | None = None
+    freed_at: datetime | None = None
+    release_attempts: int = 0
+    slots: tuple[Slot, ...] = field(default=())
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Node of rank i."""
+        return tuple(slot.node for slot in self.slots)
+
+    @property
+    def live(self) -> bool:
+        """Whether it still holds anything in the graph."""
+        return self.freed_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonChange:
+    """A pending workload's new reason."""
+
+    workload: WorkloadId
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A line of a workload's history."""
+
+    workload: WorkloadId
+    at: datetime
+    before: State | None
+    after: State
+    reason: str
+    detail: str
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredNow:
+    """What an upsert made of a found workload."""
+
+    workload: Workload
+    inserted: bool
+    changed: bool
