@@ -112,7 +112,7 @@ class Toleration(Part, frozen=True):
 
 
 class PodSpec(Part, frozen=True):
-    """What placement needs to know of a pod; ``affinity`` stays as decoded JSON."""
+    """What placement needs to know of a pod; ``affinity`` and spread constraints stay decoded JSON."""
 
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -121,6 +121,7 @@ class PodSpec(Part, frozen=True):
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
     tolerations: list[Toleration] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     scheduler_name: str | None = None

@@ -1,0 +1,127 @@
+"""Where a pod may run, as a constraint Fluxion can check (RFC 31).
+
+A node vertex carries its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
+nodeSelector, a required node affinity and the taints a pod does not tolerate become one expression over properties. What cannot be said
+that way (required pod affinity, DoNotSchedule spread, numeric comparisons) is refused with the field's name: placing such a pod on a
+node its own rules forbid would leave it pending there for ever. Preferences are not rules and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fluxqueue.api.graphnames import label_property, taint_property
+from fluxqueue.api.objects import PodSpec, Taint, Toleration
+
+__all__ = ["InexpressibleConstraint", "constraint_of", "tolerates"]
+
+Constraint = dict[str, Any]
+_HARD_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+class InexpressibleConstraint(ValueError):
+    """A required placement rule that the graph cannot check; the message names the field."""
+
+
+def constraint_of(spec: PodSpec, taints: Iterable[Taint] = ()) -> Constraint | None:
+    """The placement rules of a pod as one RFC 31 constraint.
+
+    Parameters
+    ----------
+    spec
+        The pod's spec, or that of a template.
+    taints
+        Taints that stand on nodes of the cluster at present: those the pod does not tolerate are excluded.
+
+    Returns
+    -------
+    dict or None
+        The constraint's JSON, None where any node will do.
+
+    Raises
+    ------
+    InexpressibleConstraint
+        For a required rule the graph cannot check.
+    """
+    _refuse_other_rules(spec)
+    parts: list[Constraint] = []
+    if spec.node_selector:
+        parts.append({"properties": [label_property(key, value) for key, value in sorted(spec.node_selector.items())]})
+    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required:
+        terms = [_term(term) for term in required.get("nodeSelectorTerms") or ()]
+        parts.append(terms[0] if len(terms) == 1 else {"or": terms})
+    shunned = sorted(
+        {
+            taint_property(taint)
+            for taint in taints
+            if taint.effect in _HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in spec.tolerations or ())
+        }
+    )
+    parts.extend({"not": [{"properties": [taint]}]} for taint in shunned)
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a pod with this toleration may run on a node with this taint (the kube-scheduler's rule)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def _refuse_other_rules(spec: PodSpec) -> None:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rule = (spec.affinity or {}).get(kind) or {}
+        if rule.get("requiredDuringSchedulingIgnoredDuringExecution"):
+            raise InexpressibleConstraint(
+                f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution cannot be matched for a whole group: "
+                "use preferredDuringSchedulingIgnoredDuringExecution"
+            )
+    for spread in spec.topology_spread_constraints or ():
+        if spread.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
+            raise InexpressibleConstraint(
+                "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule cannot be matched for a whole group: use ScheduleAnyway"
+            )
+
+
+def _term(term: Mapping[str, Any]) -> Constraint:
+    parts = [_label_expression(expression) for expression in term.get("matchExpressions") or ()]
+    parts += [_field_expression(expression) for expression in term.get("matchFields") or ()]
+    if not parts:
+        raise InexpressibleConstraint(
+            "a required nodeAffinity term without expressions matches no node: remove it or name labels in it"
+        )
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def _label_expression(expression: Mapping[str, Any]) -> Constraint:
+    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
+    match operator:
+        case "In":
+            return _any_of([{"properties": [label_property(key, value)]} for value in values])
+        case "NotIn":
+            return {"not": [_any_of([{"properties": [label_property(key, value)]} for value in values])]}
+        case "Exists":
+            return {"properties": [key]}
+        case "DoesNotExist":
+            return {"not": [{"properties": [key]}]}
+    raise InexpressibleConstraint(
+        f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists or DoesNotExist"
+    )
+
+
+def _field_expression(expression: Mapping[str, Any]) -> Constraint:
+    values = expression.get("values") or []
+    hosts: Constraint = {"hostlist": list(values)}
+    return hosts if expression.get("operator") == "In" else {"not": [hosts]}
+
+
+def _any_of(parts: list[Constraint]) -> Constraint:
+    return parts[0] if len(parts) == 1 else {"or": parts}
