@@ -1,121 +1,81 @@
-"""How a call can fail, the same in process and over gRPC.
+"""What can be wrong with a call, as one narrow exception each.
 
-The engine raises those under `Refused`; the server turns each into its gRPC status code plus its ``code`` in the trailing metadata
-``fluxion-error``, and the client turns that back into the same class. So a caller writes one ``except StaleEpoch`` whether the
-matcher is in its process or behind a socket. What only a network can do is under `FluxionUnavailable`.
-
-That a job does not fit is no error: new calls answer it with a verdict. Only the Go service's `Match` had no other way to say it.
+Verdicts about a request that was understood (busy, unsatisfiable, an unreadable jobspec) are answers in the extended calls, not
+exceptions. Raised is only what makes the call itself impossible. The compatible calls of the original know nothing but failure with a
+class, so there every failed match is a `MatchError`.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import enum
 
 __all__ = [
-    "DeadlinePassed",
+    "ClockMixed",
+    "Errno",
     "FluxionError",
-    "FluxionUnavailable",
-    "InitFailed",
-    "InternalError",
-    "InvalidCall",
-    "MatchFailed",
-    "MixedClocks",
+    "InitError",
+    "MatchError",
     "NotInitialised",
-    "Refused",
     "StaleEpoch",
     "UnknownJob",
-    "Unsupported",
+    "UnknownPath",
     "WrongInstance",
 ]
 
 
+class Errno(enum.StrEnum):
+    """Class of a failure, named as the original's C interface names it."""
+
+    EBUSY = "EBUSY"
+    ENODEV = "ENODEV"
+    EINVAL = "EINVAL"
+    ENOENT = "ENOENT"
+
+
 class FluxionError(Exception):
-    """A call that brought no answer."""
-
-    code: ClassVar[str] = ""
+    """A call that cannot be answered."""
 
 
-class Refused(FluxionError):
-    """The service understood who calls and what for, and will not do it; the graph is as it was."""
+class InitError(FluxionError):
+    """The policy or the graph cannot be used; the message names the key or the vertex."""
 
 
-class NotInitialised(Refused):
+class NotInitialised(FluxionError):
     """There is no graph yet: call Init first."""
 
-    code = "not-initialised"
+
+class StaleEpoch(FluxionError):
+    """The call comes from a leader that has been replaced."""
 
 
-class StaleEpoch(Refused):
-    """A leader with a later epoch has called: this caller leads no more."""
-
-    code = "stale-epoch"
+class WrongInstance(FluxionError):
+    """The call is meant for another instance of the graph: its allocations are gone, Init and Restore them."""
 
 
-class WrongInstance(Refused):
-    """The graph the caller knew is gone: Init and Restore, or read the new instance id."""
-
-    code = "wrong-instance"
+class ClockMixed(FluxionError):
+    """One graph lives either on the wall clock or at 0 for ever, and this call says otherwise."""
 
 
-class MixedClocks(Refused):
-    """One graph cannot have calls with ``now`` and calls without: either all of its times are Unix seconds or none."""
-
-    code = "mixed-clocks"
+class UnknownJob(FluxionError):
+    """No job of that id was ever in this graph."""
 
 
-class InvalidCall(Refused):
-    """A field of the request makes no sense; the message names it."""
-
-    code = "invalid-call"
+class UnknownPath(FluxionError):
+    """No vertex has that containment path (or node name)."""
 
 
-class UnknownJob(Refused):
-    """No such job in this graph."""
+class MatchError(FluxionError):
+    """A compatible match that failed.
 
-    code = "unknown-job"
-
-
-class InitFailed(Refused):
-    """Policy or graph cannot be read; the graph of before, if there was one, stays."""
-
-    code = "init-failed"
-
-
-class MatchFailed(Refused):
-    """The compatible Match found nothing; ``reason`` says why, where the server tells (the Go service does not).
-
-    Attributes
+    Parameters
     ----------
+    errno
+        Class of the failure.
     reason
-        One sentence, empty from the Go service.
+        One sentence.
     """
 
-    code = "match-failed"
-
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, errno: Errno, reason: str) -> None:
+        super().__init__(reason)
+        self.errno = errno
         self.reason = reason
-
-
-class Unsupported(FluxionError):
-    """The server is one that lacks this call: the Go service knows Init, Match and Cancel only."""
-
-    code = "unsupported"
-
-
-class InternalError(FluxionError):
-    """The service met a state it did not expect; its log says more."""
-
-    code = "internal"
-
-
-class FluxionUnavailable(FluxionError):
-    """Nobody answered; whether the call was carried out is unknown unless it is idempotent."""
-
-    code = "unavailable"
-
-
-class DeadlinePassed(FluxionUnavailable):
-    """No answer within the call's deadline; the service may still carry it out."""
-
-    code = "deadline-passed"

@@ -217,6 +217,7 @@ class Applied:
     reason: str = ""
     displaced: tuple[int, ...] = ()
     excess: tuple[NodeShare, ...] = ()
+    failed_index: int = -1
     failed_index: int = 0
 
 
