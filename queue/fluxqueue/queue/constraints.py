@@ -87,7 +87,7 @@ def _refuse_other_rules(spec: PodSpec) -> None:
     for spread in spec.topology_spread_constraints or ():
         if spread.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
             raise InexpressibleConstraint(
-                "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule cannot be matched for a whole group: use ScheduleAnyway"
+                "spec.topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule cannot be matched for a group: use ScheduleAnyway"
             )
 
 
@@ -95,9 +95,7 @@ def _term(term: Mapping[str, Any]) -> Constraint:
     parts = [_label_expression(expression) for expression in term.get("matchExpressions") or ()]
     parts += [_field_expression(expression) for expression in term.get("matchFields") or ()]
     if not parts:
-        raise InexpressibleConstraint(
-            "a required nodeAffinity term without expressions matches no node: remove it or name labels in it"
-        )
+        raise InexpressibleConstraint("a required nodeAffinity term without expressions matches no node: remove it or name labels in it")
     return parts[0] if len(parts) == 1 else {"and": parts}
 
 

@@ -1,0 +1,253 @@
+"""What an object asks of the queue.
+
+A pure reading of a Job or Pod, made each time the object changes: which queue, which priority, how long, how many pods of what size on
+which nodes, and how they will be let go. Whatever keeps it from being matched as it stands becomes a reason with a sentence that names
+the object, the field and the remedy; an object is never dropped because something about it is wrong.
+
+Identity is the object's uid, opting out stands in the namespace or the pod template, and nothing here depends on labels a user could set
+to get ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fluxqueue.api import names
+from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
+from fluxqueue.api.requests import InvalidRequest, pod_requests
+from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of
+from fluxqueue.queue.jobspecs import jobspec_of, shape_of
+from fluxqueue.queue.records import NewWorkload, ReleaseMode
+
+__all__ = ["QueueDefaults", "Surroundings", "describe_job", "describe_pod", "owning_job_uid", "release_mode_of"]
+
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_LONGEST_REPEATED_LIST = 1_000
+"""Indexes of a Job of one pod at a time whose hostlist still fits an annotation easily."""
+_PRIORITY_LIMIT = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefaults:
+    """What a FluxQueue decides about work that does not say so itself."""
+
+    priority: int = 0
+    duration_s: int = names.DEFAULT_DURATION_S
+    max_duration_s: int | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What reading an object needs to know of the cluster around it."""
+
+    queues: Mapping[str, QueueDefaults]
+    namespace_queue: str | None = None
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    default_priority: int = 0
+    taints: tuple[Taint, ...] = ()
+
+
+def describe_job(job: Job, around: Surroundings, *, has_gated_pods: bool = False) -> NewWorkload | None:
+    """Read a Job.
+
+    Parameters
+    ----------
+    job
+        As it stands now.
+    around
+        Queues, priorities and taints.
+    has_gated_pods
+        Whether pods of this Job carry our gate: a Job that runs although we did not release it is ours only then.
+
+    Returns
+    -------
+    NewWorkload or None
+        None where the Job is not the queue's business: finished, going away, opted out, managed by somebody else, or running since
+        before we came.
+    """
+    meta, spec = job.metadata, job.spec
+    template = spec.template
+    if job.finished or meta.deletion_timestamp or _opted_out(meta, template.metadata) or spec.managed_by not in (None, _JOB_CONTROLLER):
+        return None
+    if not spec.suspend and not has_gated_pods:
+        return None
+    where = f"Job {meta.namespace}/{meta.name}"
+    reason, message = Reason.NONE, ""
+    if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
+        reason, message = Reason.USER_SUSPENDED, f"{where} was suspended by its user: set spec.suspend to false and it is matched"
+    elif spec.pods_at_once < 1:
+        reason, message = Reason.USER_SUSPENDED, f"{where} has spec.parallelism 0: raise it and the Job is matched"
+    return _describe(
+        meta,
+        template.spec,
+        around,
+        api_version="batch/v1",
+        kind="Job",
+        pods=max(spec.pods_at_once, 0),
+        deadline_s=spec.active_deadline_seconds,
+        ends=True,
+        mode=release_mode_of(job),
+        reason=reason,
+        message=message,
+    )
+
+
+def describe_pod(pod: Pod, around: Surroundings) -> NewWorkload | None:
+    """Read a Pod that is matched on its own: a bare one, or one whose owner is not a Job.
+
+    Returns
+    -------
+    NewWorkload or None
+        None where it is not ours: no gate of ours, going away, opted out, or a Job's.
+    """
+    meta, spec = pod.metadata, pod.spec
+    if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta) or owning_job_uid(pod):
+        return None
+    return _describe(
+        meta,
+        spec,
+        around,
+        api_version="v1",
+        kind="Pod",
+        pods=1,
+        deadline_s=spec.active_deadline_seconds,
+        ends=spec.restart_policy in ("Never", "OnFailure"),
+        mode=ReleaseMode.POD,
+        reason=Reason.NONE,
+        message="",
+    )
+
+
+def owning_job_uid(pod: Pod) -> str | None:
+    """The uid of the Job that controls the pod, or None."""
+    owner = pod.metadata.controller
+    return owner.uid if owner and owner.kind == "Job" and owner.api_version.startswith("batch/") else None
+
+
+def release_mode_of(job: Job) -> ReleaseMode:
+    """How a Job will be let go: the first row of the table in architecture section 5 that fits."""
+    spec = job.spec
+    if not spec.suspend or job.metadata.annotation(names.REPLACE_ANNOTATION) == "pod":
+        return ReleaseMode.GATE
+    if spec.indexed and spec.completions == (1 if spec.parallelism is None else spec.parallelism):
+        return ReleaseMode.PIN
+    if spec.pods_at_once == 1 and (not spec.indexed or (spec.completions or 1) <= _LONGEST_REPEATED_LIST):
+        return ReleaseMode.PIN
+    return ReleaseMode.GATE
+
+
+def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:
+    return (
+        template.label(names.MANAGED_LABEL) == "false"
+        or meta.label(names.MANAGED_LABEL) == "false"
+        or meta.label(names.KUEUE_QUEUE_LABEL) is not None
+    )
+
+
+def _describe(
+    meta: ObjectMeta,
+    spec: PodSpec,
+    around: Surroundings,
+    *,
+    api_version: str,
+    kind: str,
+    pods: int,
+    deadline_s: int | None,
+    ends: bool,
+    mode: ReleaseMode,
+    reason: Reason,
+    message: str,
+) -> NewWorkload:
+    where = f"{kind} {meta.namespace}/{meta.name}"
+    queue = meta.label(names.QUEUE_LABEL) or around.namespace_queue or names.DEFAULT_QUEUE
+    defaults = around.queues.get(queue)
+    problems: list[tuple[Reason, str]] = [(reason, message)] if reason else []
+    if defaults is None:
+        problems.append(
+            (
+                Reason.UNKNOWN_QUEUE,
+                f"{where} names the queue {queue!r}, which does not exist: create that FluxQueue or change the label {names.QUEUE_LABEL}",
+            )
+        )
+        defaults = QueueDefaults()
+    elif defaults.held:
+        problems.append((Reason.QUEUE_HELD, f"the queue {queue!r} is held: open it and its work is matched"))
+
+    duration_s, assumed = (defaults.duration_s, True) if ends else (None, False)
+    try:
+        if text := meta.annotation(names.DURATION_ANNOTATION):
+            duration_s, assumed = parse_duration(text), False
+        elif deadline_s is not None:
+            duration_s, assumed = max(deadline_s, 1), False
+    except InvalidDuration as error:
+        problems.append((Reason.INVALID_REQUEST, f"{where}: annotation {names.DURATION_ANNOTATION}: {error}"))
+    if defaults.max_duration_s is not None and duration_s is not None and duration_s > defaults.max_duration_s:
+        problems.append(
+            (
+                Reason.INVALID_REQUEST,
+                (
+                    f"{where} wants {duration_s} s, the queue {queue!r} allows {defaults.max_duration_s} s: "
+                    f"lower the annotation {names.DURATION_ANNOTATION} or choose another queue"
+                ),
+            )
+        )
+
+    priority = around.priority_classes.get(spec.priority_class_name or "", around.default_priority) + defaults.priority
+    if text := meta.annotation(names.PRIORITY_ANNOTATION):
+        try:
+            priority = _priority(text)
+        except ValueError as error:
+            problems.append((Reason.INVALID_REQUEST, f"{where}: annotation {names.PRIORITY_ANNOTATION}: {error}"))
+
+    jobspec = shape = ""
+    try:
+        jobspec = jobspec_of(
+            f"{meta.namespace}/{meta.name}",
+            pod_requests(spec),
+            max(pods, 1),
+            duration_s=duration_s,
+            constraint=constraint_of(spec, around.taints),
+        )
+        shape = shape_of(jobspec)
+    except (InvalidRequest, InexpressibleConstraint) as error:
+        problems.append((Reason.INVALID_REQUEST, f"{where}: {error}"))
+
+    first_reason, first_message = _worst(problems)
+    return NewWorkload(
+        uid=meta.uid,
+        api_version=api_version,
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=queue,
+        priority=priority,
+        jobspec=jobspec,
+        shape=shape,
+        pods=pods,
+        duration_s=duration_s,
+        duration_assumed=assumed,
+        release_mode=mode,
+        generation=meta.generation,
+        reason=first_reason,
+        message=first_message,
+    )
+
+
+def _worst(problems: list[tuple[Reason, str]]) -> tuple[Reason, str]:
+    # What only an edit can mend is told before what will pass by itself.
+    order = (Reason.INVALID_REQUEST, Reason.UNKNOWN_QUEUE, Reason.USER_SUSPENDED, Reason.QUEUE_HELD)
+    return min(problems, key=lambda problem: order.index(problem[0]), default=(Reason.NONE, ""))
+
+
+def _priority(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number: write for example 100") from None
+    if abs(value) > _PRIORITY_LIMIT:
+        raise ValueError(f"{text!r} is beyond ±{_PRIORITY_LIMIT}: write a smaller number")
+    return value

@@ -1,0 +1,230 @@
+"""Which places of a released workload are taken, and which will never be needed again.
+
+Pods come, go, fail and are replaced; Jobs are suspended and resumed while old pods still terminate. So nothing is concluded from one event
+or from a Job's status alone: each time something changes, the places are judged anew from the Job, all pods seen and the places stored.
+
+A place returns to the cluster when its pod is gone or terminal **and** none can follow: its index succeeded or failed for good; the Job
+finished, was deleted or was suspended; or no completions are left to start (architecture, section 3.5). A pod that is being deleted
+keeps its place until it is gone: the node still holds its resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.hostlists import InvalidHostlist
+from fluxqueue.api.objects import Job, Pod
+from fluxqueue.queue.records import Allocation, Slot, SlotState
+
+__all__ = ["JobPhase", "Judgement", "job_phase", "judge_job", "judge_pod", "parse_indexes"]
+
+
+class JobPhase(Enum):
+    """What a Job may still start."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What to do about an allocation's slots.
+
+    Attributes
+    ----------
+    take
+        (rank, pod) pairs: a pod stands in a slot that did not know it.
+    assign
+        (rank, pod) pairs: a gated pod of ours is to be released onto this free slot.
+    vacate
+        Ranks whose pod is gone, where another may follow.
+    end
+        Ranks that return to the cluster.
+    running
+        Whether every pod that is expected now is bound to a node.
+    state, outcome
+        What the workload ends as once all its slots have ended, None while it may go on.
+    message
+        For the end.
+    """
+
+    take: tuple[tuple[int, Pod], ...] = ()
+    assign: tuple[tuple[int, Pod], ...] = ()
+    vacate: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    running: bool = False
+    state: State | None = None
+    outcome: Outcome = Outcome.NONE
+    message: str = ""
+
+
+def job_phase(job: Job | None) -> JobPhase:
+    """Read a Job's phase; None is a Job that no longer exists."""
+    if job is None:
+        return JobPhase.GONE
+    if job.status.holds("Complete"):
+        return JobPhase.SUCCEEDED
+    if job.status.holds("Failed"):
+        return JobPhase.FAILED
+    return JobPhase.SUSPENDED if job.spec.suspend else JobPhase.ACTIVE
+
+
+def parse_indexes(text: str) -> set[int]:
+    """Read ``status.completedIndexes`` (``1,3-5``).
+
+    Raises
+    ------
+    InvalidHostlist
+        Never for what the Job controller writes.
+    """
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise InvalidHostlist(f"{text!r} is not a list of indexes")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation) -> Judgement:
+    """Judge the places of a Job that was let go.
+
+    Parameters
+    ----------
+    job
+        As it stands; None once it is gone.
+    pods
+        All pods it controls, of whatever phase.
+    allocation
+        With its slots, by rank.
+
+    Returns
+    -------
+    Judgement
+        Nothing in it is to be done twice: a second judgement after carrying it out is empty.
+    """
+    if job is not None and job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid):
+        return Judgement()  # read before the release was: the label came with it
+    phase = job_phase(job)
+    living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+    placed = {slot.pod_uid: slot for slot in open_slots if slot.pod_uid in living}
+    vacated = [slot for slot in open_slots if slot.state is SlotState.TAKEN and slot.pod_uid not in living]
+    free = [slot for slot in open_slots if slot.pod_uid not in living]
+
+    take: list[tuple[int, Pod]] = []
+    assign: list[tuple[int, Pod]] = []
+    newcomers = sorted((pod for uid, pod in living.items() if uid not in placed), key=_age)
+    for pod in newcomers:
+        slot = _slot_for(pod, job, free, allocation)
+        if slot is None:
+            continue
+        free.remove(slot)
+        if pod.spec.gated_by(names.GATE):
+            if phase is JobPhase.ACTIVE:
+                assign.append((slot.rank, pod))
+        else:
+            take.append((slot.rank, pod))
+    busy = {rank for rank, _ in take} | {rank for rank, _ in assign} | {slot.rank for slot in placed.values()}
+    idle = [slot for slot in open_slots if slot.rank not in busy]
+
+    end = _ended(phase, job, idle, len(busy))
+    vacate = tuple(slot.rank for slot in vacated if slot.rank not in end and slot.rank not in busy)
+    bound = sum(1 for pod in living.values() if pod.spec.node_name)
+    state, outcome, message = _conclusion(phase, pods)
+    return Judgement(
+        take=tuple(take),
+        assign=tuple(assign),
+        vacate=vacate,
+        end=tuple(sorted(end)),
+        running=phase is JobPhase.ACTIVE and bound > 0 and bound >= len(open_slots) - len(end),
+        state=state,
+        outcome=outcome,
+        message=message,
+    )
+
+
+def judge_pod(pod: Pod | None, allocation: Allocation, last_phase: str = "") -> Judgement:
+    """Judge the one place of a pod of its own.
+
+    Parameters
+    ----------
+    pod
+        As it stands; None once it is gone.
+    allocation
+        With its slot.
+    last_phase
+        The phase it was last seen in, for when it is gone.
+    """
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+    if pod is not None and not pod.terminal:
+        slot = open_slots[0] if open_slots else None
+        if slot is None:
+            return Judgement()
+        if pod.spec.gated_by(names.GATE):
+            return Judgement(assign=((slot.rank, pod),))
+        take = ((slot.rank, pod),) if slot.pod_uid != pod.metadata.uid else ()
+        return Judgement(take=take, running=bool(pod.spec.node_name))
+    phase = pod.status.phase if pod is not None else last_phase
+    ends = {
+        "Succeeded": (State.COMPLETED, Outcome.SUCCEEDED, ""),
+        "Failed": (State.FAILED, Outcome.FAILED, (pod.status.message or pod.status.reason) if pod else ""),
+    }
+    state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
+    return Judgement(end=tuple(slot.rank for slot in open_slots), state=state, outcome=outcome, message=message)
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.name
+
+
+def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot], allocation: Allocation) -> Slot | None:
+    """The slot a pod stands in, or will: by node if it is tied to one, else by completion index, else the first free one."""
+    candidates = list(free)
+    tied = pod.spec.node_name or _pinned_node(pod)
+    if tied and not pod.spec.gated_by(names.GATE):
+        candidates = [slot for slot in candidates if slot.node == tied]
+    index = pod.completion_index
+    if index is not None and job is not None and job.spec.indexed and job.spec.completions == len(allocation.slots):
+        return next((slot for slot in candidates if slot.rank == index), None)
+    return candidates[0] if candidates else None
+
+
+def _pinned_node(pod: Pod) -> str | None:
+    text = pod.metadata.annotation(names.NODES_ANNOTATION)
+    return text if text and "," not in text and "[" not in text else None
+
+
+def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int) -> set[int]:
+    if phase is not JobPhase.ACTIVE or job is None:
+        return {slot.rank for slot in idle}
+    if job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once:
+        over = parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
+        return {slot.rank for slot in idle if slot.rank in over}
+    if job.spec.completions is None:
+        # Without completions the first success ends the starting of pods: the rest run out.
+        wanted = 0 if job.status.succeeded else job.spec.pods_at_once
+    else:
+        wanted = min(job.spec.pods_at_once, job.spec.completions - job.status.succeeded)
+    spare = len(idle) + busy - max(wanted, busy)
+    return {slot.rank for slot in sorted(idle, key=lambda slot: -slot.rank)[: max(spare, 0)]}
+
+
+def _conclusion(phase: JobPhase, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
+    match phase:
+        case JobPhase.SUCCEEDED:
+            return State.COMPLETED, Outcome.SUCCEEDED, ""
+        case JobPhase.FAILED:
+            return State.FAILED, Outcome.FAILED, "the Job failed"
+        case JobPhase.GONE:
+            if pods and all(pod.status.phase == "Succeeded" for pod in pods):
+                return State.COMPLETED, Outcome.SUCCEEDED, "the Job was deleted after its pods succeeded"
+            return State.CANCELLED, Outcome.CANCELLED, "the Job was deleted"
+    return None, Outcome.NONE, ""
