@@ -11,13 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
-    "AddNodes",
     "Allocation",
     "Applied",
     "Call",
-    "CancelMany",
-    "Change",
-    "Extend",
     "JobInfo",
     "JobRequest",
     "Level",
@@ -27,14 +23,8 @@ __all__ = [
     "NodeShare",
     "NodeSpec",
     "NodeUse",
-    "PartialCancel",
     "Pool",
-    "RemoveNodes",
-    "Resize",
-    "Restore",
     "RestoredJob",
-    "SetProperties",
-    "SetStatus",
     "Shortage",
     "Stat",
     "Verdict",
@@ -209,7 +199,7 @@ class Applied:
     excess
         What was not free on nodes; those take no new matches until it is.
     failed_index
-        Of an `Apply` that was not done: which change could not be made.
+        Of an `Apply` that was not done: which change could not be made; else -1.
     """
 
     done: bool
@@ -218,7 +208,6 @@ class Applied:
     displaced: tuple[int, ...] = ()
     excess: tuple[NodeShare, ...] = ()
     failed_index: int = -1
-    failed_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,73 +238,3 @@ class Stat:
     now: int
     epoch: int
     node_use: tuple[NodeUse, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CancelMany:
-    """Change: end these jobs; unknown ones are no error."""
-
-    jobids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartialCancel:
-    """Change: give back slots or amounts on nodes, or vertices by path."""
-
-    jobid: int
-    shares: tuple[NodeShare, ...] = ()
-    paths: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Change: put known allocations back."""
-
-    jobs: tuple[RestoredJob, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """Change: set what runs on nodes without us; only ``node`` and ``amounts`` of a share count."""
-
-    shares: tuple[NodeShare, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """Change: move a job's end."""
-
-    jobid: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetStatus:
-    """Change: node names or containment paths -> up."""
-
-    up: Mapping[str, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class SetProperties:
-    """Change: replace all properties of these nodes."""
-
-    nodes: Mapping[str, Mapping[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class AddNodes:
-    """Change: put nodes in; a known name with another shape is resized."""
-
-    nodes: tuple[NodeSpec, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveNodes:
-    """Change: take nodes out; jobs on them keep their shares until cancelled."""
-
-    nodes: tuple[str, ...]
-
-
-Change = CancelMany | PartialCancel | Restore | Resize | Extend | SetStatus | SetProperties | AddNodes | RemoveNodes
-"""One step of an `Apply`, which makes all of them or none."""

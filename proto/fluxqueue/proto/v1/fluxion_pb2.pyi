@@ -407,12 +407,18 @@ class SystemShare(_message.Message):
     def __init__(self, node: _Optional[str] = ..., amounts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ResizeResponse(_message.Message):
-    __slots__ = ("excess", "instance")
+    __slots__ = ("excess", "instance", "done", "reason", "displaced")
     EXCESS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DISPLACED_FIELD_NUMBER: _ClassVar[int]
     excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
     instance: str
-    def __init__(self, excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ..., instance: _Optional[str] = ...) -> None: ...
+    done: bool
+    reason: str
+    displaced: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ..., instance: _Optional[str] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ..., displaced: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ExtendRequest(_message.Message):
     __slots__ = ("call", "jobid", "end")
@@ -425,12 +431,16 @@ class ExtendRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobid: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class ExtendResponse(_message.Message):
-    __slots__ = ("displaced", "instance")
+    __slots__ = ("displaced", "instance", "done", "reason")
     DISPLACED_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     displaced: _containers.RepeatedScalarFieldContainer[int]
     instance: str
-    def __init__(self, displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ...) -> None: ...
+    done: bool
+    reason: str
+    def __init__(self, displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("call", "changes")
@@ -538,16 +548,18 @@ class Properties(_message.Message):
     def __init__(self, properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
-    __slots__ = ("done", "reason", "displaced", "instance")
+    __slots__ = ("done", "reason", "displaced", "instance", "excess")
     DONE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DISPLACED_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    EXCESS_FIELD_NUMBER: _ClassVar[int]
     done: bool
     reason: str
     displaced: _containers.RepeatedScalarFieldContainer[int]
     instance: str
-    def __init__(self, done: _Optional[bool] = ..., reason: _Optional[str] = ..., displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ...) -> None: ...
+    excess: _containers.RepeatedCompositeFieldContainer[SystemShare]
+    def __init__(self, done: _Optional[bool] = ..., reason: _Optional[str] = ..., displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ..., excess: _Optional[_Iterable[_Union[SystemShare, _Mapping]]] = ...) -> None: ...
 
 class StatRequest(_message.Message):
     __slots__ = ("call", "per_node")
