@@ -1,0 +1,97 @@
+"""Kubernetes objects around the queue that we read, but that carry no work: leases, secrets, webhook configurations, pod owners.
+
+Partial on purpose, like :mod:`fluxqueue.api.objects`: decoded in part, never written back.
+"""
+
+from __future__ import annotations
+
+from fluxqueue.api.objects import ObjectMeta, Part, PodTemplate
+
+__all__ = [
+    "Lease",
+    "LeaseSpec",
+    "MutatingWebhookConfiguration",
+    "ScaledSpec",
+    "ScaledStatus",
+    "ScaledWorkload",
+    "Secret",
+    "Webhook",
+    "WebhookClientConfig",
+]
+
+
+class LeaseSpec(Part, frozen=True):
+    """Who holds a lease. Times are RFC 3339 with microseconds, by the holder's clock."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Part, frozen=True):
+    """A coordination.k8s.io/v1 Lease."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Secret(Part, frozen=True):
+    """A Secret; values are base64 on the wire and bytes here. Its repr does not show them."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data or ())})"
+
+
+class WebhookClientConfig(Part, frozen=True):
+    """How the API server reaches a webhook; only the CA bundle matters here."""
+
+    ca_bundle: bytes = b""
+
+
+class Webhook(Part, frozen=True):
+    """One webhook of a configuration."""
+
+    name: str = ""
+    client_config: WebhookClientConfig = WebhookClientConfig()
+
+
+class MutatingWebhookConfiguration(Part, frozen=True):
+    """Which webhooks see which objects, as far as certificate rotation needs it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    webhooks: list[Webhook] | None = None
+
+
+class ScaledSpec(Part, frozen=True):
+    """Size and shape of a Deployment, ReplicaSet or StatefulSet; absent ``replicas`` means one."""
+
+    replicas: int | None = None
+    pod_management_policy: str | None = None
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def size(self) -> int:
+        """How many pods it wants."""
+        return 1 if self.replicas is None else self.replicas
+
+
+class ScaledStatus(Part, frozen=True):
+    """How far the controller has come."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class ScaledWorkload(Part, frozen=True):
+    """What Deployments, ReplicaSets and StatefulSets have in common."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ScaledSpec = ScaledSpec()
+    status: ScaledStatus = ScaledStatus()
