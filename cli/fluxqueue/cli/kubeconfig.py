@@ -1,0 +1,295 @@
+"""Which cluster to speak to and as whom, read as kubectl reads it.
+
+The official client's reader costs half a second of imports; a command that a person types many times a day must not. So this module
+knows the common ways itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and relative
+paths count from the file they stand in), certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. What it
+does not know (the old ``auth-provider`` section) it leaves to ``kubernetes.config``, imported only then.
+
+Everything is read into memory at once: what comes out is plain data, and nothing later depends on a file that may be gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Connection", "InvalidKubeconfig", "connection"]
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_TIMEOUT_S = 60
+
+
+class InvalidKubeconfig(Exception):
+    """No usable configuration; the message says which part of which file."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach an API server; PEM blocks and credentials are in memory."""
+
+    server: str
+    context: str = ""
+    namespace: str = "default"
+    ca_pem: bytes | None = None
+    insecure: bool = False
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    client_cert_pem: bytes | None = field(default=None, repr=False)
+    client_key_pem: bytes | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def connection(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = _SERVICE_ACCOUNT,
+) -> Connection:
+    """Choose the cluster and the identity.
+
+    Parameters
+    ----------
+    kubeconfig
+        A file named on the command line: the only one read, and it must exist. Else the files of ``KUBECONFIG``, else
+        ``~/.kube/config``, else the pod's ServiceAccount.
+    context
+        Instead of the current one.
+    environ
+        The process's environment if None.
+    service_account
+        Folder of the pod's token, for tests.
+
+    Returns
+    -------
+    Connection
+        Ready to use; an exec plugin has already been asked for its credentials.
+
+    Raises
+    ------
+    InvalidKubeconfig
+        With kubectl's words where it has some.
+    """
+    env = os.environ if environ is None else environ
+    if kubeconfig is not None:
+        paths = [Path(kubeconfig)]
+        if not paths[0].is_file():
+            raise InvalidKubeconfig(f"stat {kubeconfig}: no such file or directory")
+    elif listed := env.get("KUBECONFIG", ""):
+        paths = [Path(part) for part in listed.split(os.pathsep) if part]
+    else:
+        paths = [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
+    present = [path for path in paths if path.is_file()]
+    if not present:
+        if "KUBERNETES_SERVICE_HOST" in env and (service_account / "token").is_file():
+            return _in_cluster(env, service_account)
+        raise InvalidKubeconfig(
+            f"no kubeconfig at {os.pathsep.join(map(str, paths))}: give --kubeconfig FILE or set KUBECONFIG "
+            '(for the local control plane: eval "$(fluxqueue local env)")'
+        )
+    return _chosen(_merged(present), context, env)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A named cluster, user or context and the folder its relative paths count from."""
+
+    body: Mapping[str, Any]
+    path: Path
+
+    def bytes_of(self, key: str) -> bytes | None:
+        """The PEM block under ``<key>-data``, or in the file under ``<key>``."""
+        if inline := self.body.get(f"{key}-data"):
+            try:
+                return base64.b64decode(inline, validate=True)
+            except (binascii.Error, TypeError, ValueError):
+                raise InvalidKubeconfig(f"{self.path}: {key}-data is not base64") from None
+        named = self.body.get(key)
+        return self.read(str(named), key) if named else None
+
+    def read(self, named: str, key: str) -> bytes:
+        try:
+            return (self.path.parent / Path(named).expanduser()).read_bytes()
+        except OSError as error:
+            raise InvalidKubeconfig(f"{self.path}: unable to read {key} {named}: {error.strerror}") from None
+
+    def text(self, key: str) -> str | None:
+        value = self.body.get(key)
+        return str(value) if value else None
+
+
+@dataclass(frozen=True)
+class _Merged:
+    paths: list[Path]
+    current: str
+    contexts: dict[str, _Entry]
+    clusters: dict[str, _Entry]
+    users: dict[str, _Entry]
+
+
+def _merged(paths: list[Path]) -> _Merged:
+    current = ""
+    found: dict[str, dict[str, _Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
+    for path in paths:
+        document = _document(path)
+        current = current or str(document.get("current-context") or "")
+        for section, entries in found.items():
+            for entry in document.get(section) or ():
+                if not isinstance(entry, dict) or "name" not in entry:
+                    raise InvalidKubeconfig(f"{path}: every entry of {section} needs a name")
+                body = entry.get(section.removesuffix("s")) or {}
+                entries.setdefault(str(entry["name"]), _Entry(body if isinstance(body, dict) else {}, path))
+    return _Merged(paths, current, **found)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 - it is the safe loader, in C where there is one
+    except OSError as error:
+        raise InvalidKubeconfig(f"unable to read {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise InvalidKubeconfig(f"error loading config file {path}: {' '.join(str(error).split())}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidKubeconfig(f"error loading config file {path}: it is not a mapping")
+    return document
+
+
+def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Connection:
+    name = context or merged.current
+    if not name:
+        raise InvalidKubeconfig(f"no current context is set in {os.pathsep.join(map(str, merged.paths))}: give --context")
+    if name not in merged.contexts:
+        raise InvalidKubeconfig(f'context "{name}" does not exist')
+    chosen = merged.contexts[name]
+    cluster = _named(merged.clusters, chosen, "cluster", name)
+    user = _named(merged.users, chosen, "user", name) if chosen.body.get("user") else _Entry({}, chosen.path)
+    server = cluster.text("server")
+    if server is None:
+        raise InvalidKubeconfig(f'{cluster.path}: cluster of context "{name}" has no server')
+    headers, cert, key = _identity(user, cluster, merged, name, env)
+    return Connection(
+        server=server.rstrip("/"),
+        context=name,
+        namespace=chosen.text("namespace") or "default",
+        ca_pem=cluster.bytes_of("certificate-authority"),
+        insecure=bool(cluster.body.get("insecure-skip-tls-verify")),
+        tls_server_name=cluster.text("tls-server-name"),
+        proxy_url=cluster.text("proxy-url"),
+        client_cert_pem=cert,
+        client_key_pem=key,
+        headers=headers,
+    )
+
+
+def _named(entries: Mapping[str, _Entry], chosen: _Entry, key: str, context: str) -> _Entry:
+    name = str(chosen.body.get(key, ""))
+    if name not in entries:
+        raise InvalidKubeconfig(f'{key} "{name}" of context "{context}" does not exist')
+    return entries[name]
+
+
+def _identity(
+    user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]
+) -> tuple[dict[str, str], bytes | None, bytes | None]:
+    headers: dict[str, str] = {}
+    cert, key = user.bytes_of("client-certificate"), user.bytes_of("client-key")
+    if token_file := user.text("tokenFile"):
+        headers["Authorization"] = f"Bearer {user.read(token_file, 'tokenFile').decode().strip()}"
+    elif token := user.text("token"):
+        headers["Authorization"] = f"Bearer {token}"
+    elif username := user.text("username"):
+        pair = base64.b64encode(f"{username}:{user.text('password') or ''}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    elif plugin := user.body.get("exec"):
+        token, exec_cert, exec_key = _ask_plugin(plugin, user.path, cluster, env)
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        cert, key = exec_cert or cert, exec_key or key
+    elif "auth-provider" in user.body:
+        headers["Authorization"] = _from_official_client(merged.paths, context)
+    if impersonated := user.text("as"):
+        headers["Impersonate-User"] = impersonated
+    if (cert is None) != (key is None):
+        raise InvalidKubeconfig(f'{user.path}: user of context "{context}" has a client certificate without its key, or the reverse')
+    return headers, cert, key
+
+
+def _ask_plugin(
+    plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Mapping[str, str]
+) -> tuple[str | None, bytes | None, bytes | None]:
+    """Run a credential plugin (client.authentication.k8s.io: ExecCredential on standard output)."""
+    command = str(plugin.get("command") or "")
+    if not command:
+        raise InvalidKubeconfig(f"{path}: the exec section has no command")
+    program = str(path.parent / command) if os.sep in command else command
+    spec: dict[str, Any] = {"interactive": plugin.get("interactiveMode") != "Never" and sys.stdin.isatty()}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = {k: v for k, v in cluster.body.items() if k in ("server", "certificate-authority-data", "tls-server-name")}
+    info = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": spec}
+    extra = {str(item.get("name")): str(item.get("value")) for item in plugin.get("env") or ()}
+    try:
+        done = subprocess.run(
+            [program, *map(str, plugin.get("args") or ())],
+            env={**env, **extra, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            stdout=subprocess.PIPE,
+            stdin=None if spec["interactive"] else subprocess.DEVNULL,
+            timeout=_EXEC_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        hint = f"; {' '.join(str(plugin['installHint']).split())}" if plugin.get("installHint") else ""
+        raise InvalidKubeconfig(f"getting credentials: exec: executable {command} not found{hint}") from None
+    except OSError as error:
+        raise InvalidKubeconfig(f"getting credentials: exec: {command}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise InvalidKubeconfig(f"getting credentials: exec: {command} gave no answer in {_EXEC_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise InvalidKubeconfig(f"getting credentials: exec: executable {command} failed with exit code {done.returncode}")
+    try:
+        status = json.loads(done.stdout)["status"]
+        cert, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        return status.get("token"), cert.encode() if cert else None, key.encode() if key else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InvalidKubeconfig(f"getting credentials: exec: {command} did not print an ExecCredential with a status") from None
+
+
+def _from_official_client(paths: list[Path], context: str) -> str:
+    """The Authorization header for ways to log in that only the official client knows."""
+    from kubernetes.client import Configuration
+    from kubernetes.config import load_kube_config
+    from kubernetes.config.config_exception import ConfigException
+
+    configuration = Configuration()
+    try:
+        load_kube_config(config_file=os.pathsep.join(map(str, paths)), context=context, client_configuration=configuration)
+    except (ConfigException, OSError, ValueError, KeyError) as error:
+        raise InvalidKubeconfig(f'user of context "{context}": {error}') from None
+    header = configuration.api_key.get("BearerToken") or configuration.api_key.get("authorization")
+    if not header:
+        raise InvalidKubeconfig(f'user of context "{context}": this auth-provider is not supported; use an exec plugin or a token')
+    return str(header)
+
+
+def _in_cluster(env: Mapping[str, str], folder: Path) -> Connection:
+    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
+    namespace = folder / "namespace"
+    authority = folder / "ca.crt"
+    return Connection(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        context="in-cluster",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        ca_pem=authority.read_bytes() if authority.is_file() else None,
+        headers={"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"},
+    )

@@ -1,0 +1,266 @@
+"""Lists of FluxJobs and FluxQueues, once or as they change, in the forms of ``kubectl get``.
+
+FluxJobs are decoded here, because their table says more than printer columns can (see `fluxqueue.cli.jobs`). FluxQueues are shown in the
+columns that their own definition gives, as the server renders them, so a column added there appears here. What is printed as JSON
+or YAML is the server's object, not what we understood of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.cli import jobs as rows
+from fluxqueue.cli.cluster import ApiRefused, Cluster, ClusterError, NoSuchResource
+from fluxqueue.cli.tables import columns, wants_colour
+
+__all__ = ["JobsQuery", "Listed", "collection", "jobs", "list_jobs", "queues"]
+
+_PAGE = "500"
+_GONE = 410
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A FluxJob as understood and as sent."""
+
+    job: FluxJob
+    raw: bytes
+
+
+@dataclass(frozen=True)
+class JobsQuery:
+    """What ``kubectl fluxqueue jobs`` was asked; ``namespace`` None means all."""
+
+    namespace: str | None = "default"
+    names: tuple[str, ...] = ()
+    selector: str = ""
+    queue: str = ""
+    states: frozenset[str] = frozenset()
+    output: str = ""
+    titles: bool = True
+    watch: bool = False
+
+    def takes(self, job: FluxJob) -> bool:
+        """Whether the job belongs to the answer."""
+        named = not self.names or any(_is_called(job, name) for name in self.names)
+        return named and rows.Selection(self.queue, self.states).takes(job)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _RawList(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _ErrorStatus(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Column(msgspec.Struct):
+    name: str
+    priority: int = 0
+
+
+class _Row(msgspec.Struct):
+    cells: list[Any]
+
+
+class _Table(msgspec.Struct, rename="camel"):
+    column_definitions: list[_Column] = []
+    rows: list[_Row] = []
+
+
+_JOB = msgspec.json.Decoder(FluxJob)
+_LIST = msgspec.json.Decoder(_RawList)
+_EVENT = msgspec.json.Decoder(_Event)
+
+
+def collection(resource: str, namespace: str | None = None) -> str:
+    """Path of our resources in a namespace, or in all (None)."""
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{names.API_VERSION}{where}/{resource}"
+
+
+def list_jobs(cluster: Cluster, namespace: str | None, selector: str = "") -> tuple[list[Listed], str]:
+    """All FluxJobs and the version of the list, read in pages.
+
+    Raises
+    ------
+    ClusterError
+        That the cluster has no FluxJobs at all, or what the server says.
+    """
+    raw, version = _raw_list(cluster, names.FLUXJOBS, namespace, selector)
+    return [Listed(_JOB.decode(item), item) for item in raw], version
+
+
+def jobs(cluster: Cluster, query: JobsQuery, out: TextIO, now: Callable[[], datetime]) -> int:
+    """Print what was asked; with ``watch``, until interrupted.
+
+    Raises
+    ------
+    ClusterError
+        What the server says, a name that is not there included.
+    """
+    listed, version = list_jobs(cluster, query.namespace, query.selector)
+    chosen = [item for item in listed if query.takes(item.job)]
+    for name in query.names:
+        if not any(_is_called(item.job, name) for item in chosen):
+            raise ClusterError(f'Error from server (NotFound): {names.FLUXJOBS}.{names.GROUP} "{name}" not found')
+    _print(chosen, query, out, now())
+    if not query.watch:
+        return 0
+    out.flush()
+    widths = _widths(chosen, query, now())
+    for changed in _changes(cluster, query, version):
+        if query.output in ("", "wide"):
+            cells = rows.row(changed.job, now(), wide=query.output == "wide", namespaces=query.namespace is None)
+            styles = rows.CELL_STYLES if wants_colour(out) else None
+            out.write(columns(None, [cells], styles, least=widths))
+        else:
+            _print([changed], query, out, now())
+        out.flush()
+    return 0
+
+
+def queues(cluster: Cluster, out: TextIO, *, output: str = "", titles: bool = True) -> int:
+    """Print the FluxQueues in the columns of their definition."""
+    if output in ("json", "yaml", "name"):
+        raw, _ = _raw_list(cluster, names.FLUXQUEUES, None)
+        out.write(_rendered(raw, output, names.FLUXQUEUES, alone=False))
+        return 0
+    table = msgspec.json.decode(_asked(cluster, names.FLUXQUEUES, None, {}, _TABLE), type=_Table)
+    if not table.rows:
+        _say_none(None)
+        return 0
+    shown = [at for at, column in enumerate(table.column_definitions) if column.priority == 0 or output == "wide"]
+    header = [table.column_definitions[at].name.upper() for at in shown]
+    cells = [["" if row.cells[at] is None else str(row.cells[at]) for at in shown] for row in table.rows]
+    out.write(columns(header if titles else None, cells))
+    return 0
+
+
+def _is_called(job: FluxJob, name: str) -> bool:
+    kind, slash, rest = name.rpartition("/")
+    if kind.lower() in ("fj", "fluxjob", "fluxjobs"):
+        return job.metadata.name == rest
+    return job.metadata.name == name or (
+        rows.object_name(job) == f"{kind.lower().rstrip('s')}/{rest}" if slash else job.spec.object_ref.name == name
+    )
+
+
+def _asked(cluster: Cluster, resource: str, namespace: str | None, params: Mapping[str, str], accept: str = "application/json") -> bytes:
+    try:
+        return cluster.get(collection(resource, namespace), params, accept)
+    except NoSuchResource:
+        raise ClusterError(
+            f'error: the server doesn\'t have a resource type "{resource}" (is fluxqueue installed in this cluster?)'
+        ) from None
+
+
+def _raw_list(cluster: Cluster, resource: str, namespace: str | None, selector: str = "") -> tuple[list[bytes], str]:
+    items: list[bytes] = []
+    token = ""
+    while True:
+        params = {"limit": _PAGE, **({"labelSelector": selector} if selector else {}), **({"continue": token} if token else {})}
+        page = _LIST.decode(_asked(cluster, resource, namespace, params))
+        items += [bytes(item) for item in page.items]
+        token = page.metadata.continue_
+        if not token:
+            return items, page.metadata.resource_version
+
+
+def _changes(cluster: Cluster, query: JobsQuery, version: str) -> Iterator[Listed]:
+    """Every later change, across ends of the watch and versions the server has forgotten."""
+    path = collection(names.FLUXJOBS, query.namespace)
+    known: dict[str, str] = {}
+    while True:
+        params = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+        if query.selector:
+            params["labelSelector"] = query.selector
+        try:
+            for line in cluster.watch(path, params):
+                event = _EVENT.decode(line)
+                if event.type == "ERROR":
+                    status = msgspec.json.decode(event.object, type=_ErrorStatus)
+                    raise ApiRefused(status.code, status.reason, status.message)
+                raw = bytes(event.object)
+                job = _JOB.decode(raw)
+                version = job.metadata.resource_version or version
+                if event.type in ("ADDED", "MODIFIED") and query.takes(job):
+                    known[job.metadata.uid] = version
+                    yield Listed(job, raw)
+        except ApiRefused as error:
+            if error.status != _GONE:
+                raise
+            listed, version = list_jobs(cluster, query.namespace, query.selector)
+            for item in listed:
+                if query.takes(item.job) and known.get(item.job.metadata.uid) != item.job.metadata.resource_version:
+                    yield item
+
+
+def _widths(chosen: Sequence[Listed], query: JobsQuery, now: datetime) -> list[int]:
+    wide, namespaces = query.output == "wide", query.namespace is None
+    lines = [
+        rows.headers(wide=wide, namespaces=namespaces),
+        *(rows.row(item.job, now, wide=wide, namespaces=namespaces) for item in chosen),
+    ]
+    return [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+
+
+def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetime) -> None:
+    if query.output in ("json", "yaml", "name"):
+        alone = len(query.names) == 1 or query.watch
+        out.write(_rendered([item.raw for item in chosen], query.output, names.FLUXJOBS, alone=alone))
+        return
+    if not chosen:
+        if not query.watch:
+            _say_none(query.namespace)
+        return
+    text = rows.table(
+        [item.job for item in chosen],
+        now,
+        wide=query.output == "wide",
+        namespaces=query.namespace is None,
+        titles=query.titles,
+        colour=wants_colour(out),
+    )
+    out.write(text)
+
+
+def _say_none(namespace: str | None) -> None:
+    import sys
+
+    print(f"No resources found in {namespace} namespace." if namespace else "No resources found", file=sys.stderr)
+
+
+def _rendered(raw: Sequence[bytes], output: str, resource: str, *, alone: bool) -> str:
+    objects: list[dict[str, Any]] = [msgspec.json.decode(item) for item in raw]
+    for item in objects:
+        item.get("metadata", {}).pop("managedFields", None)
+    if output == "name":
+        return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{item['metadata']['name']}\n" for item in objects)
+    documents = objects if alone else [{"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}]
+    if output == "json":
+        return "".join(msgspec.json.format(msgspec.json.encode(item), indent=4).decode() + "\n" for item in documents)
+    import yaml
+
+    return "---\n".join(yaml.safe_dump(item, sort_keys=True, default_flow_style=False, allow_unicode=True) for item in documents)

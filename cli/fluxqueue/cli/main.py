@@ -1,0 +1,136 @@
+"""`fluxqueue`: one command in front of all programs.
+
+It reads only its own options and the name of a program, then imports that program and hands the remaining words over. So
+`fluxqueue --help` costs what bare Python costs, an image need not hold the libraries of programs it does not run, and each program
+keeps its own parser.
+
+What a program throws and nobody expected ends here, as one sentence and the place of its traceback. A service's log is its standard
+error, so its traceback goes there; everything else is a person's command, whose screen is spared: its traceback goes to a file.
+`--debug` (or ``FLUXQUEUE_DEBUG=1``) shows it in both cases.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["PROGRAMS", "Program", "main"]
+
+_INTERRUPTED = 130
+_USAGE = 2
+_CRASHED = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the house: where its ``main(argv)`` is, and whether it is a service that logs to standard error."""
+
+    module: str
+    summary: str
+    service: bool = False
+
+
+PROGRAMS: dict[str, Program] = {
+    "webhook": Program("fluxqueue.webhook.main", "HTTPS admission server: holds and pins Jobs and Pods", service=True),
+    "queue": Program("fluxqueue.queue.main", "the queue: intake, scheduling, release, tracking", service=True),
+    "fluxion": Program("fluxqueue.fluxion.main", "the resource graph and matcher behind gRPC", service=True),
+    "local": Program("fluxqueue.local.main", "a whole control plane on this machine; the demo"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one program.
+
+    Parameters
+    ----------
+    argv
+        Words after `fluxqueue`; those of the process if None.
+
+    Returns
+    -------
+    int
+        Exit code: the program's own, 2 for a command line that is not understood, 130 after Ctrl-C, 1 for an unexpected failure.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = os.environ.get("FLUXQUEUE_DEBUG", "") not in ("", "0")
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in ("-h", "--help"):
+            return _help()
+        if option == "--version":
+            return _version()
+        if option != "--debug":
+            return _refuse(f"{option!r} is not an option of fluxqueue")
+        debug = True
+    if not words or words[0] == "help":
+        return _help()
+    name, *rest = words
+    if name == "version":
+        return _version()
+    program = PROGRAMS.get(name)
+    if program is None:
+        return _refuse(f"{name!r} is not a command{_suggestion(name)}")
+    return _run(name, program, rest, debug)
+
+
+def _run(name: str, program: Program, argv: list[str], debug: bool) -> int:
+    try:
+        return _load(program)(argv) or 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has gone: not an error, and nobody to tell. Keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except _MissingProgram as error:
+        print(f"fluxqueue {name}: {error}", file=sys.stderr)
+        return _CRASHED
+    except Exception as error:
+        from fluxqueue.cli.crashes import report
+
+        report(name, error, debug=debug, log_is_stderr=program.service and not sys.stderr.isatty())
+        return _CRASHED
+
+
+class _MissingProgram(Exception):
+    """The program is not part of this installation."""
+
+
+def _load(program: Program) -> Callable[[list[str]], int | None]:
+    import importlib
+
+    try:
+        entry: Callable[[list[str]], int | None] = importlib.import_module(program.module).main
+    except ModuleNotFoundError as error:
+        raise _MissingProgram(f"this installation has no {error.name}: run it from the image or environment that holds it") from error
+    return entry
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, [*PROGRAMS, "version", "help"], n=2)
+    return f"; did you mean {' or '.join(repr(word) for word in close)}?" if close else ""
+
+
+def _refuse(sentence: str) -> int:
+    print(f"fluxqueue: {sentence} ('fluxqueue --help' lists the commands)", file=sys.stderr)
+    return _USAGE
+
+
+def _help() -> int:
+    rows = [*((name, program.summary) for name, program in PROGRAMS.items()), ("version", "which version this is")]
+    print("usage: fluxqueue [--debug] COMMAND ...\n\nAn HPC batch queue for Kubernetes.\n\ncommands:")
+    print("\n".join(f"  {name:<10}{summary}" for name, summary in rows))
+    print("\noptions:\n  --debug   show the traceback of an unexpected failure (also FLUXQUEUE_DEBUG=1)")
+    print("\n'fluxqueue COMMAND --help' explains a command; 'kubectl fluxqueue --help' the view of a cluster's queue.")
+    return 0
+
+
+def _version() -> int:
+    from importlib.metadata import version
+
+    print(f"fluxqueue {version('fluxqueue')}")
+    return 0

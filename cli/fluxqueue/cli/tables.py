@@ -1,0 +1,112 @@
+"""Text as a terminal wants it: aligned columns, short ages, colour where it helps.
+
+Tables look like kubectl's (three spaces between columns, `<none>` nowhere: an empty cell is ``-``), so that awk scripts and eyes find
+what they know. A cell's style is applied after the widths are known, and only if the caller says that a person is watching.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TextIO
+
+__all__ = ["STYLES", "age", "clock", "columns", "instant", "paint", "wants_colour"]
+
+_GAP = "   "
+STYLES: Mapping[str, str] = {"good": "32", "busy": "36", "waits": "33", "bad": "31", "dim": "2", "bold": "1"}
+
+
+def columns(
+    headers: Sequence[str] | None, rows: Sequence[Sequence[str]], styles: Mapping[str, str] | None = None, *, least: Sequence[int] = ()
+) -> str:
+    """Align cells.
+
+    Parameters
+    ----------
+    headers
+        Titles, or None for none.
+    rows
+        Cells; an empty one shows as ``-``.
+    styles
+        Cell text -> name of a style, for cells to colour; None for no colour.
+    least
+        Widths that columns have at least, so that lines printed later line up with earlier ones.
+
+    Returns
+    -------
+    str
+        Lines, each ending in a newline; nothing trails the last column.
+    """
+    body = [[cell or "-" for cell in row] for row in rows]
+    lines = [list(headers), *body] if headers is not None else body
+    if not lines:
+        return ""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    widths = [max(width, least[at] if at < len(least) else 0) for at, width in enumerate(widths)]
+    out = []
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=False)]
+        if styles:
+            cells = [paint(cell, styles.get(cell.rstrip(), "")) for cell in cells]
+        last = paint(line[-1], styles.get(line[-1], "")) if styles else line[-1]
+        out.append(_GAP.join([*cells, last]).rstrip())
+    return "\n".join(out) + "\n"
+
+
+def paint(text: str, style: str) -> str:
+    """Text in a style of `STYLES`; unknown or empty styles leave it as it is."""
+    code = STYLES.get(style)
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a person watches: a terminal, and neither ``NO_COLOR`` nor a dumb one."""
+    env = os.environ if environ is None else environ
+    return stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+
+
+def instant(text: str | None) -> datetime | None:
+    """An RFC 3339 time of the API server, or None if there is none (or it is not one)."""
+    if not text:
+        return None
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """A moment as people say it: the time of day in the reader's zone, with the date if it is not today."""
+    here = moment.astimezone(now.tzinfo)
+    return here.strftime("%H:%M:%S" if here.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def age(seconds: float) -> str:
+    """A length of time in at most two units.
+
+    Returns
+    -------
+    str
+        ``0s``, ``95s``, ``3m10s``, ``2h5m``, ``3d4h``, ``40d``: kubectl's steps. Negative lengths (clocks differ) are ``0s``.
+    """
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 600:
+        return _two(whole, 60, "m", 1, "s")
+    if whole < 3 * 3_600:
+        return f"{whole // 60}m"
+    if whole < 8 * 3_600:
+        return _two(whole, 3_600, "h", 60, "m")
+    if whole < 48 * 3_600:
+        return f"{whole // 3_600}h"
+    if whole < 8 * 86_400:
+        return _two(whole, 86_400, "d", 3_600, "h")
+    return f"{whole // 86_400}d"
+
+
+def _two(whole: int, large: int, large_name: str, small: int, small_name: str) -> str:
+    many, rest = divmod(whole, large)
+    return f"{many}{large_name}{rest // small}{small_name}" if rest // small else f"{many}{large_name}"
