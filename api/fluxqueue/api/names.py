@@ -24,6 +24,7 @@ SCHEDULER_NAME: Final = "FluxionScheduler"
 FIELD_MANAGER: Final = "fluxqueue"
 
 SEEN_LABEL: Final = "fluxqueue.seen"
+SEEN_VALUE: Final = "yes"
 MANAGED_LABEL: Final = "fluxqueue/managed"
 QUEUE_LABEL: Final = "fluxqueue/queue"
 POD_GROUP_LABEL: Final = "fluxqueue/pod-group"

@@ -1,0 +1,113 @@
+import pytest
+from admission import admit
+from builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, make_job, make_pod, make_review
+
+from fluxqueue.webhook.decide import Outcome, Settings, decide
+from fluxqueue.webhook.reviews import read_review
+
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+
+
+@pytest.mark.parametrize(
+    ("thing", "user"),
+    [
+        pytest.param(make_pod().namespace("kube-system"), "alice", id="pod in kube-system"),
+        pytest.param(make_job().namespace("kube-system"), "alice", id="Job in kube-system"),
+        pytest.param(make_pod().namespace("kube-public"), "alice", id="pod in kube-public"),
+        pytest.param(make_pod().owned_by("DaemonSet"), DAEMONSET_CONTROLLER, id="DaemonSet pod"),
+        pytest.param(make_pod().owned_by("DaemonSet"), CONTROLLER_MANAGER, id="DaemonSet pod of a controller manager with one identity"),
+        pytest.param(make_pod().annotation("kubernetes.io/config.mirror", "x"), "system:node:n1", id="mirror pod"),
+        pytest.param(make_pod().on_node("n1"), "alice", id="pod that names its node"),
+        pytest.param(make_pod().label("fluxqueue/managed", "false"), "alice", id="pod that opted out"),
+        pytest.param(make_pod().label("kueue.x-k8s.io/queue-name", "q"), "alice", id="Kueue's pod"),
+        pytest.param(make_job().with_("spec.template.spec.nodeName", "n1"), "alice", id="Job that names its node"),
+        pytest.param(make_job().pod_label("fluxqueue/managed", "false"), "alice", id="Job that opted out in its template"),
+    ],
+)
+def test_is_left_alone(thing: Builder, user: str) -> None:
+    admitted = admit(thing, user=user)
+    assert admitted.decision.outcome is Outcome.EXEMPT
+    assert admitted.decision.allowed
+    assert admitted.patch == []
+
+
+def test_the_release_namespace_is_left_alone_when_configured() -> None:
+    settings = Settings(exempt_namespaces=frozenset({"fluxqueue-system"}))
+    assert admit(make_pod().namespace("fluxqueue-system"), settings=settings).decision.outcome is Outcome.EXEMPT
+    assert admit(make_pod().namespace("fluxqueue-system")).decision.outcome is Outcome.HELD
+
+
+@pytest.mark.parametrize(
+    ("thing", "user"),
+    [
+        pytest.param(make_pod().owned_by("DaemonSet"), "alice", id="a user who writes a DaemonSet as owner"),
+        pytest.param(make_pod().owned_by("DaemonSet", controller=False), DAEMONSET_CONTROLLER, id="a DaemonSet that does not control it"),
+        pytest.param(make_pod().owned_by("ReplicaSet"), CONTROLLER_MANAGER, id="a ReplicaSet's pod of the controller manager"),
+        pytest.param(make_pod(), CONTROLLER_MANAGER, id="a pod of the controller manager without owner"),
+        pytest.param(make_pod().owned_by("ReplicaSet"), REPLICASET_CONTROLLER, id="a Deployment's pod"),
+        pytest.param(make_pod().annotation("kubernetes.io/config.mirror", "x"), "alice", id="a user who calls his pod a mirror"),
+        pytest.param(make_pod().label("fluxqueue/managed", "true"), "alice", id="an opted-in pod"),
+        pytest.param(make_pod().label("fluxqueue.seen", "yes"), "alice", id="a pod that claims to have been seen"),
+    ],
+)
+def test_is_not_left_alone(thing: Builder, user: str) -> None:
+    admitted = admit(thing, user=user)
+    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.gates == ["fluxqueue"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(make_job().label("fluxqueue/managed", "false"), id="opted out on the Job"),
+        pytest.param(
+            make_job().label("fluxqueue/managed", "false").pod_label("fluxqueue/managed", "true"), id="opted out on the Job, in below"
+        ),
+        pytest.param(make_job().label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's"),
+        pytest.param(make_job().pod_label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's by its template"),
+        pytest.param(make_job().with_("spec.managedBy", "kueue.x-k8s.io/multikueue"), id="managed by another controller"),
+    ],
+)
+def test_the_pods_of_an_exempt_job_are_exempt_too(job: Builder) -> None:
+    admitted = admit(job)
+    assert admitted.decision.outcome is Outcome.EXEMPT
+    assert admitted.after["spec"]["suspend"] is False
+    template = admitted.after["spec"]["template"]["metadata"]
+    assert template["labels"]["fluxqueue/managed"] == "false"
+    pod = make_pod("j-abcde").owned_by("Job", "j").with_("metadata.labels", template["labels"])
+    assert admit(pod, user=JOB_CONTROLLER).patch == []
+
+
+def test_a_queue_that_has_no_effect_is_said_to_have_none() -> None:
+    admitted = admit(make_job().label("kueue.x-k8s.io/queue-name", "q").label("fluxqueue/queue", "long"))
+    assert admitted.decision.warnings == (
+        "Job default/j: label fluxqueue/queue has no effect, because another queue's label hands this Job to another controller",
+    )
+    assert not admit(make_job().label("fluxqueue/managed", "false").label("fluxqueue/queue", "long")).decision.warnings
+
+
+@pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
+def test_other_operations_pass_untouched_whatever_they_carry(operation: str) -> None:
+    forged = make_pod().allocation("n1")
+    for review in (
+        make_review(forged).operation(operation),
+        make_review(forged).operation(operation).with_("request.object", None),
+        make_review(forged).operation(operation).without("request.object"),
+        make_review(forged).operation(operation).with_("request.object", {"metadata": 5}),
+    ):
+        decision = decide(read_review(review.body()), Settings())
+        assert decision.outcome is Outcome.PASSED
+        assert decision.allowed
+        assert decision.operations == ()
+
+
+def test_other_kinds_and_subresources_pass_untouched() -> None:
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
+    assert decide(read_review(make_review(deployment).body()), Settings()).outcome is Outcome.PASSED
+    eviction = make_review(make_pod()).with_("request.subResource", "eviction")
+    assert decide(read_review(eviction.body()), Settings()).outcome is Outcome.PASSED
+
+
+def test_a_dry_run_gets_the_same_answer() -> None:
+    real, dry = (decide(read_review(review.body()), Settings()) for review in (make_review(make_job()), make_review(make_job()).dry_run()))
+    assert real == dry

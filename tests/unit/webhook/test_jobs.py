@@ -1,0 +1,154 @@
+import pytest
+from admission import admit
+from builders import JobBuilder, make_job
+
+from fluxqueue.webhook.decide import Outcome
+
+
+def test_a_job_is_suspended_and_marked_as_suspended_by_the_webhook() -> None:
+    admitted = admit(make_job())
+    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.after["spec"]["suspend"] is True
+    assert admitted.annotations == {"fluxqueue/suspended-by": "webhook"}
+    assert admitted.labels == {"fluxqueue.seen": "yes"}
+
+
+def test_the_pod_template_of_a_plain_job_stays_as_it_was() -> None:
+    admitted = admit(make_job())
+    assert admitted.after["spec"]["template"] == admitted.before["spec"]["template"]
+
+
+@pytest.mark.parametrize("suspend", [None, False])
+def test_a_job_that_says_nothing_about_suspension_is_suspended(suspend: bool | None) -> None:
+    assert admit(make_job().with_("spec.suspend", suspend)).after["spec"]["suspend"] is True
+    assert admit(make_job().without("spec.suspend")).after["spec"]["suspend"] is True
+
+
+def test_a_job_its_user_suspended_stays_his_to_resume() -> None:
+    admitted = admit(make_job().suspended())
+    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.after["spec"]["suspend"] is True
+    assert "fluxqueue/suspended-by" not in admitted.annotations
+
+
+def test_a_copied_mark_on_a_running_job_is_written_anew() -> None:
+    admitted = admit(make_job().annotation("fluxqueue/suspended-by", "me"))
+    assert admitted.annotations["fluxqueue/suspended-by"] == "webhook"
+    assert {"op": "replace", "path": "/metadata/annotations/fluxqueue~1suspended-by", "value": "webhook"} in admitted.patch
+
+
+def test_queue_and_opt_in_are_copied_to_the_pod_template() -> None:
+    admitted = admit(make_job().label("fluxqueue/queue", "long").label("fluxqueue/managed", "true").label("app", "lammps"))
+    assert admitted.after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/queue": "long", "fluxqueue/managed": "true"}
+
+
+def test_labels_are_copied_into_a_template_without_metadata() -> None:
+    admitted = admit(make_job().label("fluxqueue/queue", "long").without("spec.template.metadata"))
+    assert admitted.after["spec"]["template"]["metadata"] == {"labels": {"fluxqueue/queue": "long"}}
+
+
+def test_what_the_template_says_itself_is_not_overwritten() -> None:
+    job = make_job().label("fluxqueue/queue", "long").pod_label("fluxqueue/queue", "short").pod_label("app", "x")
+    assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/queue": "short", "app": "x"}
+
+
+def test_no_allocation_affinity_or_gate_is_written_into_a_template() -> None:
+    template = admit(make_job().indexed(4)).after["spec"]["template"]
+    assert "schedulingGates" not in template["spec"]
+    assert "affinity" not in template["spec"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(make_job().generated("sleep-"), id="generateName"),
+        pytest.param(make_job().pods(0), id="parallelism 0"),
+        pytest.param(make_job().owned_by("CronJob"), id="of a CronJob"),
+        pytest.param(make_job().label("fluxqueue/queue", "no-such-queue"), id="of a queue nobody knows here"),
+        pytest.param(make_job().with_("metadata.labels", None).with_("metadata.annotations", None), id="with null labels"),
+        pytest.param(make_job().annotation("fluxqueue/duration", "1.5h").annotation("fluxqueue/priority", "-3"), id="with wishes"),
+    ],
+)
+def test_a_job_is_held(job: JobBuilder) -> None:
+    admitted = admit(job)
+    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.after["spec"]["suspend"] is True
+    assert not admitted.decision.warnings
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(make_job(), id="plain"),
+        pytest.param(make_job().suspended(), id="suspended by its user"),
+        pytest.param(make_job().label("fluxqueue/queue", "q").label("fluxqueue/managed", "true"), id="labelled"),
+        pytest.param(make_job().label("fluxqueue/managed", "false"), id="opted out"),
+        pytest.param(make_job().label("kueue.x-k8s.io/queue-name", "q"), id="Kueue's"),
+        pytest.param(make_job().with_("spec.managedBy", "example.com/other"), id="managed by another"),
+    ],
+)
+def test_a_second_pass_changes_nothing(job: JobBuilder) -> None:
+    assert admit(admit(job).after).patch == []
+
+
+def test_unknown_fields_of_a_newer_kubernetes_survive() -> None:
+    job = make_job().with_("spec.fieldOfTomorrow", {"deep": [1, {"x": None}]}).with_("spec.template.spec.alsoNew", True)
+    admitted = admit(job)
+    assert admitted.after["spec"]["fieldOfTomorrow"] == {"deep": [1, {"x": None}]}
+    assert admitted.after["spec"]["template"]["spec"]["alsoNew"] is True
+
+
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        (make_job().annotation("fluxqueue/allocation", "9"), "fluxqueue/allocation"),
+        (make_job().pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
+        (make_job().label("fluxqueue/jobid", "9"), "fluxqueue/jobid"),
+        (make_job().pod_label("fluxqueue/jobid", "9"), "fluxqueue/jobid"),
+        (make_job().suspended().pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
+        (make_job().label("fluxqueue/managed", "false").pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
+    ],
+)
+def test_a_job_that_brings_its_own_allocation_is_refused(job: JobBuilder, key: str) -> None:
+    admitted = admit(job)
+    assert admitted.decision.outcome is Outcome.REFUSED
+    assert not admitted.decision.allowed
+    assert admitted.patch == []
+    assert admitted.sentence == (
+        f"Job default/j: {key} is written by fluxqueue only, not by alice: remove it from the manifest and its pod template"
+    )
+
+
+def test_the_refusal_names_every_forged_key() -> None:
+    job = make_job().pod_annotation("fluxqueue/fluxion-nodes", "n1").pod_annotation("fluxqueue/allocation", "1")
+    assert "fluxqueue/allocation, fluxqueue/fluxion-nodes are written by fluxqueue only" in admit(job).sentence
+
+
+def test_an_empty_allocation_key_is_none_as_in_the_policy() -> None:
+    assert admit(make_job().pod_annotation("fluxqueue/allocation", "")).decision.outcome is Outcome.HELD
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "remedy"),
+    [
+        ("fluxqueue/duration", "soon", "write 90, 30m, 1.5h, 2d or 01:30:00"),
+        ("fluxqueue/duration", "0", "at least one second"),
+        ("fluxqueue/duration", "9" * 400 + "d", "write 90, 30m, 1.5h, 2d or 01:30:00"),
+        ("fluxqueue/priority", "urgent", "write a whole number"),
+    ],
+)
+def test_a_wish_that_cannot_be_read_is_refused_at_apply(annotation: str, value: str, remedy: str) -> None:
+    admitted = admit(make_job("lammps").namespace("hpc").annotation(annotation, value))
+    assert admitted.decision.outcome is Outcome.REFUSED
+    assert admitted.sentence.startswith(f"Job hpc/lammps: annotation {annotation}: ")
+    assert remedy in admitted.sentence
+
+
+def test_a_job_with_a_made_up_name_is_named_by_its_prefix() -> None:
+    assert admit(make_job().generated("sleep-").annotation("fluxqueue/duration", "soon")).sentence.startswith("Job default/sleep-*: ")
+
+
+def test_a_controllers_job_with_a_bad_wish_passes_with_a_warning() -> None:
+    admitted = admit(make_job().owned_by("CronJob").annotation("fluxqueue/duration", "soon").annotation("fluxqueue/priority", "x"))
+    assert admitted.decision.outcome is Outcome.HELD
+    assert ["duration" in warning or "priority" in warning for warning in admitted.decision.warnings] == [True, True]
