@@ -1,0 +1,130 @@
+"""The cluster as the queue sees it: one store and reflector for each kind, with the indexes the controllers ask by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxqueues import FluxQueue, QueueState
+from fluxqueue.api.objects import Job, Namespace, Node, Pod, PriorityClass, Taint
+from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.reflector import Reflector
+from fluxqueue.kube.store import Store
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
+
+__all__ = ["Caches"]
+
+log = structlog.get_logger()
+
+_BY_JOB = "job"
+
+
+class Caches:
+    """Stores of all kinds the queue watches, kept up to date by `run`.
+
+    Parameters
+    ----------
+    api
+        Where to watch.
+    all_but_system
+        Whether every namespace is managed that is not a system one or opted out, instead of those that opted in.
+    own_namespace
+        The release namespace: never managed.
+    """
+
+    def __init__(self, api: Api, *, all_but_system: bool = False, own_namespace: str = "") -> None:
+        self.jobs: Store[Job] = Store()
+        self.pods: Store[Pod] = Store()
+        self.nodes: Store[Node] = Store()
+        self.namespaces: Store[Namespace] = Store()
+        self.priority_classes: Store[PriorityClass] = Store()
+        self.fluxjobs: Store[FluxJob] = Store()
+        self.fluxqueues: Store[FluxQueue] = Store()
+        self.pods.add_index(_BY_JOB, _job_of)
+        self._around: Surroundings | None = None
+        for store in (self.nodes, self.fluxqueues, self.priority_classes):
+            store.add_handler(self._forget_surroundings)
+        self._all_but_system = all_but_system
+        self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
+        self._reflectors: tuple[Reflector[Any], ...] = (
+            Reflector(api, JOBS, self.jobs),
+            Reflector(api, PODS, self.pods),
+            Reflector(api, NODES, self.nodes),
+            Reflector(api, NAMESPACES, self.namespaces),
+            Reflector(api, PRIORITY_CLASSES, self.priority_classes),
+            Reflector(api, FLUXJOBS, self.fluxjobs),
+            Reflector(api, FLUXQUEUES, self.fluxqueues),
+        )
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Wait until every store is filled."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether news of every kind would reach us."""
+        return all(reflector.healthy for reflector in self._reflectors)
+
+    def pods_of_job(self, uid: str) -> list[Pod]:
+        """All pods a Job controls, of whatever phase."""
+        return self.pods.by_index(_BY_JOB, uid)
+
+    def manages(self, namespace: str) -> bool:
+        """Whether work in a namespace is the queue's business."""
+        if namespace in self._unmanaged:
+            return False
+        found = self.namespaces.get("", namespace)
+        label = found.metadata.label(names.MANAGED_LABEL) if found else None
+        return label != "false" if self._all_but_system else label == "true"
+
+    def surroundings(self, namespace: str) -> Surroundings:
+        """What reading an object in a namespace needs to know."""
+        if self._around is None:
+            classes = self.priority_classes.list()
+            self._around = Surroundings(
+                queues=self._queue_defaults(),
+                priority_classes={item.metadata.name: item.value for item in classes},
+                default_priority=next((item.value for item in classes if item.global_default), 0),
+                taints=self._taints(),
+            )
+        found = self.namespaces.get("", namespace)
+        return replace(self._around, namespace_queue=found.metadata.label(names.QUEUE_LABEL) if found else None)
+
+    def _forget_surroundings(self, _change: object) -> None:
+        self._around = None
+
+    def _queue_defaults(self) -> dict[str, QueueDefaults]:
+        found = {
+            queue.metadata.name: QueueDefaults(
+                priority=queue.spec.priority,
+                duration_s=queue.spec.default_duration_seconds,
+                max_duration_s=queue.spec.max_duration_seconds,
+                held=queue.spec.state is not QueueState.OPEN,
+            )
+            for queue in self.fluxqueues.list()
+        }
+        return {names.DEFAULT_QUEUE: QueueDefaults(), **found}
+
+    def _taints(self) -> tuple[Taint, ...]:
+        # Those that a cordon or a failure put there make the whole node unavailable instead.
+        found = {taint for node in self.nodes.list() for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/")}
+        return tuple(sorted(found, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def _job_of(pod: Pod) -> Iterable[Hashable]:
+    uid = owning_job_uid(pod)
+    return (uid,) if uid else ()

@@ -1,0 +1,64 @@
+"""Settings of the queue service: a YAML file the chart renders, read once at start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["InvalidConfig", "QueueConfig", "read_config"]
+
+
+class InvalidConfig(ValueError):
+    """The configuration cannot be read; the message names file and key."""
+
+
+class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """How this installation of the queue behaves.
+
+    Attributes
+    ----------
+    policy
+        Match policy of Fluxion.
+    cpu_vertex_millicores, memory_vertex_mi_b
+        Sizes of the graph's vertices.
+    zone_label, rack_label
+        Node labels that become levels of the graph; empty leaves the level out.
+    start_timeout_seconds
+        How long released pods may take to be bound.
+    successor_grace_seconds
+        How long the slot of a Deployment's pod waits for its successor.
+    namespaces
+        ``optIn`` or ``allButSystem``.
+    retention_seconds
+        How long ended workloads stay in the table.
+    """
+
+    policy: str = "lonode"
+    cpu_vertex_millicores: int = 100
+    memory_vertex_mi_b: int = msgspec.field(default=256, name="memoryVertexMiB")
+    zone_label: str = "topology.kubernetes.io/zone"
+    rack_label: str = "topology.kubernetes.io/rack"
+    start_timeout_seconds: int = 300
+    successor_grace_seconds: int = 30
+    namespaces: str = "optIn"
+    retention_seconds: int = 86_400
+    log_level: str = "info"
+
+
+def read_config(path: Path | None) -> QueueConfig:
+    """Read the file, or take the defaults where there is none.
+
+    Raises
+    ------
+    InvalidConfig
+        The file is missing, not YAML, or holds a key or value that is not understood.
+    """
+    if path is None:
+        return QueueConfig()
+    try:
+        return msgspec.yaml.decode(path.read_bytes() or b"{}", type=QueueConfig)
+    except OSError as error:
+        raise InvalidConfig(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise InvalidConfig(f"the configuration {path} is not understood: {error}") from None

@@ -1,0 +1,176 @@
+"""Keeps Fluxion's graph equal to the nodes there are and the allocations that are stored.
+
+Fluxion is a cache. Whenever its instance is not the one we filled (it restarted, another leader started it anew, or we are no longer sure
+what it holds), it is started anew from the nodes and every live allocation is put back; until then nothing is matched. A change of nodes
+is told as it is: added, removed, up or down, without touching what runs.
+
+``version`` counts the states of the graph in which something may fit that did not before: verdicts of *impossible* hold for one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from fluxqueue.api.objects import Node
+from fluxqueue.fluxion.client import Fluxion
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.messages import Applied, Call, NodeShare, NodeSpec, RestoredJob
+from fluxqueue.kube.store import Store
+from fluxqueue.queue.jobspecs import SLOT
+from fluxqueue.queue.ledger import Freed, Ledger
+from fluxqueue.queue.records import Allocation, Slot, SlotState
+
+__all__ = ["GraphKeeper", "GraphLost"]
+
+log = structlog.get_logger()
+
+ToSpec = Callable[[Node], NodeSpec]
+
+
+class GraphLost(Exception):
+    """Fluxion did not take a change it should have taken: the graph is started anew before anything else is matched."""
+
+
+class GraphKeeper:
+    """Fills and corrects the graph.
+
+    Parameters
+    ----------
+    fluxion
+        The matcher.
+    ledger
+        Whose live allocations the graph must hold.
+    nodes
+        The cluster's nodes.
+    to_spec
+        A node as Fluxion counts it.
+    policy
+        Match policy.
+    """
+
+    def __init__(self, fluxion: Fluxion, ledger: Ledger, nodes: Store[Node], to_spec: ToSpec, policy: str) -> None:
+        self.fluxion = fluxion
+        self.version = 0
+        self.rebuilds = 0
+        self._ledger = ledger
+        self._nodes = nodes
+        self._to_spec = to_spec
+        self._policy = policy
+        self._instance = ""
+        self._told: dict[str, NodeSpec] = {}
+
+    def call(self) -> Call:
+        """What every call to the graph carries now."""
+        return Call(now=int(self._ledger.clock().timestamp()), epoch=self._ledger.epoch, instance=self._instance)
+
+    def lose(self) -> None:
+        """Trust the graph no longer: the next `ensure` starts it anew."""
+        self._instance = ""
+
+    async def ensure(self) -> None:
+        """Bring the graph to the present nodes and allocations.
+
+        Raises
+        ------
+        FluxionError
+            Fluxion cannot be reached or refuses; the graph is started anew next time.
+        """
+        wanted = {node.metadata.name: self._to_spec(node) for node in self._nodes.list() if not node.metadata.deletion_timestamp}
+        try:
+            if not self._instance:
+                await self._rebuild(wanted)
+            elif wanted != self._told:
+                await self._adjust(wanted)
+            await self._give_back(self._ledger.take_freed())
+        except (FluxionError, GraphLost):
+            self.lose()
+            raise
+
+    async def _rebuild(self, wanted: dict[str, NodeSpec]) -> None:
+        # What was noted as freed is not in the new graph in the first place.
+        self._ledger.take_freed()
+        live = [allocation for _, allocation in self._ledger.live()]
+        instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
+        self._instance = instance
+        jobs = [_restored(allocation) for allocation in live]
+        if jobs:
+            answer = await self.fluxion.restore(jobs, call=self.call())
+            if not answer.done:
+                log.error("fluxion did not take back all allocations", reason=answer.reason, allocations=len(jobs))
+                raise GraphLost(f"Fluxion did not take back the live allocations: {answer.reason}")
+        self._told = wanted
+        self.version += 1
+        self.rebuilds += 1
+        log.info("graph filled", instance=instance, nodes=len(wanted), allocations=len(jobs), rebuilds=self.rebuilds)
+
+    async def _adjust(self, wanted: dict[str, NodeSpec]) -> None:
+        told = self._told
+        gone = [name for name in told if name not in wanted]
+        turned = {
+            name: not spec.down for name, spec in wanted.items() if name in told and replace(spec, down=told[name].down) == told[name]
+        }
+        turned = {name: up for name, up in turned.items() if told[name].down == up}
+        reshaped = [spec for name, spec in wanted.items() if name not in turned and spec != told.get(name)]
+        if gone:
+            await self._must(self.fluxion.remove_nodes(gone, call=self.call()), "remove nodes")
+        if reshaped:
+            await self._must(self.fluxion.add_nodes(reshaped, call=self.call()), "add nodes")
+        if turned:
+            await self._must(self.fluxion.set_status(turned, call=self.call()), "mark nodes")
+        self._told = wanted
+        self.version += 1
+        log.info("graph adjusted", removed=len(gone), added=len(reshaped), turned=len(turned))
+
+    async def _give_back(self, freed: Freed) -> None:
+        if not freed:
+            return
+        try:
+            if freed.jobs:
+                await self.fluxion.cancel_many(sorted(freed.jobs), call=self.call())
+            for jobid, slots in freed.slots.items():
+                await self._must(self.fluxion.partial_cancel(jobid, _slot_shares(slots), call=self.call()), f"shrink job {jobid}")
+        except (FluxionError, GraphLost):
+            # Whether it was done is not known, and giving back twice could take from another: the graph is filled anew.
+            self._ledger.put_freed(freed)
+            raise
+
+    async def _must(self, answer: Awaitable[Applied], doing: str) -> None:
+        done = await answer
+        if not done.done:
+            raise GraphLost(f"Fluxion did not {doing}: {done.reason}")
+
+
+def _restored(allocation: Allocation) -> RestoredJob:
+    """An allocation as it stands: ended slots are not put back."""
+    ended = [slot for slot in allocation.slots if slot.state is SlotState.ENDED]
+    lost: dict[str, int] = {}
+    for slot in ended:
+        lost[slot.node] = lost.get(slot.node, 0) + 1
+    shares = [_shrunk(share, lost.get(share.node, 0)) for share in allocation.shares]
+    return RestoredJob(
+        jobid=allocation.jobid,
+        shares=tuple(share for share in shares if share is not None),
+        at=int(allocation.start.timestamp()),
+        end=0,
+    )
+
+
+def _shrunk(share: NodeShare, lost: int) -> NodeShare | None:
+    slots = share.slots.get(SLOT, 0)
+    if not lost:
+        return share
+    if lost >= slots:
+        return None
+    left = slots - lost
+    amounts = {kind: -(-amount * left // slots) for kind, amount in share.amounts.items()}
+    return replace(share, slots={SLOT: left}, amounts=amounts)
+
+
+def _slot_shares(slots: Sequence[Slot]) -> list[NodeShare]:
+    counts: dict[str, int] = {}
+    for slot in slots:
+        counts[slot.node] = counts.get(slot.node, 0) + 1
+    return [NodeShare(node=node, slots={SLOT: count}) for node, count in counts.items()]

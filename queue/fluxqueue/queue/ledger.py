@@ -1,0 +1,370 @@
+"""The leader's memory of the queue, and the only way to change it.
+
+Postgres is the truth; the leader keeps the pending and the live part of it in memory, so that a cycle over a hundred thousand pending
+workloads reads no table. Every change is one transaction of the store followed at once by the same change here, under one lock: two
+changes can then never be applied in another order than they were committed. When the process dies between the two, nothing is lost: the
+next leader loads what was committed.
+
+What a change frees in the graph is noted here and handed to whoever speaks to Fluxion; should that be lost, the sweep finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from fluxqueue.api import hostlists
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.queue.records import (
+    Allocation,
+    Epoch,
+    FluxionJobId,
+    Grant,
+    NewWorkload,
+    ReasonChange,
+    Slot,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
+from fluxqueue.queue.store import Store
+
+__all__ = ["Ending", "Freed", "Ledger", "TakenSlot"]
+
+Listener = Callable[[WorkloadId], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSlot:
+    """A pod stands in a slot."""
+
+    jobid: FluxionJobId
+    rank: int
+    pod_uid: str
+    pod_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a workload ends."""
+
+    workload: WorkloadId
+    state: State
+    outcome: Outcome
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Freed:
+    """What the graph still holds although the queue has given it back."""
+
+    jobs: set[FluxionJobId] = field(default_factory=set)
+    slots: dict[FluxionJobId, list[Slot]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.slots)
+
+
+class Ledger:
+    """Pending and live workloads, changed through the store only.
+
+    Parameters
+    ----------
+    store
+        The tables.
+    epoch
+        The leadership under which changes are made: an older one is refused by the store.
+    clock
+        Postgres' time, told without asking it each time.
+    """
+
+    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
+        self.store = store
+        self.epoch = epoch
+        self.clock = clock
+        self._lock = asyncio.Lock()
+        self._workloads: dict[WorkloadId, Workload] = {}
+        self._by_uid: dict[str, WorkloadId] = {}
+        self._allocations: dict[WorkloadId, Allocation] = {}
+        self._by_jobid: dict[FluxionJobId, WorkloadId] = {}
+        self._freed = Freed()
+        self._listeners: list[Listener] = []
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------------
+
+    def get(self, workload: WorkloadId) -> Workload | None:
+        """A pending or live workload; None once it has ended."""
+        return self._workloads.get(workload)
+
+    def by_uid(self, uid: str) -> Workload | None:
+        """The pending or live workload of an object."""
+        found = self._by_uid.get(uid)
+        return self._workloads[found] if found is not None else None
+
+    def allocation(self, workload: WorkloadId) -> Allocation | None:
+        """The live allocation of a workload."""
+        return self._allocations.get(workload)
+
+    def by_jobid(self, jobid: FluxionJobId) -> Workload | None:
+        """The workload a live allocation belongs to."""
+        found = self._by_jobid.get(jobid)
+        return self._workloads.get(found) if found is not None else None
+
+    def pending(self) -> list[Workload]:
+        """Pending workloads in policy order: priority, submit time, id."""
+        waiting = [workload for workload in self._workloads.values() if workload.state is State.PENDING]
+        return sorted(waiting, key=lambda workload: (-workload.priority, workload.submitted_at, workload.id))
+
+    def live(self) -> list[tuple[Workload, Allocation]]:
+        """Workloads that hold an allocation."""
+        return [(self._workloads[workload], allocation) for workload, allocation in self._allocations.items()]
+
+    def all(self) -> Iterable[Workload]:
+        """Every pending and live workload."""
+        return list(self._workloads.values())
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call the listener with the id of each workload that changes, after the change is stored."""
+        self._listeners.append(listener)
+
+    def take_freed(self) -> Freed:
+        """What is to be given back in the graph; the caller puts it back with `put_freed` if it could not."""
+        freed, self._freed = self._freed, Freed()
+        return freed
+
+    def put_freed(self, freed: Freed) -> None:
+        """Return what could not be given back."""
+        self._freed.jobs |= freed.jobs
+        for jobid, slots in freed.slots.items():
+            self._freed.slots.setdefault(jobid, []).extend(slots)
+
+    # ---- changing --------------------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read pending and live workloads anew, as a new leader does."""
+        async with self._lock:
+            pending = await self.store.pending()
+            live = await self.store.live_workloads()
+            allocations = await self.store.live_allocations()
+            self._workloads = {workload.id: workload for workload in (*pending, *live)}
+            self._by_uid = {workload.uid: workload.id for workload in self._workloads.values()}
+            self._allocations = {allocation.workload: allocation for allocation in allocations}
+            self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
+            self._freed = Freed()
+        self._tell(self._workloads)
+
+    async def take_in(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
+        """Insert or update what the intake found; the ids of those that changed."""
+        async with self._lock:
+            stored = await self.store.upsert(self.epoch, found)
+            changed = [now.workload.id for now in stored if now.inserted or now.changed]
+            for now in stored:
+                if not now.workload.state.ended:
+                    self._workloads[now.workload.id] = now.workload
+                    self._by_uid[now.workload.uid] = now.workload.id
+        self._tell(changed)
+        return changed
+
+    async def set_reasons(self, changes: Sequence[ReasonChange]) -> None:
+        """Say why workloads wait; unchanged reasons cost nothing."""
+        fresh = [change for change in changes if self._differs(change)]
+        if not fresh:
+            return
+        async with self._lock:
+            stored = set(await self.store.set_reasons(self.epoch, fresh))
+            fresh = [change for change in fresh if change.workload in stored]
+            for change in fresh:
+                self._update(change.workload, reason=change.reason, message=change.message)
+        self._tell(change.workload for change in fresh)
+
+    async def grant(self, grants: Sequence[Grant]) -> list[Grant]:
+        """Store what Fluxion granted; returns those whose workload was no longer pending, freed again."""
+        if not grants:
+            return []
+        async with self._lock:
+            granted = set(await self.store.grant(self.epoch, grants))
+            now = self.clock()
+            refused = [grant for grant in grants if grant.workload not in granted]
+            self._freed.jobs.update(grant.jobid for grant in refused)
+            for grant in grants:
+                if grant.workload not in granted:
+                    continue
+                slots = tuple(Slot(jobid=grant.jobid, rank=rank, node=node, state=SlotState.FREE) for rank, node in enumerate(grant.hosts))
+                self._allocations[grant.workload] = Allocation(
+                    jobid=grant.jobid,
+                    workload=grant.workload,
+                    shares=grant.shares,
+                    granted_at=now,
+                    start=grant.start,
+                    end=grant.end,
+                    slots=slots,
+                )
+                self._by_jobid[grant.jobid] = grant.workload
+                self._update(
+                    grant.workload,
+                    state=State.ALLOCATED,
+                    reason=Reason.NONE,
+                    message="",
+                    allocated_at=now,
+                    jobid=grant.jobid,
+                    hosts=hostlists.encode(grant.hosts),
+                )
+        self._tell(granted)
+        return refused
+
+    async def claim_releases(self, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
+        """Allocations that are due to be released, each claimed for ``retry_after_s``."""
+        return await self.store.claim_releases(self.epoch, limit, retry_after_s)
+
+    async def released(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Note that objects were let go."""
+        if not jobids:
+            return
+        async with self._lock:
+            await self.store.released(self.epoch, jobids)
+            now = self.clock()
+            owners = [owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None]
+            for owner in owners:
+                self._allocations[owner] = replace(self._allocations[owner], released_at=now)
+                self._update(owner, reason=Reason.NONE, message="")
+        self._tell(owners)
+
+    async def release_failed(self, jobid: FluxionJobId, message: str) -> None:
+        """Note why an object could not be let go; it is tried again."""
+        async with self._lock:
+            await self.store.release_failed(self.epoch, jobid, message)
+            owner = self._by_jobid.get(jobid)
+            if owner is not None:
+                self._update(owner, reason=Reason.RELEASE_FAILED, message=message)
+        if owner is not None:
+            self._tell([owner])
+
+    async def take_slots(self, taken: Sequence[TakenSlot]) -> None:
+        """Note which pods stand in which slots."""
+        if not taken:
+            return
+        async with self._lock:
+            stored = await self.store.take_slots(self.epoch, [(slot.jobid, slot.rank, slot.pod_uid, slot.pod_name) for slot in taken])
+            for slot in taken:
+                if (slot.jobid, slot.rank) in stored:
+                    self._update_slot(slot.jobid, slot.rank, SlotState.TAKEN, slot.pod_uid, slot.pod_name)
+
+    async def vacate_slots(self, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> None:
+        """Note that pods (by uid) left slots another may take."""
+        if not vacated:
+            return
+        async with self._lock:
+            for jobid, rank in await self.store.vacate_slots(self.epoch, vacated):
+                self._update_slot(jobid, rank, SlotState.FREE, None, None)
+
+    async def end_slots(self, ended: Sequence[tuple[FluxionJobId, int]]) -> None:
+        """Give slots back to the cluster."""
+        if not ended:
+            return
+        async with self._lock:
+            freed = set(await self.store.end_slots(self.epoch, ended))
+            for jobid, rank in ended:
+                slot = self._update_slot(jobid, rank, SlotState.ENDED, None, None)
+                if slot is not None and jobid not in freed:
+                    self._freed.slots.setdefault(jobid, []).append(slot)
+            self._drop_allocations(freed)
+
+    async def started(self, ids: Sequence[WorkloadId]) -> None:
+        """Note that all pods of workloads are on their nodes."""
+        ids = [found for found in ids if self._state(found) is State.ALLOCATED]
+        if not ids:
+            return
+        async with self._lock:
+            ids = await self.store.started(self.epoch, ids)
+            now = self.clock()
+            for found in ids:
+                self._update(found, state=State.RUNNING, started_at=now)
+        self._tell(ids)
+
+    async def draining(self, ids: Sequence[WorkloadId]) -> None:
+        """Note that workloads wait for their last pods to go."""
+        ids = [found for found in ids if self._state(found) in (State.ALLOCATED, State.RUNNING)]
+        if not ids:
+            return
+        async with self._lock:
+            ids = await self.store.draining(self.epoch, ids)
+            for found in ids:
+                self._update(found, state=State.DRAINING)
+        self._tell(ids)
+
+    async def finish(self, endings: Sequence[Ending]) -> None:
+        """End workloads, freeing whatever they still hold."""
+        endings = [ending for ending in endings if ending.workload in self._workloads]
+        if not endings:
+            return
+        async with self._lock:
+            ends = [(ending.workload, ending.state, ending.outcome, ending.message) for ending in endings]
+            freed = await self.store.finish(self.epoch, ends)
+            self._drop_allocations(freed)
+            for ending in endings:
+                self._allocations.pop(ending.workload, None)
+                ended = self._workloads.pop(ending.workload)
+                self._by_uid.pop(ended.uid, None)
+        self._tell(ending.workload for ending in endings)
+
+    async def requeue(self, ids: Sequence[WorkloadId], reason: Reason, message: str) -> None:
+        """Put workloads back into the queue with their submit time, freeing what they hold."""
+        ids = [found for found in ids if found in self._workloads]
+        if not ids:
+            return
+        async with self._lock:
+            freed = await self.store.requeue(self.epoch, ids, reason, message)
+            self._drop_allocations(freed)
+            for found in ids:
+                self._update(
+                    found,
+                    state=State.PENDING,
+                    reason=reason,
+                    message=message,
+                    jobid=None,
+                    hosts="",
+                    allocated_at=None,
+                    started_at=None,
+                    requeues=self._workloads[found].requeues + 1,
+                )
+        self._tell(ids)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, ids: Iterable[WorkloadId]) -> None:
+        for found in list(ids):
+            for listener in self._listeners:
+                listener(found)
+
+    def _state(self, found: WorkloadId) -> State | None:
+        workload = self._workloads.get(found)
+        return workload.state if workload else None
+
+    def _differs(self, change: ReasonChange) -> bool:
+        workload = self._workloads.get(change.workload)
+        return workload is not None and (workload.reason, workload.message) != (change.reason, change.message)
+
+    def _update(self, found: WorkloadId, **changes: object) -> None:
+        workload = self._workloads.get(found)
+        if workload is not None:
+            self._workloads[found] = replace(workload, **changes)  # type: ignore[arg-type]  # names are checked by replace itself
+
+    def _update_slot(self, jobid: FluxionJobId, rank: int, state: SlotState, pod_uid: str | None, pod_name: str | None) -> Slot | None:
+        owner = self._by_jobid.get(jobid)
+        if owner is None:
+            return None
+        allocation = self._allocations[owner]
+        slots = list(allocation.slots)
+        slots[rank] = slot = replace(slots[rank], state=state, pod_uid=pod_uid, pod_name=pod_name)
+        self._allocations[owner] = replace(allocation, slots=tuple(slots))
+        return slot
+
+    def _drop_allocations(self, freed: Iterable[FluxionJobId]) -> None:
+        for jobid in freed:
+            self._freed.jobs.add(jobid)
+            self._freed.slots.pop(jobid, None)
+            owner = self._by_jobid.pop(jobid, None)
+            if owner is not None:
+                self._allocations.pop(owner, None)

@@ -1,0 +1,1 @@
+"""Who goes next: scheduling policies as pure passes over the pending workloads."""
