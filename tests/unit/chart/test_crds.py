@@ -1,0 +1,94 @@
+"""The CRDs say what the code says."""
+
+import re
+import typing
+
+import msgspec
+import pytest
+from chart_rendering import Chart, Json, Rendered
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
+
+
+def _version(rendered: Rendered, plural: str) -> Json:
+    crd = rendered.one("CustomResourceDefinition", f"{plural}.{names.GROUP}")
+    (version,) = crd["spec"]["versions"]
+    return typing.cast(Json, version)
+
+
+def _schema(rendered: Rendered, plural: str, part: str) -> Json:
+    return typing.cast(Json, _version(rendered, plural)["schema"]["openAPIV3Schema"]["properties"][part])
+
+
+def _columns(rendered: Rendered, plural: str, priority: int) -> list[str]:
+    return [c["name"].upper() for c in _version(rendered, plural)["additionalPrinterColumns"] if c.get("priority", 0) == priority]
+
+
+def test_names_scope_and_short_names_are_those_of_the_code(default: Rendered) -> None:
+    jobs = default.one("CustomResourceDefinition", f"{names.FLUXJOBS}.{names.GROUP}")["spec"]
+    queues = default.one("CustomResourceDefinition", f"{names.FLUXQUEUES}.{names.GROUP}")["spec"]
+    assert (jobs["scope"], jobs["names"]["shortNames"]) == ("Namespaced", ["fj"])
+    assert (queues["scope"], queues["names"]["shortNames"]) == ("Cluster", ["fq"])
+    assert {crd["versions"][0]["name"] for crd in (jobs, queues)} == {names.VERSION}
+
+
+@pytest.mark.parametrize(("field", "values"), [("state", State), ("reason", Reason), ("outcome", Outcome)])
+def test_closed_sets_hold_what_the_code_holds(default: Rendered, field: str, values: type[State | Reason | Outcome]) -> None:
+    assert _schema(default, names.FLUXJOBS, "status")["properties"][field]["enum"] == [member.value for member in values]
+
+
+@pytest.mark.parametrize(("part", "struct"), [("spec", FluxJobSpec), ("status", FluxJobStatus)])
+def test_every_field_of_a_fluxjob_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+    assert set(_schema(default, names.FLUXJOBS, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+def test_the_object_reference_is_whole_and_bounded(default: Rendered) -> None:
+    reference = _schema(default, names.FLUXJOBS, "spec")["properties"]["objectRef"]
+    assert set(reference["properties"]) == set(reference["required"]) == {f.encode_name for f in msgspec.structs.fields(ObjectRef)}
+    assert all("maxLength" in field for field in reference["properties"].values()), "an unbounded field makes the rule too dear"
+
+
+def test_what_the_code_leaves_out_as_its_zero_value_the_schema_fills_in(default: Rendered) -> None:
+    properties = _schema(default, names.FLUXJOBS, "spec")["properties"]
+    zero = msgspec.to_builtins(FluxJobSpec())
+    assert zero == {}, "the struct leaves out what has its default"
+    for field, default_value in (("queue", FluxJobSpec().queue), ("priority", 0), ("hold", False), ("cancel", False)):
+        assert properties[field]["default"] == default_value
+
+
+def test_a_fluxjob_shows_state_queue_nodes_reason_eta_and_age(default: Rendered) -> None:
+    assert _columns(default, names.FLUXJOBS, 0) == ["STATE", "QUEUE", "NODES", "REASON", "ETA", "AGE"]
+    assert set(_columns(default, names.FLUXJOBS, 1)) == {"POSITION", "PODS", "JOBID", "MESSAGE"}
+
+
+def test_an_eta_is_shown_as_a_time_since_kubectl_prints_future_dates_as_invalid(default: Rendered) -> None:
+    (eta,) = [c for c in _version(default, names.FLUXJOBS)["additionalPrinterColumns"] if c["name"] == "Eta"]
+    assert eta["type"] == "string"
+
+
+@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES])
+def test_status_is_a_subresource_and_every_column_points_at_a_field(default: Rendered, plural: str) -> None:
+    version = _version(default, plural)
+    assert version["subresources"] == {"status": {}}
+    for column in version["additionalPrinterColumns"]:
+        part, field = re.fullmatch(r"\.(\w+)\.(\w+)", column["jsonPath"]).groups()  # type: ignore[union-attr]  # no match fails the test
+        if part != "metadata":
+            assert field in version["schema"]["openAPIV3Schema"]["properties"][part]["properties"]
+
+
+def test_the_assumed_duration_of_a_queue_is_the_code_s(default: Rendered) -> None:
+    assert _schema(default, names.FLUXQUEUES, "spec")["properties"]["defaultDurationSeconds"]["default"] == names.DEFAULT_DURATION_S
+
+
+def test_crds_stay_when_the_release_goes_unless_told_otherwise(chart: Chart, default: Rendered) -> None:
+    kept = {"helm.sh/resource-policy": "keep"}
+    assert all(crd["metadata"]["annotations"] == kept for crd in default.all("CustomResourceDefinition"))
+    assert all("annotations" not in crd["metadata"] for crd in chart.render({"crds": {"keep": False}}).all("CustomResourceDefinition"))
+    assert chart.render({"crds": {"install": False}}).all("CustomResourceDefinition") == []
+
+
+def test_the_default_queue_comes_after_its_kind_and_only_once(default: Rendered) -> None:
+    queue = default.one("FluxQueue", names.DEFAULT_QUEUE)
+    assert queue["metadata"]["annotations"]["helm.sh/hook"] == "post-install"
+    assert queue["spec"]["policy"] == "fcfs"
