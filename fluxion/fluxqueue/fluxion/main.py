@@ -1,0 +1,146 @@
+"""`fluxqueue fluxion`: the service, and commands around it.
+
+Without a subcommand it serves until SIGTERM or SIGINT, then lets calls under way finish. It logs one JSON object a line to standard
+error. The address flags are those of the Go service; it listens on the loopback address unless told otherwise, since without
+certificates anybody who reaches the port may change the graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["main"]
+
+_LEVELS = ("debug", "info", "warning", "error")
+_REFUSED = 1
+_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the service or one of its commands.
+
+    Parameters
+    ----------
+    argv
+        Words after `fluxqueue fluxion`; those of the process if None.
+
+    Returns
+    -------
+    int
+        0, or 1 for what failed, or 2 for a command line that is not understood.
+    """
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "replay":
+        from fluxqueue.fluxion import replaycommand
+
+        return replaycommand.run(arguments)
+    if arguments.command == "graph":
+        from fluxqueue.fluxion import graphcommand
+
+        return graphcommand.run(arguments)
+    return _serve(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue fluxion", description="The resource graph and matcher behind gRPC. Without a command it serves."
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 for all)")
+    parser.add_argument("--port", type=_port, default=4242, help="port to listen on, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--metrics-port", type=_port, help="serve Prometheus metrics on this port (default: none are served)")
+    parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
+    parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="time for calls under way at the end")
+    tls = parser.add_argument_group("encryption", "With --tls-client-ca, clients must show a certificate signed by it.")
+    tls.add_argument("--tls-cert", type=Path, metavar="FILE", help="our certificate chain, PEM; read again when it changes")
+    tls.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
+    tls.add_argument("--tls-client-ca", type=Path, metavar="FILE", help="certificates that may have signed the clients', PEM")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    replay = commands.add_parser("replay", help="replay recorded cases and print where the answers agree")
+    replay.add_argument("folder", type=Path, metavar="DIR", help="folder of recorded cases (*.json)")
+    replay.add_argument("--grpc", action="store_true", help="over gRPC, against a server of our own unless --target names one")
+    replay.add_argument("--target", metavar="HOST:PORT", help="any server of the three calls, also the Go one (implies --grpc)")
+
+    graph = commands.add_parser("graph", help="print, check or make resource graphs")
+    actions = graph.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print a JGF as a tree")
+    show.add_argument("file", metavar="FILE", help="JGF, - for standard input")
+    show.add_argument("--all", action="store_true", help="every vertex; else like leaves are counted and long lists of nodes cut")
+    check = actions.add_parser("check", help="say what is wrong with a JGF")
+    check.add_argument("file", metavar="FILE", help="JGF, - for standard input")
+    nodes = actions.add_parser("from-nodes", help="make a JGF of `kubectl get nodes -o json`")
+    nodes.add_argument("file", metavar="FILE", help="the list of nodes as JSON, - for standard input")
+    nodes.add_argument(
+        "--levels", default="zone=topology.kubernetes.io/zone", metavar="TYPE=LABEL,...", help="levels above nodes, by label"
+    )
+    nodes.add_argument("--cpu-vertex", type=_cpu_vertex, default=100, metavar="MILLICORES", help="size of a cpu vertex, 1 to 1000")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535")
+    return int(text)
+
+
+def _cpu_vertex(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size of a cpu vertex: 1 to 1000 millicores")
+    return int(text)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    import uvloop
+
+    from fluxqueue.fluxion.server import CannotListen, ServerTls, Settings
+
+    if (arguments.tls_cert is None) != (arguments.tls_key is None) or (arguments.tls_client_ca and not arguments.tls_cert):
+        print("fluxqueue fluxion: encryption needs both --tls-cert and --tls-key", file=sys.stderr)  # noqa: T201  before there is a log
+        return _USAGE
+    tls = ServerTls(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca) if arguments.tls_cert else None
+    settings = Settings(arguments.host, arguments.port, arguments.metrics_port, tls, arguments.grace)
+    _log_as_json(arguments.log_level)
+    try:
+        uvloop.run(_until_told(settings))
+    except CannotListen as error:
+        print(f"fluxqueue fluxion: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
+        return _REFUSED
+    return 0
+
+
+async def _until_told(settings: object) -> None:
+    from fluxqueue.fluxion.server import Settings, serve
+
+    assert isinstance(settings, Settings)
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    async with serve(settings):
+        await told.wait()
+
+
+def _log_as_json(level: str) -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
