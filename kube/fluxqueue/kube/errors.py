@@ -22,8 +22,10 @@ __all__ = [
     "Invalid",
     "NotFound",
     "ServerError",
+    "Silent",
     "TooManyRequests",
     "Unauthorized",
+    "Undecodable",
     "Unreachable",
     "decode_error",
     "retry_after_s",
@@ -125,6 +127,20 @@ class Unreachable(ApiError):
         self.sent = sent
 
 
+class Silent(Unreachable):
+    """A watch on which nothing came for longer than bookmarks are apart."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=True)
+
+
+class Undecodable(ApiError):
+    """The server said yes, but its answer is not what we understand: another version, or something between us that is no API server."""
+
+    def __init__(self, doing: str, what: str) -> None:
+        super().__init__(200, "Undecodable", f"{doing}: the answer does not fit: {what}")
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -152,7 +168,7 @@ def decode_error(status: int, body: bytes, *, doing: str, retry_after: str | Non
     Parameters
     ----------
     status
-        HTTP status, or the ``code`` of a Status inside a watch.
+        HTTP status; 0 for a Status inside a watch, whose own ``code`` then counts.
     body
         A Status object in JSON; anything else (a proxy's HTML page, a webhook's text) is quoted in the message, shortened.
     doing
@@ -168,6 +184,7 @@ def decode_error(status: int, body: bytes, *, doing: str, retry_after: str | Non
     answer = _Status()
     with contextlib.suppress(msgspec.MsgspecError):
         answer = msgspec.json.decode(body, type=_Status)
+    status = status or answer.code
     details = answer.details or _Details()
     said = answer.message or " ".join(body.decode(errors="replace").split())[:200] or "no reason given"
     kind = _BY_REASON.get(answer.reason) or _BY_STATUS.get(status) or (ServerError if status >= 500 else ApiError)

@@ -31,10 +31,15 @@ __all__ = [
     "REPLICASETS",
     "SECRETS",
     "STATEFULSETS",
+    "Key",
     "Kind",
     "Named",
     "T",
 ]
+
+
+Key = tuple[str, str]
+"""(namespace, name); the namespace is empty for cluster-scoped kinds."""
 
 
 class Named(Protocol):

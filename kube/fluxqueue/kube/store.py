@@ -18,12 +18,9 @@ from typing import Final, Generic
 
 import structlog
 
-from fluxqueue.kube.kinds import T
+from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Change", "ChangeKind", "Key", "Store"]
-
-Key = tuple[str, str]
-"""(namespace, name); the namespace is empty for cluster-scoped kinds."""
+__all__ = ["Change", "ChangeKind", "Store"]
 
 log: Final = structlog.get_logger(__name__)
 
