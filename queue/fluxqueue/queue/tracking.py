@@ -65,6 +65,9 @@ class Judgement:
     message: str = ""
 
 
+_OVER = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+
 def job_phase(job: Job | None) -> JobPhase:
     """Read a Job's phase; None is a Job that no longer exists."""
     if job is None:
@@ -93,7 +96,7 @@ def parse_indexes(text: str) -> set[int]:
     return found
 
 
-def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation) -> Judgement:
+def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last: JobPhase | None = None) -> Judgement:
     """Judge the places of a Job that was let go.
 
     Parameters
@@ -104,6 +107,8 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation) -> J
         All pods it controls, of whatever phase.
     allocation
         With its slots, by rank.
+    last
+        The phase it was last seen in, for when it is gone.
 
     Returns
     -------
@@ -138,7 +143,7 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation) -> J
     end = _ended(phase, job, idle, len(busy))
     vacate = tuple(slot.rank for slot in vacated if slot.rank not in end and slot.rank not in busy)
     bound = sum(1 for pod in living.values() if pod.spec.node_name)
-    state, outcome, message = _conclusion(phase, pods)
+    state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
     return Judgement(
         take=tuple(take),
         assign=tuple(assign),
@@ -176,6 +181,7 @@ def judge_pod(pod: Pod | None, allocation: Allocation, last_phase: str = "") -> 
     ends = {
         "Succeeded": (State.COMPLETED, Outcome.SUCCEEDED, ""),
         "Failed": (State.FAILED, Outcome.FAILED, (pod.status.message or pod.status.reason) if pod else ""),
+        "": (State.CANCELLED, Outcome.UNKNOWN, "the pod vanished while nobody watched"),
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
     return Judgement(end=tuple(slot.rank for slot in open_slots), state=state, outcome=outcome, message=message)

@@ -1,0 +1,164 @@
+"""Takes in what the watch shows: new, changed and vanished Jobs and Pods become rows, in one transaction for a whole burst.
+
+Level-triggered: a key says only that something about an object may have changed; what is true is read from the caches when its turn
+comes, so missing or repeated events do no harm, and at start every object is simply looked at once. Scheduling is asked for after the
+commit, never inside it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.objects import Job, Pod
+from fluxqueue.kube.store import Change, ChangeKind
+from fluxqueue.queue.batches import Batches
+from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.intake import describe_job, describe_pod, owning_job_uid
+from fluxqueue.queue.ledger import Ending, Ledger
+from fluxqueue.queue.records import NewWorkload, Workload
+from fluxqueue.queue.tasks import Trigger
+
+__all__ = ["IntakeController"]
+
+log = structlog.get_logger()
+
+_BATCH = 500
+
+
+class IntakeController:
+    """Keeps the table equal to the objects that ask for resources.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    ledger
+        The queue.
+    trigger
+        How a scheduling cycle is asked for.
+    """
+
+    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._trigger = trigger
+        self._keys: Batches[str] = Batches("intake")
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
+        caches.fluxqueues.add_handler(self._rules_changed)
+        caches.namespaces.add_handler(self._rules_changed)
+        caches.priority_classes.add_handler(self._rules_changed)
+
+    def look_at_everything(self) -> None:
+        """Look at every object and every row once, as at start and in a sweep."""
+        for job in self._caches.jobs.list():
+            self._keys.add(job.metadata.uid)
+        for pod in self._caches.pods.list():
+            if not owning_job_uid(pod):
+                self._keys.add(pod.metadata.uid)
+        for workload in self._ledger.all():
+            self._keys.add(workload.uid)
+
+    def look_at(self, uid: str) -> None:
+        """Look at one object again."""
+        self._keys.add(uid)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._keys.run(self._take_in, limit=_BATCH)
+
+    # ---- events ----------------------------------------------------------------------------------------------------------------
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        if change.kind is ChangeKind.MODIFIED and change.old is not None and change.new is not None:
+            same = change.old.metadata.generation == change.new.metadata.generation
+            if same and change.old.finished == change.new.finished and _marks(change.old) == _marks(change.new):
+                return
+        self._keys.add(change.obj.metadata.uid)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.obj
+        owner = owning_job_uid(pod)
+        if owner is None:
+            self._keys.add(pod.metadata.uid)
+        elif change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
+            self._keys.add(owner)  # a Job somebody else resumed
+
+    def _rules_changed(self, _change: object) -> None:
+        for workload in self._ledger.all():
+            if workload.state is State.PENDING:
+                self._keys.add(workload.uid)
+        # Objects of a namespace that has just opted in have no row yet.
+        for job in self._caches.jobs.list():
+            if self._ledger.by_uid(job.metadata.uid) is None:
+                self._keys.add(job.metadata.uid)
+
+    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+
+    async def _take_in(self, uids: list[str]) -> None:
+        found: list[NewWorkload] = []
+        endings: list[Ending] = []
+        for uid in uids:
+            row = self._ledger.by_uid(uid)
+            if row is not None and row.state is not State.PENDING:
+                if row.state is State.ALLOCATED and self._vanished(uid) and self._unreleased(row):
+                    endings.append(_cancelled(row, "was deleted before it was released"))
+                continue
+            described = self._describe(uid)
+            if described is not None:
+                found.append(described)
+            elif row is not None:
+                endings.append(self._ending(row))
+        changed = await self._ledger.take_in(found) if found else []
+        if endings:
+            await self._ledger.finish(endings)
+        if changed or endings:
+            await self._trigger.schedule()
+
+    def _describe(self, uid: str) -> NewWorkload | None:
+        job = self._caches.jobs.get_by_uid(uid)
+        if job is not None:
+            namespace = job.metadata.namespace
+            gated = any(pod.spec.gated_by(names.GATE) for pod in self._caches.pods_of_job(uid))
+            # What we hold must be let go by us, even after its namespace opted out.
+            held_by_us = job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
+            if not (gated or held_by_us or self._caches.manages(namespace)):
+                return None
+            return describe_job(job, self._caches.surroundings(namespace), has_gated_pods=gated)
+        pod = self._caches.pods.get_by_uid(uid)
+        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace)) if pod is not None else None
+
+    def _vanished(self, uid: str) -> bool:
+        held = self._caches.jobs.get_by_uid(uid) or self._caches.pods.get_by_uid(uid)
+        return held is None or held.metadata.deletion_timestamp is not None
+
+    def _unreleased(self, row: Workload) -> bool:
+        allocation = self._ledger.allocation(row.id)
+        return allocation is not None and allocation.released_at is None
+
+    def _ending(self, row: Workload) -> Ending:
+        """How a pending workload ends whose object asks for nothing any more."""
+        job = self._caches.jobs.get_by_uid(row.uid)
+        if job is not None and job.finished:
+            done = job.status.holds("Complete")
+            return Ending(
+                row.id,
+                State.COMPLETED if done else State.FAILED,
+                Outcome.SUCCEEDED if done else Outcome.FAILED,
+                "the Job finished without being released by the queue",
+            )
+        if self._vanished(row.uid):
+            return _cancelled(row, "was deleted while it waited")
+        return _cancelled(row, "left the queue: it opted out, or runs without us")
+
+
+def _cancelled(row: Workload, what: str) -> Ending:
+    return Ending(row.id, State.CANCELLED, Outcome.CANCELLED, f"{row.kind} {row.namespace}/{row.name} {what}")
+
+
+def _marks(job: Job) -> tuple[object, ...]:
+    """What the intake reads beside the spec."""
+    meta = job.metadata
+    return meta.labels, meta.annotations, meta.deletion_timestamp

@@ -1,0 +1,171 @@
+"""Lets granted workloads go: one patch each, idempotent, claimed so that no two do it at once.
+
+The grant is stored before; the patch carries the uid and resourceVersion that were read. When the API server says the object changed
+(409), it is read again: if its generation is the same, only status or labels moved and the patch is sent anew; if not, a person edited
+the suspended object, so what was matched is not what it asks for any more, and it goes back to be matched again. An object that is gone
+frees its allocation. A crash between patch and note repeats the patch, which finds its own work and notes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.objects import Job
+from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from fluxqueue.kube.kinds import JOBS, PODS
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.ledger import Ending, Ledger
+from fluxqueue.queue.metrics import RELEASE_SECONDS, RELEASES
+from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload
+from fluxqueue.queue.releases import gate_release_job, pin_release_job, release_pod
+from fluxqueue.queue.tasks import Trigger
+
+__all__ = ["Releaser"]
+
+log = structlog.get_logger()
+
+_CLAIM = 64
+_AT_ONCE = 16
+_RETRY_AFTER_S = 20.0
+_TRIES = 6
+
+
+class _Edited(Exception):
+    """The object is not the one that was matched."""
+
+
+class Releaser:
+    """Carries out releases.
+
+    Parameters
+    ----------
+    api
+        Where objects are patched.
+    caches, ledger, trigger
+        The cluster, the queue, and how a scheduling cycle is asked for.
+    reread
+        Tells the intake to look at an object (uid) again after it was found edited.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._trigger = trigger
+        self._reread = reread
+
+    async def release_due(self) -> None:
+        """Let go all that is due."""
+        while claimed := await self._ledger.claim_releases(_CLAIM, _RETRY_AFTER_S):
+            limit = asyncio.Semaphore(_AT_ONCE)
+            done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
+            await self._ledger.released([jobid for jobid in done if jobid is not None])
+            if len(claimed) < _CLAIM:
+                return
+
+    async def _release(self, limit: asyncio.Semaphore, workload: Workload, allocation: Allocation) -> FluxionJobId | None:
+        """Let one workload go; its allocation's id if that is done."""
+        where = f"{workload.kind} {workload.namespace}/{workload.name}"
+        mode = str(workload.release_mode)
+        async with limit:
+            try:
+                if workload.release_mode is ReleaseMode.POD:
+                    await self._release_pod(workload, allocation)
+                else:
+                    await self._release_job(workload, allocation)
+            except NotFound:
+                RELEASES.labels(mode, "gone").inc()
+                message = f"{where} was deleted before it was released"
+                await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+                await self._trigger.schedule()
+                return None
+            except _Edited as edited:
+                RELEASES.labels(mode, "edited").inc()
+                await self._ledger.requeue([workload.id], Reason.NONE, str(edited))
+                self._reread(workload.uid)
+                await self._trigger.schedule()
+                return None
+            except (Invalid, Forbidden, Conflict) as error:
+                RELEASES.labels(mode, "refused").inc()
+                log.warning("a release was refused", object=where, workload=workload.id, error=str(error))
+                await self._ledger.release_failed(allocation.jobid, f"{where} could not be released: {error}")
+                return None
+            except ApiError as error:
+                # The API server is away or overloaded: the claim runs out and the release is tried again.
+                RELEASES.labels(mode, "failed").inc()
+                log.warning("a release failed and is tried again", object=where, workload=workload.id, error=str(error))
+                return None
+        RELEASES.labels(mode, "released").inc()
+        RELEASE_SECONDS.observe(_seconds_since(allocation.granted_at, self._ledger.clock()))
+        return allocation.jobid
+
+    async def _release_pod(self, workload: Workload, allocation: Allocation) -> None:
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        for _ in range(_TRIES):
+            if pod is None:
+                pod = await self._api.get(PODS, workload.name, workload.namespace)
+            if pod.metadata.uid != workload.uid or pod.metadata.deletion_timestamp:
+                raise _gone(workload)
+            if pod.metadata.annotation(names.ALLOCATION_ANNOTATION) == str(allocation.jobid):
+                return
+            try:
+                patch = release_pod(pod, allocation.jobid, allocation.hosts[0])
+                await self._api.patch(PODS, workload.name, patch, namespace=workload.namespace, patch_type=PatchType.STRATEGIC)
+                return
+            except Conflict:
+                pod = None
+        raise Conflict(409, "Conflict", "the pod keeps changing")
+
+    async def _release_job(self, workload: Workload, allocation: Allocation) -> None:
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        for attempt in range(_TRIES):
+            if job is None:
+                job = await self._api.get(JOBS, workload.name, workload.namespace)
+            meta = job.metadata
+            if meta.uid != workload.uid or meta.deletion_timestamp:
+                raise _gone(workload)
+            if meta.label(names.JOBID_LABEL) == str(allocation.jobid):
+                return
+            if meta.generation != workload.generation:
+                raise _Edited(f"Job {workload.namespace}/{workload.name} was edited while it was being released: it is matched again")
+            try:
+                await self._api.patch(
+                    JOBS, meta.name, _job_patch(job, workload, allocation), namespace=meta.namespace, patch_type=PatchType.STRATEGIC
+                )
+                return
+            except Conflict:
+                job = None
+            except Invalid:
+                # Kubernetes 1.36.0 and 1.36.1 take a changed template only once the Suspended condition is there.
+                if attempt + 1 == _TRIES:
+                    raise
+                await asyncio.sleep(0.05 * 2**attempt)
+                job = None
+        raise Conflict(409, "Conflict", "the Job keeps changing")
+
+
+def _job_patch(job: Job, workload: Workload, allocation: Allocation) -> dict[str, object]:
+    if not job.spec.suspend:
+        # Resumed by its user: the template is fixed now, its pods came gated and are let go one by one.
+        meta = job.metadata
+        return {
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "labels": {names.JOBID_LABEL: str(allocation.jobid)}}
+        }
+    if workload.release_mode is ReleaseMode.PIN:
+        return pin_release_job(job, allocation.jobid, allocation.hosts)
+    return gate_release_job(job, allocation.jobid)
+
+
+def _gone(workload: Workload) -> NotFound:
+    return NotFound(404, "NotFound", f"{workload.kind} {workload.namespace}/{workload.name} of uid {workload.uid} is gone")
+
+
+def _seconds_since(then: datetime, now: datetime) -> float:
+    return max((now - then).total_seconds(), 0.0)

@@ -1,0 +1,219 @@
+"""Follows the pods of released workloads onto their nodes and to their end.
+
+Each time a Job or one of its pods changes, the workload's places are judged anew (`fluxqueue.queue.tracking`) and the judgement is
+carried out: gated pods are let go onto their slot, pods are noted in their slots, places that no pod will need again go back to the
+cluster, and the last one ends the workload. The slot is stored before the pod is let go, so a crash in between repeats the same patch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.objects import Job, Pod
+from fluxqueue.kube.errors import ApiError, Conflict, NotFound
+from fluxqueue.kube.kinds import JOBS, PODS
+from fluxqueue.kube.store import Change, ChangeKind
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.queue.batches import Batches
+from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.intake import owning_job_uid
+from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
+from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
+from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.releases import clear_job, release_pod
+from fluxqueue.queue.tasks import Trigger
+from fluxqueue.queue.tracking import JobPhase, Judgement, job_phase, judge_job, judge_pod
+
+__all__ = ["Tracker"]
+
+log = structlog.get_logger()
+
+_BATCH = 500
+_AGAIN_S = 0.2
+
+
+class Tracker:
+    """Keeps slots and states equal to the pods there are.
+
+    Parameters
+    ----------
+    api
+        Where gated pods are let go.
+    caches, ledger, trigger
+        The cluster, the queue, and how a scheduling cycle is asked for.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._trigger = trigger
+        self._keys: Batches[WorkloadId] = Batches("tracker")
+        self._let_go: dict[str, str] = {}
+        self._last_phase: dict[str, str] = {}
+        self._last_job_phase: dict[str, JobPhase] = {}
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
+        ledger.subscribe(self._workload_changed)
+
+    def look_at_everything(self) -> None:
+        """Judge every live workload once, as at start and in a sweep."""
+        for workload, _ in self._ledger.live():
+            self._keys.add(workload.id)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._keys.run(self._judge, limit=_BATCH)
+
+    # ---- events ----------------------------------------------------------------------------------------------------------------
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        uid = change.obj.metadata.uid
+        if change.kind is ChangeKind.DELETED and self._ledger.by_uid(uid) is not None:
+            self._last_job_phase[uid] = job_phase(change.obj)
+        self._touch(uid)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.obj
+        uid = pod.metadata.uid
+        owner = owning_job_uid(pod)
+        if change.kind is ChangeKind.DELETED:
+            self._let_go.pop(uid, None)
+            if owner is None and self._ledger.by_uid(uid) is not None:
+                self._last_phase[uid] = pod.status.phase
+        self._touch(owner or uid)
+
+    def _workload_changed(self, workload: WorkloadId) -> None:
+        if self._ledger.allocation(workload) is not None:
+            self._keys.add(workload)
+
+    def _touch(self, uid: str) -> None:
+        workload = self._ledger.by_uid(uid)
+        if workload is not None and workload.state is not State.PENDING:
+            self._keys.add(workload.id)
+
+    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+
+    async def _judge(self, ids: list[WorkloadId]) -> None:
+        judged: list[tuple[Workload, Allocation, Judgement]] = []
+        for found in ids:
+            workload, allocation = self._ledger.get(found), self._ledger.allocation(found)
+            if workload is None or allocation is None or allocation.released_at is None:
+                continue
+            if workload.release_mode is ReleaseMode.POD:
+                pod = self._caches.pods.get_by_uid(workload.uid)
+                judgement = judge_pod(pod, allocation, self._last_phase.get(workload.uid, ""))
+            else:
+                job = self._caches.jobs.get_by_uid(workload.uid)
+                if job_phase(job) is JobPhase.SUSPENDED and job is not None:
+                    await self._stopped(workload, job, allocation)
+                    continue
+                judgement = judge_job(job, self._caches.pods_of_job(workload.uid), allocation, self._last_job_phase.get(workload.uid))
+            judged.append((workload, allocation, judgement))
+        await self._store(judged)
+        await self._let_pods_go(judged)
+
+    async def _store(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
+        taken: list[TakenSlot] = []
+        vacated: list[tuple[FluxionJobId, int, str]] = []
+        ended: list[tuple[FluxionJobId, int]] = []
+        started: list[WorkloadId] = []
+        draining: list[WorkloadId] = []
+        endings: list[Ending] = []
+        for workload, allocation, judgement in judged:
+            jobid = allocation.jobid
+            by_rank = {slot.rank: slot for slot in allocation.slots}
+            vacated += [(jobid, rank, uid) for rank in judgement.vacate if (uid := by_rank[rank].pod_uid)]
+            taken += [
+                TakenSlot(jobid, rank, pod.metadata.uid, pod.metadata.name)
+                for rank, pod in (*judgement.take, *judgement.assign)
+                if by_rank[rank].pod_uid != pod.metadata.uid
+            ]
+            ended += [(jobid, rank) for rank in judgement.end]
+            open_slots = sum(1 for slot in allocation.slots if slot.state != "ended") - len(judgement.end)
+            if judgement.running and workload.state is State.ALLOCATED:
+                started.append(workload.id)
+            if judgement.state is not None:
+                if open_slots > 0:
+                    draining.append(workload.id)
+                else:
+                    endings.append(Ending(workload.id, judgement.state, judgement.outcome, judgement.message))
+                    self._last_phase.pop(workload.uid, None)
+                    self._last_job_phase.pop(workload.uid, None)
+        await self._ledger.vacate_slots(vacated)
+        await self._ledger.take_slots(taken)
+        await self._ledger.started(started)
+        await self._ledger.end_slots([slot for slot in ended if not self._ends_whole(slot, endings)])
+        await self._ledger.draining(draining)
+        await self._ledger.finish(endings)
+        if ended or endings:
+            SLOTS_ENDED.inc(len(ended))
+            await self._trigger.schedule()
+
+    def _ends_whole(self, slot: tuple[FluxionJobId, int], endings: Sequence[Ending]) -> bool:
+        """Whether finishing the workload gives the slot back anyway."""
+        owner = self._ledger.by_jobid(slot[0])
+        return owner is not None and any(ending.workload == owner.id for ending in endings)
+
+    async def _let_pods_go(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
+        jobs = [
+            self._let_pod_go(workload, allocation, rank, pod)
+            for workload, allocation, judgement in judged
+            for rank, pod in judgement.assign
+            if self._let_go.get(pod.metadata.uid) != pod.metadata.resource_version
+        ]
+        if jobs:
+            await asyncio.gather(*jobs)
+
+    async def _let_pod_go(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> None:
+        meta = pod.metadata
+        node = allocation.slots[rank].node
+        try:
+            await self._api.patch(
+                PODS,
+                meta.name,
+                release_pod(pod, allocation.jobid, node),
+                namespace=meta.namespace,
+                patch_type=PatchType.STRATEGIC,
+            )
+        except (Conflict, NotFound):
+            # Somebody changed or deleted it: the watch tells, and the workload is judged anew. Should it have told already, look again.
+            RELEASES.labels("gate", "conflict").inc()
+            self._keys.add_after(workload.id, _AGAIN_S)
+        except ApiError as error:
+            RELEASES.labels("gate", "failed").inc()
+            log.warning("a pod could not be let go", pod=f"{meta.namespace}/{meta.name}", workload=workload.id, error=str(error))
+            self._keys.add_after(workload.id, 1.0)
+        else:
+            RELEASES.labels("gate", "released").inc()
+            self._let_go[meta.uid] = meta.resource_version
+
+    async def _stopped(self, workload: Workload, job: Job, allocation: Allocation) -> None:
+        """A user suspended a released Job: take it back into the queue once its pods are gone.
+
+        Its annotations go before its resources do: a stale allocation would be a free pass for whoever resumes it.
+        """
+        if job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid) and workload.state is not State.DRAINING:
+            return  # read before the release was: the label came with it
+        await self._ledger.draining([workload.id])
+        if job.status.active or not job.status.holds("Suspended"):
+            return
+        if any(not pod.terminal for pod in self._caches.pods_of_job(workload.uid)):
+            return
+        patch = clear_job(job)
+        if patch is not None:
+            try:
+                await self._api.patch(JOBS, job.metadata.name, patch, namespace=job.metadata.namespace, patch_type=PatchType.STRATEGIC)
+            except (Conflict, NotFound):
+                self._keys.add_after(workload.id, _AGAIN_S)
+                return
+        where = f"Job {workload.namespace}/{workload.name}"
+        await self._ledger.requeue(
+            [workload.id], Reason.USER_SUSPENDED, f"{where} was suspended by its user: set spec.suspend to false and it is matched"
+        )
+        await self._trigger.schedule()
