@@ -27,7 +27,7 @@ def report(program: str, error: BaseException, *, debug: bool, log_is_stderr: bo
     Parameters
     ----------
     program
-        The command that failed, for the sentence and the file's name.
+        The command that failed as it was typed (``fluxqueue local``), for the sentence and the file's name.
     error
         What it raised.
     debug
@@ -42,11 +42,11 @@ def report(program: str, error: BaseException, *, debug: bool, log_is_stderr: bo
     else:
         where = _keep(program, text)
     sentence = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
-    print(f"fluxqueue {program} failed unexpectedly: {sentence} ({where})", file=sys.stderr)
+    print(f"{program} failed unexpectedly: {sentence} ({where})", file=sys.stderr)
 
 
 def _keep(program: str, text: str) -> str:
-    path = crash_folder() / f"{program}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    path = crash_folder() / f"{program.replace(' ', '-')}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -90,7 +90,7 @@ def _run(name: str, program: Program, argv: list[str], debug: bool) -> int:
     except Exception as error:
         from fluxqueue.cli.crashes import report
 
-        report(name, error, debug=debug, log_is_stderr=program.service and not sys.stderr.isatty())
+        report(f"fluxqueue {name}", error, debug=debug, log_is_stderr=program.service and not sys.stderr.isatty())
         return _CRASHED
 
 

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from fluxqueue.cli.crashes import report
 
-        report("kubectl-fluxqueue", error, debug=debug, log_is_stderr=False)
+        report("kubectl fluxqueue", error, debug=debug, log_is_stderr=False)
         return _FAILED
 
 

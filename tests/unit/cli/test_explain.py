@@ -1,0 +1,248 @@
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, Reason
+from fluxqueue.api.objects import (
+    Container,
+    ObjectCondition,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Resources,
+    SchedulingGate,
+)
+from fluxqueue.cli.explain import Observed, explain, placement, pod_state
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+SIX_CPUS = PodSpec(containers=[Container(name="main", resources=Resources(requests={"cpu": "6", "memory": "4Gi"}))])
+
+
+def fluxjob(*, pods: int = 4, duration: int = 600, priority: int = 0, hold: bool = False, **status: object) -> FluxJob:
+    return FluxJob(
+        metadata=ObjectMeta(name="job-lammps-1a2b3", namespace="default", creation_timestamp="2026-03-02T11:50:00Z"),
+        spec=FluxJobSpec(
+            object_ref=ObjectRef(kind="Job", name="lammps"), pods=pods, duration_seconds=duration, priority=priority, hold=hold
+        ),
+        status=msgspec.convert(status, FluxJobStatus),
+    )
+
+
+def pod(name: str, node: str | None = None, index: int | None = None, created: str = "2026-03-02T11:55:00Z", phase: str = "Running") -> Pod:
+    annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": str(index)}
+    return Pod(
+        metadata=ObjectMeta(name=name, annotations=annotations, creation_timestamp=created),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(phase=phase),
+    )
+
+
+def test_says_of_a_waiting_job_what_where_why_what_helps_and_when() -> None:
+    job = fluxjob(
+        state="Pending",
+        reason="WaitingForNodes",
+        message="needs 24 cpu on 4 nodes, 2 nodes have 6 free",
+        position=1,
+        submittedAt="2026-03-02T11:58:00Z",
+        eta="2026-03-02T12:04:00Z",
+    )
+    assert (
+        explain(Observed(job, SIX_CPUS), NOW)
+        == """\
+job/lammps in namespace default waits in queue default at position 1, for 2m so far.
+
+  Asked for    4 pods, each with 6 cpu and 4Gi memory, together, for 10m
+  Why          WaitingForNodes: needs 24 cpu on 4 nodes, 2 nodes have 6 free
+  What helps   it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner
+  Start        estimated for 12:04:00, in 4m
+  Submitted    11:58:00
+"""
+    )
+
+
+def test_shows_of_a_running_job_which_pod_is_on_which_node() -> None:
+    job = fluxjob(
+        pods=2,
+        state="Running",
+        nodes="node-[1-2]",
+        submittedAt="2026-03-02T11:58:00Z",
+        allocatedAt="2026-03-02T11:58:30Z",
+        startedAt="2026-03-02T11:58:31Z",
+    )
+    text = explain(Observed(job, SIX_CPUS, pods=[pod("lammps-1-b", "node-7", 1), pod("lammps-0-a", "node-1", 0)]), NOW)
+    assert text.startswith("job/lammps in namespace default runs, for 89s so far, after waiting 31s in queue default.\n")
+    assert "Ends by     12:08:31" in text
+    assert text.endswith(
+        """
+  RANK   NODE     POD          RUNS ON                 POD STATE
+  0      node-1   lammps-0-a   node-1                  Running
+  1      node-2   lammps-1-b   node-7 (not its node)   Running
+"""
+    )
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.NONE])
+def test_every_reason_has_a_cause_and_a_remedy(reason: Reason) -> None:
+    text = explain(Observed(fluxjob(state="Pending", reason=str(reason))), NOW)
+    why = next(line for line in text.splitlines() if line.startswith("  Why"))
+    assert f"{reason}: " in why
+    assert any(line.startswith("  What helps") for line in text.splitlines())
+
+
+def test_a_reason_that_is_newer_than_this_program_is_shown_as_it_is() -> None:
+    text = explain(Observed(fluxjob(state="Pending", reason="MoonPhase", message="wait for the new moon")), NOW)
+    assert "MoonPhase: wait for the new moon" in text
+    assert "What helps" not in text
+
+
+@pytest.mark.parametrize(
+    ("job", "first_line"),
+    [
+        pytest.param(
+            fluxjob(state="Pending", reason="Unsatisfiable"),
+            "job/lammps in namespace default can never start on this cluster as it is; it stays in queue default.",
+            id="impossible",
+        ),
+        pytest.param(
+            fluxjob(state="Allocated", submittedAt="2026-03-02T11:59:00Z"),
+            "job/lammps in namespace default has its nodes and is being started, after waiting 60s.",
+            id="allocated",
+        ),
+        pytest.param(
+            fluxjob(state="Draining"),
+            "job/lammps in namespace default has stopped; its nodes are free when its last pods are gone.",
+            id="draining",
+        ),
+        pytest.param(
+            fluxjob(
+                state="Completed",
+                outcome="Succeeded",
+                submittedAt="2026-03-02T11:50:00Z",
+                startedAt="2026-03-02T11:52:00Z",
+                finishedAt="2026-03-02T11:55:00Z",
+            ),
+            "job/lammps in namespace default completed: it waited 2m in queue default and ran 3m.",
+            id="completed",
+        ),
+        pytest.param(
+            fluxjob(state="Failed", message="BackoffLimitExceeded"),
+            "job/lammps in namespace default failed: BackoffLimitExceeded.",
+            id="failed",
+        ),
+        pytest.param(fluxjob(state="Cancelled"), "job/lammps in namespace default was cancelled after 10m.", id="cancelled"),
+        pytest.param(fluxjob(state="Resting"), "job/lammps in namespace default is Resting in queue default.", id="a newer state"),
+    ],
+)
+def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> None:
+    assert explain(Observed(job), NOW).splitlines()[0] == first_line
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked"),
+    [
+        pytest.param(Observed(fluxjob(pods=1), SIX_CPUS), "1 pod, with 6 cpu and 4Gi memory, for 10m", id="one pod"),
+        pytest.param(
+            Observed(fluxjob(pods=1), PodSpec(containers=[Container(name="a")])), "1 pod without requests, for 10m", id="nothing asked"
+        ),
+        pytest.param(
+            Observed(fluxjob(pods=1, duration=3600), None, duration_stated=False),
+            "1 pod, for 60m (assumed: the object does not say)",
+            id="assumed",
+        ),
+        pytest.param(Observed(fluxjob(priority=7, duration=0)), "4 pods, together; priority 7", id="priority"),
+        pytest.param(
+            Observed(
+                fluxjob(pods=1),
+                PodSpec(
+                    containers=[Container(name="a", resources=Resources(requests={"cpu": "250m", "nvidia.com/gpu": 2, "memory": "1500Mi"}))]
+                ),
+            ),
+            "1 pod, with 250m cpu and 1.465Gi memory and 2 nvidia.com/gpu, for 10m",
+            id="fractions and gpus",
+        ),
+        pytest.param(
+            Observed(fluxjob(pods=1), PodSpec(containers=[Container(name="a", resources=Resources(requests={"cpu": "much"}))])),
+            "something unreadable",
+            id="a request that is none",
+        ),
+    ],
+)
+def test_says_what_was_asked_for(seen: Observed, asked: str) -> None:
+    line = next(line for line in explain(seen, NOW).splitlines() if line.startswith("  Asked for"))
+    assert asked in line
+
+
+def test_an_overrun_is_said() -> None:
+    text = explain(Observed(fluxjob(state="Running", duration=60, startedAt="2026-03-02T11:50:00Z")), NOW)
+    assert "11:51:00: it runs longer than it said" in text
+
+
+def test_the_history_says_how_long_each_step_took_and_how_it_ended() -> None:
+    job = fluxjob(
+        state="Completed",
+        outcome="Succeeded",
+        requeues=2,
+        submittedAt="2026-03-02T11:50:00Z",
+        allocatedAt="2026-03-02T11:52:00Z",
+        finishedAt="2026-03-02T11:55:00Z",
+    )
+    text = explain(Observed(job), NOW)
+    assert "Allocated   11:52:00, 2m later" in text
+    assert "Finished    11:55:00, 3m later" in text
+    assert "Outcome     Succeeded" in text
+    assert "Requeued    2 times" in text
+
+
+def test_a_thousand_pods_are_cut_short_unless_all_are_wanted() -> None:
+    job = fluxjob(pods=1000, state="Running", nodes="n[0-999]")
+    assert "... and 976 more" in explain(Observed(job), NOW)
+    assert "n999" in explain(Observed(job), NOW, every_pod=True).splitlines()[-1]
+
+
+def test_indexed_pods_stand_at_their_index_and_the_newest_counts() -> None:
+    old, new = pod("old", "n1", 0, created="2026-03-02T11:00:00Z"), pod("new", "n1", 0, created="2026-03-02T11:30:00Z")
+    assert [(place.rank, place.pod and place.pod.metadata.name) for place in placement("n1,n2", [old, new])] == [(0, "new"), (1, None)]
+
+
+def test_other_pods_take_a_rank_of_the_node_they_are_on() -> None:
+    places = placement("n1,n2,n1", [pod("a", "n1"), pod("b", "n2"), pod("c", "n1"), pod("d", "n9")])
+    assert [(place.rank, place.node, place.pod and place.pod.metadata.name) for place in places] == [
+        (0, "n1", "a"),
+        (1, "n2", "b"),
+        (2, "n1", "c"),
+        (None, "", "d"),
+    ]
+
+
+def test_a_hostlist_that_cannot_be_read_hides_no_pod() -> None:
+    assert [place.pod and place.pod.metadata.name for place in placement("n[1", [pod("a", "n1")])] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        pytest.param(pod("a", phase="Running"), "Running", id="phase"),
+        pytest.param(
+            Pod(spec=PodSpec(scheduling_gates=[SchedulingGate(name="fluxqueue"), SchedulingGate(name="x")])),
+            "Gated by fluxqueue, x",
+            id="gated",
+        ),
+        pytest.param(Pod(metadata=ObjectMeta(deletion_timestamp="2026-03-02T11:00:00Z")), "Terminating", id="going"),
+        pytest.param(
+            Pod(
+                status=PodStatus(
+                    phase="Pending",
+                    conditions=[
+                        ObjectCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/8 nodes are available")
+                    ],
+                )
+            ),
+            "Unschedulable: 0/8 nodes are available",
+            id="the scheduler's words",
+        ),
+    ],
+)
+def test_a_pod_says_what_keeps_it(one: Pod, text: str) -> None:
+    assert pod_state(one) == text
