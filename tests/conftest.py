@@ -1,0 +1,83 @@
+"""Real services for tests: one Postgres and one control plane per session, made when the first test asks for them.
+
+``FLUXQUEUE_TEST_DSN`` names a Postgres to use instead of a private one. Both live in a folder below the system's temporary one and end
+with the session, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.postgres import LocalPostgres, postgres_from_environment
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def service_folder() -> Iterator[Path]:
+    """A folder that other accounts may enter (Postgres, when we are root), and with a short name (sockets)."""
+    folder = Path(tempfile.mkdtemp(prefix="fluxqueue-test-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(service_folder: Path) -> Iterator[LocalPostgres]:
+    """A Postgres server that forgets everything in a crash."""
+    server = postgres_from_environment(service_folder / "postgres", "FLUXQUEUE_TEST_DSN", durable=False)
+    server.start()
+    yield server
+    server.destroy()
+
+
+@pytest.fixture(scope="session")
+def database_template() -> str | None:
+    """Name of the database that each test's own is a copy of; rooms with a schema override this with one they migrated."""
+    return None
+
+
+@pytest.fixture
+def new_database(postgres: LocalPostgres, database_template: str | None) -> Iterator[Callable[[], str]]:
+    """Make another database for this test: call it for a connection string."""
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"test_{os.getpid()}_{next(_numbers)}")
+        return postgres.create_database(names[-1], template=database_template)
+
+    yield make
+    for name in names:
+        postgres.drop_database(name)
+
+
+@pytest.fixture
+def database(new_database: Callable[[], str]) -> str:
+    """Connection string of a database of this test's own."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def control_plane(service_folder: Path) -> Iterator[ControlPlane]:
+    """A bare control plane: eight nodes, nothing of ours installed. Tests use namespaces of their own and leave the nodes as they were."""
+    plane = ControlPlane(service_folder / "controlplane", nodes=8)
+    plane.start()
+    yield plane
+    plane.destroy()
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of this test's own on the bare control plane, deleted (without waiting) afterwards."""
+    name = f"test-{next(_numbers)}"
+    control_plane.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    control_plane.client.request("DELETE", f"/api/v1/namespaces/{name}")
