@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxqueue.api.objects import Node
+from fluxqueue.fluxion.messages import Level, Pool
+from fluxqueue.fluxion.nodes import GraphNode, NodeRules, graph_node
+
+READY = {"type": "Ready", "status": "True"}
+
+
+def make_node(name: str = "n1", **allocatable: str | int) -> NodeBuilder:
+    return NodeBuilder(name, {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()})
+
+
+class NodeBuilder:
+    def __init__(self, name: str, allocatable: dict[str, Any]) -> None:
+        self.metadata: dict[str, Any] = {"name": name}
+        self.spec: dict[str, Any] = {}
+        self.status: dict[str, Any] = {"allocatable": allocatable, "conditions": [READY]}
+
+    def has(self, resource: str, amount: str | int) -> NodeBuilder:
+        self.status["allocatable"][resource] = amount
+        return self
+
+    def labelled(self, **labels: str) -> NodeBuilder:
+        self.metadata["labels"] = labels
+        return self
+
+    def in_zone(self, zone: str, rack: str = "") -> NodeBuilder:
+        self.metadata["labels"] = {"topology.kubernetes.io/zone": zone} | ({"example.com/rack": rack} if rack else {})
+        return self
+
+    def tainted(self, key: str, value: str = "", effect: str = "NoSchedule") -> NodeBuilder:
+        self.spec.setdefault("taints", []).append({"key": key, "value": value, "effect": effect})
+        return self
+
+    def cordoned(self) -> NodeBuilder:
+        self.spec["unschedulable"] = True
+        return self.tainted("node.kubernetes.io/unschedulable")
+
+    def not_ready(self, message: str) -> NodeBuilder:
+        self.status["conditions"] = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": message}]
+        return self
+
+    def silent(self) -> NodeBuilder:
+        self.status["conditions"] = None
+        return self
+
+    def build(self) -> Node:
+        return msgspec.convert({"metadata": self.metadata, "spec": self.spec, "status": self.status}, Node)
+
+
+def pools(made: GraphNode) -> dict[str, Pool]:
+    return {pool.type: pool for pool in made.spec.pools}
+
+
+def test_cpu_memory_pods_and_gpus_become_pools_in_their_units() -> None:
+    made = graph_node(make_node(cpu="7910m", memory="31Gi", pods=110).has("nvidia.com/gpu", 8).build())
+    assert pools(made) == {
+        "cpu": Pool("cpu", 7910, 100),
+        "memory": Pool("memory", 31 * 1024, 256),
+        "pods": Pool("pods", 110, 1),
+        "gpu": Pool("gpu", 8, 1),
+    }
+    assert not made.spec.down
+    assert made.reason == ""
+
+
+def test_amounts_are_rounded_down_to_whole_units() -> None:
+    made = graph_node(make_node(cpu="1999.9m", memory=3 * 2**20 - 1, pods="2").build())
+    assert [(pool.type, pool.total) for pool in made.spec.pools] == [("cpu", 1999), ("memory", 2), ("pods", 2)]
+
+
+def test_what_daemonsets_take_is_not_there() -> None:
+    taken = {"cpu": Decimal("0.25"), "memory": Decimal(2**30), "pods": Decimal(3)}
+    made = graph_node(make_node(cpu=4, memory="8Gi", pods=10).build(), taken=taken)
+    assert {kind: pool.total for kind, pool in pools(made).items()} == {"cpu": 3750, "memory": 7 * 1024, "pods": 7}
+
+
+def test_daemonsets_that_take_more_than_there_is_leave_nothing() -> None:
+    made = graph_node(make_node(cpu=1, pods=10).build(), taken={"cpu": Decimal(2)})
+    assert set(pools(made)) == {"pods"}
+    assert not made.spec.down
+
+
+@pytest.mark.parametrize(
+    ("memory", "vertex_mib"), [("512Gi", 256), ("513Gi", 512), ("1Ti", 512), ("6Ti", 4096), ("255Mi", 256)], ids=lambda value: str(value)
+)
+def test_memory_vertices_double_until_a_node_has_few_enough(memory: str, vertex_mib: int) -> None:
+    pool = pools(graph_node(make_node(memory=memory).build()))["memory"]
+    assert pool.vertex_size == vertex_mib
+    assert -(-pool.total // pool.vertex_size) <= 2_048
+
+
+def test_cpu_vertices_are_as_large_as_the_rules_say() -> None:
+    assert pools(graph_node(make_node(cpu=8).build(), NodeRules(cpu_vertex_m=1_000)))["cpu"] == Pool("cpu", 8_000, 1_000)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1_001])
+def test_a_cpu_vertex_is_never_larger_than_a_core(size: int) -> None:
+    with pytest.raises(ValueError, match="choose 1 to 1000"):
+        NodeRules(cpu_vertex_m=size)
+
+
+def test_gpus_of_several_vendors_are_gpus() -> None:
+    made = graph_node(make_node().has("nvidia.com/gpu", 2).has("amd.com/gpu", 1).build())
+    assert pools(made) == {"gpu": Pool("gpu", 3, 1)}
+
+
+def test_other_resources_keep_their_name_as_far_as_a_type_can() -> None:
+    made = graph_node(make_node().has("example.com/fpga", 2).has("hugepages-2Mi", "1Gi").has("ephemeral-storage", "100Gi").build())
+    assert pools(made) == {
+        "example_com_fpga": Pool("example_com_fpga", 2, 1),
+        "hugepages-2Mi": Pool("hugepages-2Mi", 1024, 256),
+        "ephemeral-storage": Pool("ephemeral-storage", 102_400, 256),
+    }
+
+
+def test_what_nobody_requests_or_has_none_of_is_left_out() -> None:
+    made = graph_node(make_node().has("attachable-volumes-csi-x", 25).has("nvidia.com/gpu", 0).build())
+    assert made.spec.pools == ()
+
+
+def test_pieces_beyond_counting_are_counted_in_larger_ones() -> None:
+    pool = pools(graph_node(make_node().has("example.com/credits", 10**9).build()))["example_com_credits"]
+    assert -(-pool.total // pool.vertex_size) <= 100_000
+
+
+def test_levels_come_from_labels_and_a_missing_one_is_skipped() -> None:
+    rules = NodeRules(levels=(("zone", "topology.kubernetes.io/zone"), ("rack", "example.com/rack")))
+    assert graph_node(make_node().in_zone("eu-1", "r7").build(), rules).spec.levels == (Level("zone", "eu-1"), Level("rack", "r7"))
+    assert graph_node(make_node().in_zone("eu-1").build(), rules).spec.levels == (Level("zone", "eu-1"),)
+    assert graph_node(make_node().build(), rules).spec.levels == ()
+
+
+def test_labels_and_taints_become_properties() -> None:
+    made = graph_node(make_node().labelled(disk="ssd", bare="").tainted("team", "bio").tainted("spot").build())
+    assert set(made.spec.properties) == {"disk", "disk=ssd", "bare", "bare=", "taint:team=bio:NoSchedule", "taint:spot=:NoSchedule"}
+
+
+def test_a_cordoned_node_is_down_and_its_taint_does_not_say_so_again() -> None:
+    made = graph_node(make_node(cpu=4).cordoned().build())
+    assert made.spec.down
+    assert made.reason == "node n1 is down: it is cordoned"
+    assert made.spec.properties == {}
+    assert pools(made)["cpu"].total == 4_000
+
+
+def test_a_node_that_is_not_ready_is_down_and_says_what_the_kubelet_says() -> None:
+    made = graph_node(make_node().not_ready("container runtime network not ready").build())
+    assert made.reason == "node n1 is down: it is not ready (container runtime network not ready)"
+
+
+def test_a_node_that_has_not_reported_is_down() -> None:
+    assert graph_node(make_node().silent().build()).reason == "node n1 is down: it has not reported yet"
+
+
+@pytest.mark.parametrize("nonsense", ["lots", "-4", "", "1e999", "9" * 40, "0x10", "NaN", "1e-999"])
+def test_a_quantity_that_is_none_makes_the_node_down_and_never_raises(nonsense: str) -> None:
+    made = graph_node(make_node(cpu=4).has("memory", nonsense).build())
+    assert pools(made)["cpu"].total == 4_000
+    if nonsense != "1e-999":
+        assert made.spec.down
+        assert "allocatable memory cannot be used" in made.reason
+        assert "memory" not in pools(made)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    allocatable=st.dictionaries(st.text(max_size=20), st.text(max_size=12) | st.integers() | st.floats(), max_size=4),
+    labels=st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3),
+)
+def test_no_node_whatever_is_in_it_raises(allocatable: dict[str, Any], labels: dict[str, str]) -> None:
+    made = graph_node(NodeBuilder("n", allocatable).labelled(**labels).build())
+    assert made.spec.down == bool(made.reason)
+    assert all(pool.total > 0 for pool in made.spec.pools)
