@@ -49,9 +49,10 @@ class Secret(Part, frozen=True):
 
 
 class WebhookClientConfig(Part, frozen=True):
-    """How the API server reaches a webhook; only the CA bundle matters here."""
+    """How the API server reaches a webhook: by Service, or by URL where that is set."""
 
     ca_bundle: bytes = b""
+    url: str | None = None
 
 
 class Webhook(Part, frozen=True):

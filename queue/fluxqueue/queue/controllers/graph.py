@@ -9,6 +9,7 @@ is told as it is: added, removed, up or down, without touching what runs.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -53,6 +54,8 @@ class GraphKeeper:
 
     def __init__(self, fluxion: Fluxion, ledger: Ledger, nodes: Store[Node], to_spec: ToSpec, policy: str) -> None:
         self.fluxion = fluxion
+        self.exclusive = asyncio.Lock()
+        """Held while grants are on their way from Fluxion into the table, and while the two are compared."""
         self.version = 0
         self.rebuilds = 0
         self._ledger = ledger

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -23,6 +23,7 @@ from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
 from fluxqueue.queue.policies.fcfs import FcfsPass
 from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Workload, WorkloadId
+from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
 __all__ = ["Scheduler", "ranks_of"]
@@ -56,15 +57,16 @@ class Scheduler:
         self._possible: set[str] = set()
         self._judged_version = -1
         self._jobids: dict[WorkloadId, FluxionJobId] = {}
-        self._retry: asyncio.TimerHandle | None = None
+        self._waking: asyncio.Task[None] | None = None
         self.last_error = ""
 
     async def cycle(self) -> None:
         """Run one cycle; failures of Fluxion are reported and tried again, anything else is the caller's."""
         began = time.perf_counter()
         try:
-            await self._graph.ensure()
-            granted = await self._match()
+            async with self._graph.exclusive:
+                await self._graph.ensure()
+                granted = await self._match()
         except (FluxionError, GraphLost) as error:
             self._graph.lose()
             self._away(str(error))
@@ -143,21 +145,23 @@ class Scheduler:
         if message != self.last_error:
             log.warning("fluxion is away: nothing is matched until it answers", error=message, retry_s=_RETRY_S)
         self.last_error = message
-        self.retry_later()
+        self.soon(_RETRY_S)
 
-    def retry_later(self) -> None:
-        """Ask for another cycle in a while."""
-        if self._retry is None or self._retry.cancelled() or self._retry.when() <= asyncio.get_running_loop().time():
-            loop = asyncio.get_running_loop()
-            self._retry = loop.call_later(_RETRY_S, _fire(self._trigger))
+    def soon(self, delay_s: float = 0.05) -> None:
+        """Ask for another cycle in a while; asking twice is asking once."""
+        if self._waking is None or self._waking.done():
+            self._waking = asyncio.create_task(self._wake(delay_s))
 
-
-def _fire(trigger: Trigger) -> Callable[[], None]:
-    def fire() -> None:
-        task = asyncio.ensure_future(trigger.schedule())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    return fire
+    async def _wake(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        while True:
+            try:
+                await self._trigger.schedule()
+            except DatabaseUnavailable as error:
+                log.warning("a scheduling cycle could not be asked for", error=str(error), retry_s=_RETRY_S)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
 
 
 def ranks_of(result: MatchResult) -> tuple[str, ...]:

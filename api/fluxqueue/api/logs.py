@@ -1,0 +1,41 @@
+"""How every program of ours logs: one JSON object a line on standard error, with ids, never secrets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+__all__ = ["configure_logging"]
+
+
+def configure_logging(level: str = "info") -> None:
+    """Set up structlog, and the standard library's loggers of our dependencies beside it.
+
+    Parameters
+    ----------
+    level
+        ``debug``, ``info``, ``warning`` or ``error``.
+
+    Raises
+    ------
+    ValueError
+        For any other level.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"{level!r} is not a log level: write debug, info, warning or error")
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format='{"event": "%(message)s", "logger": "%(name)s"}')
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

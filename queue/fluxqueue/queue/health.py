@@ -1,0 +1,46 @@
+"""Health, readiness and metrics of the queue service over plain HTTP.
+
+Ready means that work would flow: leading, caches filled, Postgres and Fluxion answering. Each thing that is not so is named, so that
+`kubectl describe pod` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+__all__ = ["make_server"]
+
+Conditions = Callable[[], Mapping[str, str]]
+
+
+def make_server(host: str, port: int, conditions: Conditions) -> uvicorn.Server:
+    """Make the server; it runs in the caller's loop and leaves signals alone.
+
+    Parameters
+    ----------
+    host, port
+        Where to listen.
+    conditions
+        What is not as it should be at this moment: name -> sentence; empty when all is well.
+    """
+
+    async def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_request: Request) -> Response:
+        missing = dict(conditions())
+        return JSONResponse({"ready": not missing, "missing": missing}, status_code=503 if missing else 200)
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    config = uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+    return uvicorn.Server(config)
