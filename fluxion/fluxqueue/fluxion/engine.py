@@ -8,10 +8,17 @@ engine to a single thread and puts requests in a row before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fluxqueue.fluxion.bookings import Bookings, Effect, Refused
 from fluxqueue.fluxion.changes import Change
 from fluxqueue.fluxion.compat import CompatInfo, CompatMatch, MatchRequestKind
+from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
+from fluxqueue.fluxion.grants import Grants
+from fluxqueue.fluxion.jgf import InvalidGraph, read_jgf
+from fluxqueue.fluxion.matching import Matcher
 from fluxqueue.fluxion.messages import (
     Applied,
     Call,
@@ -23,9 +30,28 @@ from fluxqueue.fluxion.messages import (
     NodeSpec,
     RestoredJob,
     Stat,
+    Verdict,
 )
+from fluxqueue.fluxion.nodespecs import graph_of_nodes
+from fluxqueue.fluxion.original import OriginalCalls
+from fluxqueue.fluxion.policies import UnknownPolicy, read_policy
+from fluxqueue.fluxion.state import State
+from fluxqueue.fluxion.statistics import stat
 
 __all__ = ["Engine"]
+
+NO_CALL = Call()
+
+
+class _Session:
+    """One instance: its state and the modules that work on it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.matcher = Matcher(state)
+        self.original = OriginalCalls(state, self.matcher)
+        self.grants = Grants(state, self.matcher)
+        self.bookings = Bookings(state)
 
 
 class Engine:
@@ -36,14 +62,15 @@ class Engine:
     (info, list, cancel, stat, status) is served on either clock.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self) -> None:
+        self._session: _Session | None = None
 
     # ---- life ------------------------------------------------------------------------------------------------------------------
 
     @property
     def instance(self) -> str:
         """Changes with every `init`; empty before the first."""
-        raise NotImplementedError
+        return self._session.state.instance if self._session is not None else ""
 
     def init(
         self,
@@ -51,7 +78,7 @@ class Engine:
         *,
         jgf: str | bytes | None = None,
         nodes: Sequence[NodeSpec] | None = None,
-        call: Call = Call(),
+        call: Call = NO_CALL,
         prune_filters: str | None = None,
     ) -> str:
         """Load a graph and forget the one before, with all its jobs.
@@ -75,99 +102,179 @@ class Engine:
         InitError
             Unknown policy or unreadable graph; the graph before, if any, stays.
         """
-        raise NotImplementedError
+        if self._session is not None:
+            self._check_epoch(self._session.state, call)
+        if (jgf is None) == (nodes is None):
+            raise InitError("init: either jgf or nodes is needed")
+        try:
+            chosen = read_policy(policy)
+            graph = read_jgf(jgf) if jgf is not None else graph_of_nodes(nodes or ())
+        except (UnknownPolicy, InvalidGraph) as error:
+            raise InitError(str(error)) from None
+        state = State(uuid.uuid4().hex, graph, chosen, epoch=call.epoch)
+        if call.now is not None:
+            state.advance(call.now)
+        self._session = _Session(state)
+        return state.instance
 
     # ---- as in the original ----------------------------------------------------------------------------------------------------
 
     def match(self, jobspec: str, request: MatchRequestKind) -> CompatMatch:
         """Match as the original does, with its accidents. Raises `MatchError` (errno and reason) on failure, `ClockMixed` on a
-        graph that lives on the wall clock."""
-        raise NotImplementedError
+        graph that lives on the wall clock.
+        """
+        session = self._open()
+        if session.state.wall_clock:
+            raise ClockMixed("match: this graph lives on the wall clock, the original's calls know none: use MatchBatch")
+        session.state.freeze()
+        return session.original.match(jobspec, request)
 
     def cancel(self, jobid: int, noent_ok: bool = True) -> None:
         """Free a job. Raises `UnknownJob` if it is unknown or cancelled already and ``noent_ok`` is false."""
-        raise NotImplementedError
+        self._open().original.cancel(jobid, noent_ok=noent_ok)
 
     def info(self, jobid: int) -> CompatInfo:
         """How a job stands; `UnknownJob` if it never was."""
-        raise NotImplementedError
+        return self._open().original.info(jobid)
 
     def set_status(self, path: str, up: bool) -> None:
         """Mark the vertex of this containment path up or down; `UnknownPath` if there is none."""
-        raise NotImplementedError
+        self._open().original.set_status(path, up=up)
 
     # ---- matching --------------------------------------------------------------------------------------------------------------
 
     def match_batch(
-        self, jobs: Sequence[JobRequest], call: Call = Call(), *, with_allocation: bool = False, stop_at_first_failure: bool = False
+        self, jobs: Sequence[JobRequest], call: Call = NO_CALL, *, with_allocation: bool = False, stop_at_first_failure: bool = False
     ) -> MatchBatch:
         """Match jobs in order; one answer each, fewer after ``stop_at_first_failure``.
 
         A jobid that is granted already repeats its answer, a reserved one starts (atomically moves to now) once its start has come,
         any other is matched anew.
         """
-        raise NotImplementedError
+        session = self._enter(call, places=True)
+        began = time.perf_counter()
+        results: list[MatchResult] = []
+        for request in jobs:
+            result = session.grants.match(request, with_allocation=with_allocation)
+            results.append(result)
+            if stop_at_first_failure and result.verdict is not Verdict.GRANTED:
+                break
+        return MatchBatch(tuple(results), session.state.instance, time.perf_counter() - began)
 
-    def reserve_at(self, jobid: int, jobspec: str, start: int, nodes: Sequence[str] = (), call: Call = Call()) -> MatchResult:
+    def reserve_at(self, jobid: int, jobspec: str, start: int, nodes: Sequence[str] = (), call: Call = NO_CALL) -> MatchResult:
         """Reserve from ``start`` on, on these nodes only (any if empty). RESERVED, BUSY, UNSATISFIABLE or INVALID."""
-        raise NotImplementedError
+        return self._enter(call, places=True).grants.reserve_at(jobid, jobspec, start, nodes)
 
-    def satisfy(self, jobspec: str, call: Call = Call()) -> MatchResult:
+    def satisfy(self, jobspec: str, call: Call = NO_CALL) -> MatchResult:
         """Would this match the graph emptied with all nodes up? GRANTED (nothing is booked), UNSATISFIABLE or INVALID."""
-        raise NotImplementedError
+        return self._enter(call).grants.satisfy(jobspec)
 
     # ---- jobs ------------------------------------------------------------------------------------------------------------------
 
-    def job_info(self, jobid: int, call: Call = Call()) -> JobInfo:
+    def job_info(self, jobid: int, call: Call = NO_CALL) -> JobInfo:
         """How a job stands, with its shares; `UnknownJob` if it never was."""
-        raise NotImplementedError
+        state = self._enter(call).state
+        job = state.jobs.get(jobid) or state.ended.get(jobid)
+        if job is None:
+            raise UnknownJob(f"job {jobid}: unknown")
+        return job.info(state.horizon)
 
-    def list_jobs(self, call: Call = Call(), with_shares: bool = False) -> tuple[JobInfo, ...]:
+    def list_jobs(self, call: Call = NO_CALL, with_shares: bool = False) -> tuple[JobInfo, ...]:
         """Live jobs by jobid, system allocations (negative ids, mode SYSTEM) included."""
-        raise NotImplementedError
+        state = self._enter(call).state
+        return tuple(state.jobs[jobid].info(state.horizon, with_shares=with_shares) for jobid in sorted(state.jobs))
 
-    def cancel_many(self, jobids: Iterable[int], call: Call = Call()) -> tuple[list[int], list[int]]:
+    def cancel_many(self, jobids: Iterable[int], call: Call = NO_CALL) -> tuple[list[int], list[int]]:
         """Free jobs; returns (cancelled, unknown or cancelled before)."""
-        raise NotImplementedError
+        return self._enter(call).bookings.cancel(list(jobids))
 
-    def partial_cancel(self, jobid: int, shares: Sequence[NodeShare], paths: Sequence[str] = (), call: Call = Call()) -> Applied:
+    def partial_cancel(self, jobid: int, shares: Sequence[NodeShare], paths: Sequence[str] = (), call: Call = NO_CALL) -> Applied:
         """Give back slots (by label) or amounts on nodes, or vertices by path; all or nothing. The job ends with its last vertex."""
-        raise NotImplementedError
+        session = self._enter(call)
+        return self._change(session, lambda: Effect.none(session.bookings.cancel_part(jobid, shares, paths)))
 
-    def restore(self, jobs: Sequence[RestoredJob], call: Call = Call()) -> Applied:
+    def restore(self, jobs: Sequence[RestoredJob], call: Call = NO_CALL) -> Applied:
         """Put back known allocations; all or none. The same jobid with the same shares again is no change."""
-        raise NotImplementedError
+        session = self._enter(call, places=True)
+        return self._change(session, lambda: Effect(excess=session.bookings.restore(jobs)))
 
-    def resize(self, shares: Sequence[NodeShare], call: Call = Call()) -> Applied:
+    def resize(self, shares: Sequence[NodeShare], call: Call = NO_CALL) -> Applied:
         """Set what runs on nodes without us (``amounts``). ``excess``: what was not free; those nodes are closed meanwhile."""
         raise NotImplementedError
 
-    def extend(self, jobid: int, end: int, call: Call = Call()) -> Applied:
+    def extend(self, jobid: int, end: int, call: Call = NO_CALL) -> Applied:
         """Move a job's end. ``displaced``: reservations that no longer fit and were dropped."""
-        raise NotImplementedError
+        session = self._enter(call, places=True)
+        return self._change(session, lambda: Effect(displaced=session.bookings.extend(jobid, end)))
 
-    def apply(self, changes: Sequence[Change], call: Call = Call()) -> Applied:
+    def apply(self, changes: Sequence[Change], call: Call = NO_CALL) -> Applied:
         """Make several changes, all or none; ``failed_index`` tells which could not be made."""
         raise NotImplementedError
 
     # ---- the graph -------------------------------------------------------------------------------------------------------------
 
-    def add_nodes(self, nodes: Sequence[NodeSpec], call: Call = Call()) -> Applied:
+    def add_nodes(self, nodes: Sequence[NodeSpec], call: Call = NO_CALL) -> Applied:
         """Add nodes; a known name with another shape is resized, jobs on it stay."""
         raise NotImplementedError
 
-    def remove_nodes(self, nodes: Sequence[str], call: Call = Call()) -> Applied:
+    def remove_nodes(self, nodes: Sequence[str], call: Call = NO_CALL) -> Applied:
         """Take nodes away; jobs on them keep their shares until cancelled."""
         raise NotImplementedError
 
-    def set_node_status(self, up: Mapping[str, bool], call: Call = Call()) -> Applied:
+    def set_node_status(self, up: Mapping[str, bool], call: Call = NO_CALL) -> Applied:
         """Mark nodes (by name) or vertices (by containment path) up or down."""
         raise NotImplementedError
 
-    def set_properties(self, properties: Mapping[str, Mapping[str, str]], call: Call = Call()) -> Applied:
+    def set_properties(self, properties: Mapping[str, Mapping[str, str]], call: Call = NO_CALL) -> Applied:
         """Replace all properties of these nodes."""
         raise NotImplementedError
 
-    def stat(self, call: Call = Call(), per_node: bool = False) -> Stat:
+    def stat(self, call: Call = NO_CALL, per_node: bool = False) -> Stat:
         """The graph in numbers."""
-        raise NotImplementedError
+        session = self._enter(call)
+        return stat(session.state, per_node=per_node)
+
+    # ---- what all calls share --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> _Session:
+        if self._session is None:
+            raise NotInitialised("there is no graph: call Init first")
+        return self._session
+
+    def _enter(self, call: Call, *, places: bool = False) -> _Session:
+        """Check a call and set the clock by it; ``places`` if it puts something in time."""
+        session = self._open()
+        state = session.state
+        if call.instance and call.instance != state.instance:
+            raise WrongInstance(f"instance {call.instance!r:.80} is gone, this is {state.instance}: Init and Restore")
+        self._check_epoch(state, call)
+        if call.now is not None:
+            if state.wall_clock is False:
+                raise ClockMixed("now: this graph's clock stands at 0, because a call without now has placed something in it")
+            state.advance(call.now)
+        elif places:
+            if state.wall_clock:
+                raise ClockMixed("now: is needed, this graph lives on the wall clock")
+            state.freeze()
+        return session
+
+    def _check_epoch(self, state: State, call: Call) -> None:
+        if call.epoch and call.epoch < state.epoch:
+            raise StaleEpoch(f"epoch {call.epoch} is over: {state.epoch} leads now")
+        state.epoch = max(state.epoch, call.epoch)
+
+    def _change(self, session: _Session, change: Callable[[], Effect]) -> Applied:
+        """Make one change, or none of it."""
+        effect = Effect()
+        instance = session.state.instance
+
+        def work() -> bool:
+            nonlocal effect
+            effect = change()
+            return True
+
+        try:
+            session.state.atomically(work)
+        except Refused as refusal:
+            return Applied(False, instance, str(refusal))
+        return Applied(True, instance, "", effect.displaced, effect.excess)

@@ -1,0 +1,187 @@
+"""Which nodes a job accepts: RFC 31 constraints, compiled once and asked for many nodes.
+
+A constraint is a map of exactly one operator. ``properties`` asks for keys of the node's properties (``^x``: must not have x),
+``hostlist`` for its name, ``ranks`` for its rank; ``and``, ``or`` and ``not`` combine, where ``not`` denies the conjunction of its
+list. An empty map and an empty list accept everything. Only vertices of type node and storage_node are ever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from fluxqueue.api import hostlists
+from fluxqueue.fluxion.documents import Document
+
+__all__ = ["CONSTRAINED_TYPES", "Constraint", "InvalidConstraint", "Subject", "read_constraint"]
+
+CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
+_MAX_RANK = (1 << 32) - 1
+
+
+class InvalidConstraint(ValueError):
+    """Not an RFC 31 constraint; the message names the operator."""
+
+
+class Subject(Protocol):
+    """What a constraint looks at."""
+
+    name: str
+    rank: int
+    properties: Mapping[str, str]
+
+
+class _Term(Protocol):
+    def accepts(self, subject: Subject) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Properties:
+    wanted: tuple[str, ...]
+    unwanted: tuple[str, ...]
+
+    def accepts(self, subject: Subject) -> bool:
+        properties = subject.properties
+        return all(key in properties for key in self.wanted) and not any(key in properties for key in self.unwanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    names: frozenset[str]
+
+    def accepts(self, subject: Subject) -> bool:
+        return subject.name in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    ranges: tuple[tuple[int, int], ...]
+
+    def accepts(self, subject: Subject) -> bool:
+        return any(low <= subject.rank <= high for low, high in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _All:
+    terms: tuple[_Term, ...]
+
+    def accepts(self, subject: Subject) -> bool:
+        return all(term.accepts(subject) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Any:
+    terms: tuple[_Term, ...]
+
+    def accepts(self, subject: Subject) -> bool:
+        return not self.terms or any(term.accepts(subject) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Not:
+    term: _Term
+
+    def accepts(self, subject: Subject) -> bool:
+        return not self.term.accepts(subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A compiled constraint and the text it came from."""
+
+    term: _Term
+    text: str
+
+    def accepts(self, subject: Subject) -> bool:
+        """Whether this node may be used."""
+        return self.term.accepts(subject)
+
+
+def read_constraint(value: Document) -> Constraint | None:
+    """Compile a constraint.
+
+    Parameters
+    ----------
+    value
+        The document at ``attributes.system.constraints``.
+
+    Returns
+    -------
+    Constraint or None
+        None for an empty map: everything is accepted.
+
+    Raises
+    ------
+    InvalidConstraint
+        With the operator that is wrong.
+    """
+    if value is None or value == {}:
+        return None
+    return Constraint(_term(value), orjson.dumps(value).decode())
+
+
+def _term(value: Document) -> _Term:
+    if not isinstance(value, dict):
+        raise InvalidConstraint(f"constraints: a map of one operator is needed, not {value!r:.40}")
+    if not value:
+        return _All(())
+    if len(value) > 1:
+        raise InvalidConstraint(f"constraints: one operator in a map is allowed, not {', '.join(sorted(value))}")
+    ((operator, operands),) = value.items()
+    if operator not in ("properties", "hostlist", "ranks", "and", "or", "not"):
+        raise InvalidConstraint(f"constraints: {operator!r:.40} is no operator: use properties, hostlist, ranks, and, or, not")
+    if not isinstance(operands, list):
+        raise InvalidConstraint(f"constraints.{operator}: a list is needed, not {operands!r:.40}")
+    if operator in ("and", "or", "not"):
+        terms = tuple(_term(operand) for operand in operands)
+        if operator == "or":
+            return _Any(terms)
+        return _Not(_All(terms)) if operator == "not" else _All(terms)
+    texts: list[str] = []
+    for operand in operands:
+        if not isinstance(operand, str):
+            raise InvalidConstraint(f"constraints.{operator}: {operand!r:.40} is not quoted text")
+        texts.append(operand)
+    if operator == "properties":
+        return _properties(texts)
+    if operator == "hostlist":
+        return _hosts(texts)
+    return _ranks(texts)
+
+
+def _properties(texts: list[str]) -> _Term:
+    for text in texts:
+        if not text.removeprefix("^") or any(character in text.removeprefix("^") for character in "!&'\"`|()^"):
+            raise InvalidConstraint(f"constraints.properties: {text!r:.80} is no property name")
+    return _Properties(tuple(t for t in texts if not t.startswith("^")), tuple(t[1:] for t in texts if t.startswith("^")))
+
+
+def _hosts(texts: list[str]) -> _Term:
+    if not texts:
+        return _All(())
+    names: set[str] = set()
+    for text in texts:
+        try:
+            names.update(hostlists.decode(text))
+        except hostlists.InvalidHostlist as error:
+            raise InvalidConstraint(f"constraints.hostlist: {error}") from None
+    return _Hosts(frozenset(names))
+
+
+def _ranks(texts: list[str]) -> _Term:
+    if not texts:
+        return _All(())
+    ranges: list[tuple[int, int]] = []
+    for text in texts:
+        for part in text.strip("[] ").split(","):
+            low, dash, high = part.strip().partition("-")
+            if not (low.isdecimal() and (high.isdecimal() or not dash)) or max(len(low), len(high)) > 10:
+                raise InvalidConstraint(f"constraints.ranks: {text!r:.80} is no idset: write 0-3,7")
+            first, last = int(low), int(high or low)
+            if first > last or last > _MAX_RANK:
+                raise InvalidConstraint(f"constraints.ranks: {text!r:.80} is no idset: write 0-3,7")
+            ranges.append((first, last))
+    return _Ranks(tuple(ranges))

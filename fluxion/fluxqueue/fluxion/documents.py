@@ -1,0 +1,170 @@
+"""Reading YAML or JSON that strangers send, within bounds.
+
+A jobspec may come as either. JSON is tried first, because it is what programs send and its parser cannot be led astray. For YAML we
+listen to libyaml's events and build plain values ourselves: aliases share what they name instead of copying it, an alias inside its
+own anchor is refused, and depth and number of events are counted while reading, so that no document can cost more than the limits
+say. Plain scalars become numbers, truth values and null as in JSON; everything else stays text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import orjson
+import yaml
+
+__all__ = ["MAX_DEPTH", "MAX_EVENTS", "MAX_TEXT", "Document", "InvalidDocument", "read_document"]
+
+MAX_TEXT = 1 << 20
+MAX_DEPTH = 64
+MAX_EVENTS = 20_000
+
+Document = None | bool | int | float | str | list["Document"] | dict[str, "Document"]
+
+_INTEGER = re.compile(r"[-+]?\d{1,20}")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+class InvalidDocument(ValueError):
+    """The text is neither YAML nor JSON, or larger than anything meant well; the message says which."""
+
+
+def read_document(text: str) -> Document:
+    """Read one document.
+
+    Parameters
+    ----------
+    text
+        YAML or JSON, at most `MAX_TEXT` characters, `MAX_DEPTH` levels and, for YAML, `MAX_EVENTS` parser events.
+
+    Returns
+    -------
+    Document
+        Dicts with text keys, lists, text, numbers, truth values and None.
+
+    Raises
+    ------
+    InvalidDocument
+        With the limit or the place.
+    """
+    if len(text) > MAX_TEXT:
+        raise InvalidDocument(f"the text has {len(text)} characters: at most {MAX_TEXT} are read")
+    if text.lstrip()[:1] in ("{", "["):
+        _check_depth(text)
+        try:
+            return orjson.loads(text)  # type: ignore[no-any-return]  # orjson types its result as Any
+        except orjson.JSONDecodeError:
+            pass  # YAML's flow style looks like JSON and may still be read
+    try:
+        return _Composer(text).document()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise InvalidDocument(f"the text is neither JSON nor YAML: {getattr(error, 'problem', None) or error}{place}") from None
+    except (UnicodeError, ValueError) as error:
+        if isinstance(error, InvalidDocument):
+            raise
+        raise InvalidDocument(f"the text cannot be read: {error}") from None
+
+
+def _check_depth(text: str) -> None:
+    """Refuse deep nesting before a parser sees it; brackets inside quoted text only ever make this stricter by their surplus."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return
+    depth = 0
+    quoted = escaped = False
+    for character in text:
+        if quoted:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                quoted = False
+        elif character == '"':
+            quoted = True
+        elif character in "{[":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise InvalidDocument(f"the text nests deeper than {MAX_DEPTH} levels")
+        elif character in "}]":
+            depth -= 1
+
+
+class _Composer:
+    """Builds values from parser events, counting."""
+
+    def __init__(self, text: str) -> None:
+        self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._count = 0
+        self._anchors: dict[str, Document] = {}
+        self._open: set[str] = set()
+
+    def document(self) -> Document:
+        self._next()  # stream start
+        event = self._next()
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        value = self._value(self._next(), 0)
+        self._next()  # document end
+        if not isinstance(self._next(), yaml.StreamEndEvent):
+            raise InvalidDocument("the text holds several documents: one is read")
+        return value
+
+    def _next(self) -> yaml.Event:
+        self._count += 1
+        if self._count > MAX_EVENTS:
+            raise InvalidDocument(f"the text has more than {MAX_EVENTS} elements: send JSON if it must be that long")
+        return next(self._events)
+
+    def _value(self, event: yaml.Event, depth: int) -> Document:
+        if depth > MAX_DEPTH:
+            raise InvalidDocument(f"the text nests deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in self._open:
+                raise InvalidDocument(f"alias {event.anchor!r} stands inside what it names")
+            if event.anchor not in self._anchors:
+                raise InvalidDocument(f"alias {event.anchor!r} names nothing")
+            return self._anchors[event.anchor]
+        anchor = event.anchor
+        value: Document
+        if isinstance(event, yaml.ScalarEvent):
+            value = _scalar(event.value) if event.implicit[0] and event.style is None else event.value
+        else:
+            if anchor:
+                self._open.add(anchor)
+            value = self._sequence(depth) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(depth)
+            self._open.discard(anchor)
+        if anchor:
+            self._anchors[anchor] = value
+        return value
+
+    def _sequence(self, depth: int) -> list[Document]:
+        items: list[Document] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            items.append(self._value(event, depth + 1))
+        return items
+
+    def _mapping(self, depth: int) -> dict[str, Document]:
+        items: dict[str, Document] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise InvalidDocument("a key is not plain text")
+            items[event.value] = self._value(self._next(), depth + 1)
+        return items
+
+
+def _scalar(text: str) -> Document:
+    if text in _NULLS:
+        return None
+    if text in _TRUTHS:
+        return _TRUTHS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text

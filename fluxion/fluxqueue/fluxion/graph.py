@@ -1,0 +1,387 @@
+"""The resource graph: inner vertices as objects, leaves of one kind as pools.
+
+A cluster has ten thousand nodes and each may have a thousand cores, pods and pieces of memory. The nodes (and racks, sockets, ...) are
+`Vertex` objects; the leaves of one type below one parent are a single `LeafRun`, in which a leaf is a bit: what is free, taken or down
+is an integer used as a set, and what a leaf is called or how big it is follows from its position. Leaves stand in a run by ascending
+id, so that "the lowest free ones" are the lowest bits.
+
+A graph is a tree below its root. Who occupies what is written where it is occupied: a vertex knows the jobs that hold it exclusively
+and those that merely pass through, a run knows the bits of each job. Times stand in the job alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fluxqueue.fluxion.jobs import Job
+
+__all__ = ["NODE", "Entry", "Graph", "LeafRun", "Vertex", "bits", "highest", "lowest"]
+
+NODE = "node"
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Positions of the set bits, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def lowest(mask: int, count: int) -> int:
+    """The lowest ``count`` set bits of a mask that has that many."""
+    taken = 0
+    for _ in range(count):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken
+
+
+def highest(mask: int, count: int) -> int:
+    """The highest ``count`` set bits of a mask that has that many."""
+    taken = 0
+    for _ in range(count):
+        high = 1 << (mask.bit_length() - 1)
+        taken |= high
+        mask ^= high
+    return taken
+
+
+class LeafRun:
+    """All leaves of one type below one parent, by ascending id.
+
+    Attributes
+    ----------
+    ids, uniq_ids, ranks
+        One entry per leaf; ranges where they are consecutive.
+    size
+        Size of every leaf but those in ``odd_sizes``.
+    names, paths
+        Only those that do not follow from basename and id, from the parent's path and the name.
+    order, position
+        Leaves in the order of their edges (None: by id), and the position of the run among the parent's entries (-1: scattered).
+    full, down
+        Sets of leaves: all there are, those marked down.
+    busy
+        Union of ``allocated``; ``reserved`` are the sets of reservations, kept apart because they lie in the future.
+    """
+
+    __slots__ = (
+        "allocated",
+        "basename",
+        "basenames",
+        "busy",
+        "down",
+        "full",
+        "ids",
+        "names",
+        "odd_sizes",
+        "order",
+        "parent",
+        "paths",
+        "position",
+        "properties",
+        "ranks",
+        "reserved",
+        "shared",
+        "size",
+        "type",
+        "uniq_ids",
+    )
+
+    def __init__(
+        self, type_: str, basename: str, parent: Vertex, ids: Sequence[int], uniq_ids: Sequence[int], rank: int | Sequence[int], size: int
+    ) -> None:
+        self.type = type_
+        self.basename = basename
+        self.parent = parent
+        self.ids = ids
+        self.uniq_ids = uniq_ids
+        self.ranks = rank
+        self.size = size
+        self.odd_sizes: dict[int, int] = {}
+        self.basenames: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.paths: dict[int, str] = {}
+        self.properties: dict[int, Mapping[str, str]] = {}
+        self.order: Sequence[int] | None = None
+        self.position = 0
+        self.full = (1 << len(ids)) - 1
+        self.down = 0
+        self.busy = 0
+        self.allocated: dict[Job, int] = {}
+        self.reserved: dict[Job, int] = {}
+        self.shared: dict[Job, int] = {}
+
+    def __len__(self) -> int:
+        return self.full.bit_count()
+
+    @property
+    def total(self) -> int:
+        """Sum of all sizes."""
+        return self.amount(self.full)
+
+    def amount(self, mask: int) -> int:
+        """Sum of the sizes of these leaves."""
+        total = mask.bit_count() * self.size
+        for index, size in self.odd_sizes.items():
+            if mask >> index & 1:
+                total += size - self.size
+        return total
+
+    def size_of(self, index: int) -> int:
+        """Size of one leaf."""
+        return self.odd_sizes.get(index, self.size)
+
+    def name_of(self, index: int) -> str:
+        """Name of one leaf."""
+        return self.names.get(index) or f"{self.basename}{self.ids[index]}"
+
+    def path_of(self, index: int) -> str:
+        """Containment path of one leaf."""
+        return self.paths.get(index) or f"{self.parent.path}/{self.name_of(index)}"
+
+    def rank_of(self, index: int) -> int:
+        """Rank of one leaf."""
+        return self.ranks if isinstance(self.ranks, int) else self.ranks[index]
+
+    def in_order(self, mask: int) -> Iterator[int]:
+        """These leaves in the order of their edges."""
+        if self.order is None:
+            return bits(mask)
+        return (index for index in self.order if mask >> index & 1)
+
+    def taken(self, start: int, end: int, now: int) -> int:
+        """Leaves that some job holds exclusively at any moment of [start, end).
+
+        An allocation that nobody has cancelled holds its leaves beyond its end, until now at least.
+        """
+        if start <= now:
+            mask = self.busy
+        else:
+            mask = 0
+            for job, leaves in self.allocated.items():
+                if job.end > start:
+                    mask |= leaves
+        for job, leaves in self.reserved.items():
+            if job.start < end and job.end > start:
+                mask |= leaves
+        return mask
+
+    def visited(self, start: int, end: int, now: int) -> int:
+        """Leaves that some job shares at any moment of [start, end)."""
+        mask = 0
+        for job, leaves in self.shared.items():
+            if job.overlaps(start, end, now):
+                mask |= leaves
+        return mask
+
+    def book(self, job: Job, mask: int, *, shared: bool = False) -> None:
+        """Give leaves to a job, on top of what it has."""
+        if shared:
+            self.shared[job] = self.shared.get(job, 0) | mask
+        elif job.reserved:
+            self.reserved[job] = self.reserved.get(job, 0) | mask
+        else:
+            self.allocated[job] = self.allocated.get(job, 0) | mask
+            self.busy |= mask
+
+    def free(self, job: Job, mask: int) -> None:
+        """Take leaves from a job."""
+        for holders in (self.allocated, self.reserved, self.shared):
+            held = holders.get(job)
+            if held is None:
+                continue
+            if left := held & ~mask:
+                holders[job] = left
+            else:
+                del holders[job]
+            if holders is self.allocated:
+                self.busy &= ~(held & mask)
+
+
+class Vertex:
+    """A vertex with children, or one that stands alone: cluster, zone, rack, node, socket, ...
+
+    Attributes
+    ----------
+    children, runs
+        Inner children and leaf runs by type; ``entries`` has them in the order of their edges.
+    factor
+        What ancestors of type node, this vertex included, add to the score of everything below (node-centric policies).
+    exclusive, shared
+        Jobs that hold the vertex, and jobs that pass through it.
+    weights
+        Exploration weight of children under policies that stop at the first match; absent means untouched.
+    position
+        Position among the parent's entries.
+    index
+        Position among all nodes, -1 for other types.
+    """
+
+    __slots__ = (
+        "basename",
+        "children",
+        "closed",
+        "depth",
+        "entries",
+        "exclusive",
+        "factor",
+        "id",
+        "index",
+        "name",
+        "parent",
+        "path",
+        "position",
+        "properties",
+        "rank",
+        "runs",
+        "shared",
+        "size",
+        "type",
+        "uniq_id",
+        "up",
+        "weights",
+    )
+
+    def __init__(
+        self,
+        type_: str,
+        basename: str,
+        name: str,
+        id_: int,
+        uniq_id: int,
+        *,
+        rank: int = -1,
+        size: int = 1,
+        path: str = "",
+        properties: Mapping[str, str] | None = None,
+        up: bool = True,
+    ) -> None:
+        self.type = type_
+        self.basename = basename
+        self.name = name
+        self.id = id_
+        self.uniq_id = uniq_id
+        self.rank = rank
+        self.size = size
+        self.path = path
+        self.properties: Mapping[str, str] = properties or {}
+        self.up = up
+        self.closed = False
+        self.parent: Vertex | None = None
+        self.depth = 0
+        self.position = 0
+        self.children: list[Vertex] = []
+        self.runs: dict[str, LeafRun] = {}
+        self.entries: list[Entry] = []
+        self.factor = 0
+        self.index = -1
+        self.exclusive: dict[Job, None] = {}
+        self.shared: dict[Job, None] = {}
+        self.weights: dict[Vertex, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.path}>"
+
+    def adopt(self, child: Vertex) -> None:
+        """Add an inner child behind the children there are."""
+        child.parent = self
+        child.depth = self.depth + 1
+        child.position = len(self.entries)
+        self.children.append(child)
+        self.entries.append(child)
+        child.place()
+
+    def place(self) -> None:
+        """Take from the parent what children inherit."""
+        above = self.parent.factor if self.parent is not None else 0
+        self.factor = above + ((self.id + 2) * 10_000 + abs(self.uniq_id % 10_000 - 1) if self.type == NODE else 0)
+
+    @property
+    def score(self) -> int:
+        """Score of this vertex in node-centric policies."""
+        return 2 + (self.parent.factor if self.parent is not None else 0) + self.id
+
+    def subtree(self) -> Iterator[Vertex]:
+        """This vertex and all inner vertices below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.subtree()
+
+    def held(self, start: int, end: int, now: int) -> bool:
+        """Whether a job holds this vertex exclusively at any moment of [start, end)."""
+        return bool(self.exclusive) and any(job.overlaps(start, end, now) for job in self.exclusive)
+
+    def passed(self, start: int, end: int, now: int) -> bool:
+        """Whether a job passes through this vertex at any moment of [start, end)."""
+        return bool(self.shared) and any(job.overlaps(start, end, now) for job in self.shared)
+
+    @property
+    def node(self) -> Vertex | None:
+        """The node this vertex is or belongs to."""
+        vertex: Vertex | None = self
+        while vertex is not None and vertex.type != NODE:
+            vertex = vertex.parent
+        return vertex
+
+
+Entry = Vertex | LeafRun | tuple[LeafRun, int]
+
+
+class Graph:
+    """A tree of vertices with the indexes that matching and bookkeeping need.
+
+    Attributes
+    ----------
+    nodes
+        All vertices of type node, in order of discovery; ``None`` where one was removed.
+    types
+        Resource types known to jobspecs because they occur here.
+    leaf_types
+        Types with a vertex without any edge, which become prune types of clusters.
+    nodes_up
+        The count of the original, quirks included: it starts as up minus down nodes and moves by whole subtrees.
+    """
+
+    def __init__(self, root: Vertex, *, leaf_types: frozenset[str] = frozenset()) -> None:
+        self.root = root
+        self.leaf_types = leaf_types
+        self.by_path: dict[str, Vertex] = {}
+        self.by_name: dict[str, Vertex] = {}
+        self.nodes: list[Vertex] = []
+        self.types: set[str] = set()
+        self.nodes_up = 0
+        for vertex in root.subtree():
+            self.register(vertex)
+
+    def register(self, vertex: Vertex) -> None:
+        """Enter one vertex into the indexes."""
+        self.by_path[vertex.path] = vertex
+        self.types.add(vertex.type)
+        self.types.update(vertex.runs)
+        if vertex.type == NODE:
+            vertex.index = len(self.nodes)
+            self.nodes.append(vertex)
+            self.by_name.setdefault(vertex.name, vertex)
+            self.nodes_up += 1 if vertex.up else -1
+
+    def find_leaf(self, path: str) -> tuple[LeafRun, int] | None:
+        """The leaf of this containment path."""
+        parent = self.by_path.get(path.rpartition("/")[0])
+        candidates = [parent] if parent is not None else []
+        for vertex in [*candidates, *self.by_path.values()]:
+            for run in vertex.runs.values():
+                if vertex is parent or run.paths:
+                    for index in bits(run.full):
+                        if run.path_of(index) == path:
+                            return run, index
+        return None
+
+    @property
+    def vertices(self) -> int:
+        """How many vertices there are, leaves included."""
+        return sum(1 + sum(len(run) for run in vertex.runs.values()) for vertex in self.by_path.values())

@@ -1,0 +1,283 @@
+"""Jobspecs: what a job asks for, read into a small tree.
+
+The reader is as strict as the original's, measured on it: exactly four keys at the top, no unknown key in a resource, slots need a
+label, counts are whole and not negative, ranges are checked against their operator. Units are read and never used: counts are
+compared with vertex sizes as plain integers. What a count with a range takes is decided by `Count.qualify`.
+
+A count of 0 can be written and never matches. Numbers above 2^32-1 are refused, as are texts larger or deeper than `documents` reads.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fluxqueue.fluxion.constraints import Constraint, InvalidConstraint, read_constraint
+from fluxqueue.fluxion.documents import Document, InvalidDocument, read_document
+
+__all__ = ["GRAPH_DURATION_S", "SLOT", "Count", "InvalidJobspec", "Jobspec", "Resource", "read_jobspec"]
+
+GRAPH_DURATION_S = 3_153_600_000
+"""A hundred years: how far the graph plans."""
+
+SLOT = "slot"
+_MAX_COUNT = (1 << 32) - 1
+_RESOURCE_KEYS = frozenset({"type", "count", "unit", "exclusive", "with", "label", "id"})
+_TOP_KEYS = ("version", "resources", "tasks", "attributes")
+_WHOLE = re.compile(r"\+?\d{1,10}")
+_MAX_RESOURCES = 1_000
+
+
+class InvalidJobspec(ValueError):
+    """The jobspec cannot be read; the message names the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many: from ``low`` to ``high`` in steps of operator and operand."""
+
+    low: int
+    high: int
+    operator: str = "+"
+    operand: int = 1
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is only one number to take."""
+        return self.low == self.high
+
+    def qualify(self, available: int) -> int:
+        """The largest allowed number that is available; 0 if not even ``low`` is."""
+        if available < self.low or self.low == 0:
+            return 0
+        bound = min(available, self.high)
+        if self.low == self.high:
+            return self.low
+        if self.operator == "+":
+            return bound - (bound - self.low) % self.operand
+        best = self.low
+        while True:
+            following = best * self.operand if self.operator == "*" else best**self.operand
+            if following > bound or following <= best:
+                return best
+            best = following
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A level of the request.
+
+    Attributes
+    ----------
+    exclusive
+        None if the jobspec does not say.
+    """
+
+    type: str
+    count: Count
+    children: tuple[Resource, ...] = ()
+    label: str = ""
+    exclusive: bool | None = None
+
+    def walk(self) -> Iterator[Resource]:
+        """This resource and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Jobspec:
+    """A request: levels, wall time (0: unset) and constraint."""
+
+    resources: tuple[Resource, ...]
+    duration_s: int
+    constraint: Constraint | None
+
+    def walk(self) -> Iterator[Resource]:
+        """All levels, from the top down."""
+        for resource in self.resources:
+            yield from resource.walk()
+
+
+def read_jobspec(text: str) -> Jobspec:
+    """Read a jobspec.
+
+    Parameters
+    ----------
+    text
+        YAML or JSON.
+
+    Returns
+    -------
+    Jobspec
+        Its durations in whole seconds, rounded up.
+
+    Raises
+    ------
+    InvalidJobspec
+        With the key and what is wrong with it.
+    """
+    try:
+        top = read_document(text)
+    except InvalidDocument as error:
+        raise InvalidJobspec(f"jobspec: {error}") from None
+    if not isinstance(top, dict):
+        raise InvalidJobspec("jobspec: a map with version, resources, tasks and attributes is needed")
+    for key in _TOP_KEYS:
+        if key not in top:
+            raise InvalidJobspec(f"jobspec: key {key} is missing")
+    if extra := sorted(set(top) - set(_TOP_KEYS)):
+        raise InvalidJobspec(f"jobspec: unknown key {extra[0]!r:.40}")
+    version = _whole(top["version"], "version")
+    if not 1 <= version <= 9999:
+        raise InvalidJobspec(f"version: {version} is not between 1 and 9999")
+    resources = top["resources"]
+    if not isinstance(resources, list):
+        raise InvalidJobspec("resources: a list is needed")
+    if not resources:
+        raise InvalidJobspec("resources: the list is empty")
+    reader = _ResourceReader()
+    levels = tuple(reader.read(resource, f"resources[{i}]") for i, resource in enumerate(resources))
+    _check_tasks(top["tasks"])
+    duration_s, constraint = _read_attributes(top["attributes"])
+    return Jobspec(levels, duration_s, constraint)
+
+
+class _ResourceReader:
+    """Reads resource levels, counting them: aliases make huge trees out of small texts."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def read(self, value: Document, where: str) -> Resource:
+        self._seen += 1
+        if self._seen > _MAX_RESOURCES:
+            raise InvalidJobspec(f"resources: more than {_MAX_RESOURCES} levels are not read")
+        if not isinstance(value, dict):
+            raise InvalidJobspec(f"{where}: a map is needed")
+        if extra := sorted(set(value) - _RESOURCE_KEYS):
+            raise InvalidJobspec(f"{where}: unknown key {extra[0]!r:.40}")
+        kind = value.get("type")
+        if isinstance(kind, bool) or not isinstance(kind, str | int | float):
+            raise InvalidJobspec(f"{where}.type: text is needed")
+        if "count" not in value:
+            raise InvalidJobspec(f"{where}: key count is missing")
+        count = _count(value["count"], f"{where}.count")
+        for key in ("unit", "label", "id"):
+            if key in value and isinstance(value[key], list | dict):
+                raise InvalidJobspec(f"{where}.{key}: text is needed")
+        label = value.get("label")
+        if kind == SLOT and label is None:
+            raise InvalidJobspec(f"{where}: a slot needs the key label")
+        children = value.get("with", [])
+        if "with" in value and not isinstance(children, list):
+            raise InvalidJobspec(f"{where}.with: a list is needed")
+        assert isinstance(children, list)
+        return Resource(
+            str(kind),
+            count,
+            tuple(self.read(child, f"{where}.with[{i}]") for i, child in enumerate(children)),
+            "" if label is None else str(label),
+            _truth(value["exclusive"], f"{where}.exclusive") if "exclusive" in value else None,
+        )
+
+
+def _truth(value: Document, where: str) -> bool:
+    if value is True or value == "true":
+        return True
+    if value is False or value == "false":
+        return False
+    raise InvalidJobspec(f"{where}: true or false is needed, not {value!r:.40}")
+
+
+def _whole(value: Document, where: str) -> int:
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidJobspec(f"{where}: a whole number is needed, not {value!r:.40}")
+    if not 0 <= value <= _MAX_COUNT:
+        raise InvalidJobspec(f"{where}: {value!r:.40} is not between 0 and {_MAX_COUNT}")
+    return value
+
+
+def _count(value: Document, where: str) -> Count:
+    if not isinstance(value, dict):
+        number = _whole(value, where)
+        return Count(number, number)
+    if "min" not in value:
+        raise InvalidJobspec(f"{where}: key min is missing")
+    low = _whole(value["min"], f"{where}.min")
+    if low < 1:
+        raise InvalidJobspec(f"{where}.min: at least 1 is needed")
+    if set(value) == {"min"}:
+        return Count(low, _MAX_COUNT)
+    if set(value) != {"min", "max", "operator", "operand"}:
+        raise InvalidJobspec(f"{where}: either min alone or all of min, max, operator and operand are needed")
+    high, operand, operator = _whole(value["max"], f"{where}.max"), _whole(value["operand"], f"{where}.operand"), value["operator"]
+    if high < low:
+        raise InvalidJobspec(f"{where}.max: {high} is less than min {low}")
+    if operator not in ("+", "*", "^"):
+        raise InvalidJobspec(f"{where}.operator: {operator!r:.40} is none of +, *, ^")
+    least = 1 if operator == "+" else 2
+    if operand < least:
+        raise InvalidJobspec(f"{where}.operand: operator {operator} needs at least {least}, not {operand}")
+    if operator == "^" and low < 2:
+        raise InvalidJobspec(f"{where}.min: operator ^ needs at least 2, not {low}")
+    return Count(low, high, str(operator), operand)
+
+
+def _check_tasks(tasks: Document) -> None:
+    if not isinstance(tasks, list):
+        raise InvalidJobspec("tasks: a list is needed")
+    for i, task in enumerate(tasks):
+        where = f"tasks[{i}]"
+        if not isinstance(task, dict):
+            raise InvalidJobspec(f"{where}: a map is needed")
+        if not isinstance(task.get("command"), list):
+            raise InvalidJobspec(f"{where}.command: a list is needed")
+        if not isinstance(task.get("slot"), str | int | float):
+            raise InvalidJobspec(f"{where}.slot: text is needed")
+        if "count" not in task:
+            raise InvalidJobspec(f"{where}: key count is missing")
+        if not isinstance(task["count"], dict) or len(task["count"]) != 1:
+            raise InvalidJobspec(f"{where}.count: a map of one entry is needed")
+        if extra := sorted(set(task) - {"command", "slot", "count", "distribution", "attributes"}):
+            raise InvalidJobspec(f"{where}: unknown key {extra[0]!r:.40}")
+
+
+def _read_attributes(attributes: Document) -> tuple[int, Constraint | None]:
+    if attributes is None:
+        return 0, None
+    if not isinstance(attributes, dict):
+        raise InvalidJobspec("attributes: a map is needed")
+    if extra := sorted(set(attributes) - {"user", "system"}):
+        raise InvalidJobspec(f"attributes: unknown key {extra[0]!r:.40}")
+    system = attributes.get("system")
+    if system is None:
+        return 0, None
+    if not isinstance(system, dict):
+        raise InvalidJobspec("attributes.system: a map is needed")
+    if "environment" in system and not isinstance(system["environment"], dict):
+        raise InvalidJobspec("attributes.system.environment: a map is needed")
+    duration_s = _duration(system["duration"]) if "duration" in system else 0
+    try:
+        return duration_s, read_constraint(system.get("constraints"))
+    except InvalidConstraint as error:
+        raise InvalidJobspec(f"attributes.system.{error}") from None
+
+
+def _duration(value: Document) -> int:
+    where = "attributes.system.duration"
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise InvalidJobspec(f"{where}: a number of seconds is needed, not {value!r:.40}") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidJobspec(f"{where}: a number of seconds is needed, not {value!r:.40}")
+    if not math.isfinite(value) or not 0 <= value <= GRAPH_DURATION_S:
+        raise InvalidJobspec(f"{where}: {value!r:.40} is not between 0 and {GRAPH_DURATION_S} seconds")
+    return math.ceil(value)

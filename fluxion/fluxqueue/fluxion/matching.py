@@ -1,0 +1,98 @@
+"""Placing requests in a graph with jobs: now, at a given time, as early as possible, or on the emptied graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fluxqueue.fluxion.graph import Vertex
+from fluxqueue.fluxion.jobs import Placement
+from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
+from fluxqueue.fluxion.state import State
+from fluxqueue.fluxion.walk import Walk, Window
+
+__all__ = ["Matcher", "Restriction"]
+
+BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
+_MAX_CACHED = 4_096
+_MAX_CACHED_TEXT = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Nodes a single request must not or may only use."""
+
+    exclude: Collection[Vertex] = frozenset()
+    only: Collection[Vertex] | None = None
+
+
+NO_RESTRICTION = Restriction()
+
+
+class Matcher:
+    """Finds places; books nothing."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._jobspecs: dict[str, Jobspec] = {}
+        self._satisfiable: dict[tuple[object, ...], Placement | None] = {}
+        self._satisfiable_topology = -1
+
+    def read(self, text: str) -> Jobspec:
+        """Read a jobspec; `InvalidJobspec` if that cannot be done."""
+        jobspec = self._jobspecs.get(text)
+        if jobspec is None:
+            jobspec = read_jobspec(text)
+            if len(text) <= _MAX_CACHED_TEXT:
+                if len(self._jobspecs) >= _MAX_CACHED:
+                    self._jobspecs.clear()
+                self._jobspecs[text] = jobspec
+        return jobspec
+
+    def check_types(self, jobspec: Jobspec) -> None:
+        """Refuse types that are neither built in nor in the graph, as the original does."""
+        known = self._state.graph.types
+        for level in jobspec.walk():
+            if level.type not in BUILT_IN_TYPES and level.type not in known:
+                raise InvalidJobspec(f"resources: type {level.type!r:.60} does not occur in this graph")
+
+    def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
+        """A place for the request in [start, end), or None."""
+        window = Window(start, end, self._state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+        return Walk(self._state.graph, self._state.policy, window).place(jobspec.resources)
+
+    def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION) -> tuple[int, Placement] | None:
+        """The earliest later moment at which the request fits, and its place."""
+        state = self._state
+        for start in state.points.after(state.now):
+            if start >= state.horizon:
+                break
+            placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
+            if placement is not None:
+                return start, placement
+        return None
+
+    def on_empty(self, jobspec: Jobspec, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
+        """A place in the same graph emptied, with everything up."""
+        state = self._state
+        if self._satisfiable_topology != state.topology:
+            self._satisfiable.clear()
+            self._satisfiable_topology = state.topology
+        key = (jobspec.resources, jobspec.constraint, frozenset(restriction.exclude), restriction.only and frozenset(restriction.only))
+        if key not in self._satisfiable:
+            window = Window(0, 1, empty=True, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+            if len(self._satisfiable) >= _MAX_CACHED:
+                self._satisfiable.clear()
+            self._satisfiable[key] = Walk(state.graph, state.policy, window).place(jobspec.resources)
+        return self._satisfiable[key]
+
+
+def minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:
+    """How many nodes a request names at the least: products of the minimum counts above."""
+    total = 0
+    for level in levels:
+        if level.type == "node":
+            total += times * level.count.low
+        else:
+            total += minimum_nodes(level.children, times * level.count.low)
+    return total

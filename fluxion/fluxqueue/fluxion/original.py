@@ -1,0 +1,122 @@
+"""The calls of the original, with its accidents.
+
+Time stands at 0. `allocate` looks at now only and knows but one kind of failure; `allocate_orelse_reserve` goes on through the change
+points. Before either, the request's nodes are counted against the nodes that are up, and that count has habits of its own. Job ids are
+used up by failures too, except those of a jobspec that cannot be read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fluxqueue.fluxion.compat import CompatInfo, CompatMatch, MatchRequestKind
+from fluxqueue.fluxion.emission import rows, write_r
+from fluxqueue.fluxion.errors import Errno, MatchError, UnknownJob, UnknownPath
+from fluxqueue.fluxion.graph import NODE
+from fluxqueue.fluxion.jobs import Job, Placement
+from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec
+from fluxqueue.fluxion.matching import Matcher, minimum_nodes
+from fluxqueue.fluxion.state import State
+
+__all__ = ["OriginalCalls"]
+
+
+class OriginalCalls:
+    """Match, cancel, info and set_status as the original answers them."""
+
+    def __init__(self, state: State, matcher: Matcher) -> None:
+        self._state = state
+        self._matcher = matcher
+
+    def match(self, text: str, request: MatchRequestKind) -> CompatMatch:
+        """One match; `MatchError` if it fails."""
+        try:
+            jobspec = self._matcher.read(text)
+            self._matcher.check_types(jobspec)
+        except InvalidJobspec as error:
+            raise MatchError(Errno.EINVAL, str(error)) from None
+        kind = MatchRequestKind
+        if request is kind.SATISFIABILITY:
+            self._satisfy(jobspec)
+            return CompatMatch(0, False, 0, (), str)
+        books = request in (kind.ALLOCATE, kind.ALLOCATE_ORELSE_RESERVE, kind.ALLOCATE_WITH_SATISFIABILITY)
+        jobid = self._state.pick_jobid() if books else 0
+        later = request in (kind.ALLOCATE_ORELSE_RESERVE, kind.WITHOUT_ALLOCATING_FUTURE)
+        at, placement = self._schedule(jobspec, later=later, satisfiable=request is kind.ALLOCATE_WITH_SATISFIABILITY)
+        if books:
+            job = Job(jobid, at, self._state.end_of(at, jobspec.duration_s), placement, reserved=at != 0)
+            self._state.book(job)
+        return CompatMatch(jobid, at != 0, at, rows(placement), partial(write_r, placement))
+
+    def _schedule(self, jobspec: Jobspec, *, later: bool, satisfiable: bool) -> tuple[int, Placement]:
+        state, matcher = self._state, self._matcher
+        if (reason := self._infeasible(jobspec, later=later)) is not None:
+            raise MatchError(Errno.ENODEV if satisfiable else Errno.EBUSY, reason)
+        if not _takes_anything(jobspec) and not state.policy.node_exclusive:
+            raise MatchError(Errno.ENOENT, "nothing in the request is exclusive")
+        placement = matcher.place(jobspec, 0, state.end_of(0, jobspec.duration_s))
+        if placement is not None:
+            return 0, placement
+        if later and (reserved := matcher.reserve(jobspec, jobspec.duration_s)) is not None:
+            return reserved
+        if (later or satisfiable) and matcher.on_empty(jobspec) is None:
+            raise MatchError(Errno.ENODEV, "no allocation possible, even on the emptied graph")
+        raise MatchError(Errno.EBUSY, "not enough is free")
+
+    def _infeasible(self, jobspec: Jobspec, *, later: bool) -> str | None:
+        """The original's count of up nodes before it looks at the graph."""
+        wanted = minimum_nodes(jobspec.resources)
+        if wanted == 0:
+            return None
+        if wanted > self._state.graph.nodes_up:
+            return f"wants {wanted} nodes, {self._state.graph.nodes_up} count as up"
+        if jobspec.constraint is not None:
+            at = self._state.horizon - 1 if later else 0
+            fit = sum(
+                1
+                for node in self._state.graph.nodes
+                if node.up and jobspec.constraint.accepts(node) and not node.held(at, at + 1, self._state.now)
+            )
+            if wanted > fit:
+                return f"wants {wanted} nodes, {fit} satisfy the constraint"
+        return None
+
+    def _satisfy(self, jobspec: Jobspec) -> None:
+        if self._matcher.on_empty(jobspec) is None:
+            raise MatchError(Errno.ENODEV, "no allocation possible, even on the emptied graph")
+
+    def cancel(self, jobid: int, *, noent_ok: bool) -> None:
+        """Free a job."""
+        job = self._state.jobs.get(jobid)
+        if job is not None:
+            self._state.free(job)
+        elif not noent_ok:
+            raise UnknownJob(f"job {jobid}: unknown, or cancelled already")
+
+    def info(self, jobid: int) -> CompatInfo:
+        """How a job stands."""
+        job = self._state.jobs.get(jobid) or self._state.ended.get(jobid)
+        if job is None:
+            raise UnknownJob(f"job {jobid}: unknown")
+        return CompatInfo(job.mode.upper(), job.reserved, job.start)
+
+    def set_status(self, path: str, *, up: bool) -> None:
+        """Mark one vertex up or down, moving the count of up nodes as the original does."""
+        graph = self._state.graph
+        vertex = graph.by_path.get(path)
+        if vertex is not None:
+            if vertex.up != up:
+                vertex.up = up
+                below = sum(1 for other in vertex.subtree() if other.type == NODE)
+                graph.nodes_up += below if up else -below
+        elif (leaf := graph.find_leaf(path)) is not None:
+            run, index = leaf
+            run.down = run.down & ~(1 << index) if up else run.down | 1 << index
+        else:
+            raise UnknownPath(f"vertex {path!r:.200}: no such containment path")
+        self._state.releases += 1
+        self._state.bookings += 1
+
+
+def _takes_anything(jobspec: Jobspec) -> bool:
+    return any(level.type == SLOT or level.exclusive for level in jobspec.walk())

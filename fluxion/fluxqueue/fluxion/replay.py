@@ -1,0 +1,229 @@
+"""Replaying recorded cases: does an engine answer as the original did?
+
+A case is a graph, some jobspecs and a list of commands with what real Fluxion answered. Replaying compares at four levels, each
+stricter or other than the one before: results (ok, jobid, reserved, at), vertices as sets, their order and the text of R, and what only
+the C interface can ask (status, satisfiability, info). Whatever answers a `Target`'s calls can be replayed against: the engine in
+process, or a server behind gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from fluxqueue.fluxion.compat import MatchRequestKind, VertexRow
+from fluxqueue.fluxion.engine import Engine
+from fluxqueue.fluxion.errors import FluxionError, InitError, MatchError, UnknownJob, UnknownPath
+
+__all__ = ["LEVELS", "Agreement", "Answer", "EngineTarget", "Target", "load_cases", "replay"]
+
+LEVELS = ("results", "vertex sets", "order and R", "status, satisfiability, info")
+_BOOKING = ("allocate", "allocate_orelse_reserve")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a target says to one command; None where it cannot tell."""
+
+    ok: bool
+    errno: str | None = None
+    jobid: int | None = None
+    reserved: bool | None = None
+    at: int | None = None
+    vertices: tuple[VertexRow, ...] | None = None
+    allocation: str | None = None
+    mode: str | None = None
+
+
+class Target(Protocol):
+    """Something that can be replayed against. ``everything`` is false if it only offers Init, Match and Cancel."""
+
+    everything: bool
+
+    def init(self, policy: str, jgf: str, prune_filters: str | None) -> Answer: ...
+    def match(self, jobspec: str, request: str) -> Answer: ...
+    def cancel(self, jobid: int, noent_ok: bool) -> Answer: ...
+    def info(self, jobid: int) -> Answer: ...
+    def set_status(self, path: str, up: bool) -> Answer: ...
+
+
+class EngineTarget:
+    """The engine, in this process."""
+
+    everything = True
+
+    def __init__(self) -> None:
+        self._engine = Engine()
+
+    def init(self, policy: str, jgf: str, prune_filters: str | None) -> Answer:
+        try:
+            self._engine.init(policy, jgf=jgf, prune_filters=prune_filters)
+        except InitError:
+            return Answer(False)
+        return Answer(True, "OK")
+
+    def match(self, jobspec: str, request: str) -> Answer:
+        try:
+            match = self._engine.match(jobspec, MatchRequestKind(request))
+        except MatchError as error:
+            return Answer(False, error.errno.value)
+        return Answer(True, "OK", match.jobid, match.reserved, match.at, match.vertices, match.allocation() if match.vertices else "")
+
+    def cancel(self, jobid: int, noent_ok: bool) -> Answer:
+        try:
+            self._engine.cancel(jobid, noent_ok)
+        except UnknownJob:
+            return Answer(False, "ENOENT")
+        return Answer(True, "OK")
+
+    def info(self, jobid: int) -> Answer:
+        try:
+            info = self._engine.info(jobid)
+        except UnknownJob:
+            return Answer(False, "ENOENT")
+        return Answer(True, "OK", reserved=info.reserved, at=info.at, mode=info.mode)
+
+    def set_status(self, path: str, up: bool) -> Answer:
+        try:
+            self._engine.set_status(path, up)
+        except UnknownPath:
+            return Answer(False, "EINVAL")
+        return Answer(True, "OK")
+
+
+@dataclass(slots=True)
+class Agreement:
+    """How far a replay agreed.
+
+    Attributes
+    ----------
+    agreed, compared
+        Cases by level: a case agrees at a level if all its commands do.
+    differences
+        One sentence each, in order, at most ``limit``.
+    """
+
+    limit: int = 20
+    cases: int = 0
+    agreed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))
+    compared: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was compared agreed."""
+        return self.agreed == self.compared
+
+
+def load_cases(folder: Path) -> Iterator[dict[str, Any]]:
+    """Cases of a folder, in order of file names, each with its graph's text as ``graph_text``."""
+    for file in sorted(folder.glob("*.json")):
+        for case in orjson.loads(file.read_bytes())["cases"]:
+            if "graph_text" not in case:
+                case["graph_text"] = (folder / case["graph"]).read_text()
+            yield case
+
+
+def replay(cases: Iterable[Mapping[str, Any]], target: Target, *, limit: int = 20) -> Agreement:
+    """Replay cases against a target.
+
+    Parameters
+    ----------
+    cases
+        As `load_cases` gives them.
+    target
+        If it does not offer everything, only cases with ``grpc_reachable`` are replayed.
+    limit
+        How many differences to describe.
+
+    Returns
+    -------
+    Agreement
+        Counts by level, and the first differences.
+    """
+    agreement = Agreement(limit)
+    for case in cases:
+        if target.everything or case["grpc_reachable"]:
+            agreement.cases += 1
+            _replay_case(case, target, agreement)
+    return agreement
+
+
+def _replay_case(case: Mapping[str, Any], target: Target, agreement: Agreement) -> None:
+    levels: dict[str, str | None] = {}
+
+    def compare(level: str, same: bool, what: str) -> None:
+        if levels.setdefault(level, None) is None and not same:
+            levels[level] = what
+
+    options = case["options"]
+    loaded = target.init(options.get("matcher_policy", ""), case["graph_text"], options.get("prune_filters"))
+    compare("results", loaded.ok == case["init"]["ok"], f"init: ok {loaded.ok}")
+    if loaded.ok and case["init"]["ok"]:
+        for number, command in enumerate(case["commands"]):
+            try:
+                _replay_command(case, number, command, target, compare)
+            except (FluxionError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+                compare("results", False, f"command {number}: {type(error).__name__}: {error}")
+                break
+            if any(levels.values()):
+                break
+    for level, difference in levels.items():
+        agreement.compared[level] += 1
+        if difference is None:
+            agreement.agreed[level] += 1
+        elif len(agreement.differences) < agreement.limit:
+            agreement.differences.append(f"{case['id']} ({options.get('matcher_policy', 'first')}): {level}: {difference}")
+
+
+def _replay_command(case: Mapping[str, Any], number: int, command: Mapping[str, Any], target: Target, compare: Any) -> None:
+    expect = command["expect"]
+    where = f"command {number} {command['op']}"
+    if command["op"] == "match":
+        spec = case["jobspecs"][command["jobspec"]]
+        text = spec if isinstance(spec, str) else orjson.dumps(spec).decode()
+        request = command["request"]
+        got = target.match(text, request)
+        level = "results" if request in _BOOKING else LEVELS[3]
+        where = f"{where} {request} {command['jobspec']}"
+        compare(level, got.ok == expect["ok"], f"{where}: ok {got.ok} ({got.errno}), recorded {expect['ok']} ({expect['errno']})")
+        if not got.ok or not expect["ok"]:
+            if got.ok == expect["ok"] and got.errno is not None and expect["errno"] not in ("ENOENT", "NONE"):
+                compare(LEVELS[3], got.errno == expect["errno"], f"{where}: errno {got.errno}, recorded {expect['errno']}")
+            return
+        for key, value in (("jobid", got.jobid), ("reserved", got.reserved), ("at", got.at)):
+            if key in expect and value is not None:
+                compare(level, value == expect[key], f"{where}: {key} {value}, recorded {expect[key]}")
+        if "vertices" in expect and got.vertices is not None:
+            _compare_vertices(where, expect, got, compare)
+        return
+    if command["op"] == "cancel":
+        got = target.cancel(command["jobid"], command.get("noent_ok", True))
+        compare("results", got.ok == expect["ok"], f"{where} {command['jobid']}: ok {got.ok}")
+    elif command["op"] == "info":
+        got = target.info(command["jobid"])
+        compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['jobid']}: ok {got.ok}")
+        for key, value in (("mode", got.mode), ("reserved", got.reserved), ("at", got.at)):
+            if key in expect:
+                compare(LEVELS[3], value == expect[key], f"{where} {command['jobid']}: {key} {value}, recorded {expect[key]}")
+    else:
+        got = target.set_status(command["path"], command["status"] == "up")
+        compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['path']}: ok {got.ok}")
+
+
+def _compare_vertices(where: str, expect: Mapping[str, Any], got: Answer, compare: Any) -> None:
+    recorded = [tuple(row) for row in expect["vertices"]]
+    vertices = list(got.vertices or ())
+    missing, extra = sorted(set(recorded) - set(vertices)), sorted(set(vertices) - set(recorded))
+    compare(
+        "vertex sets",
+        not missing and not extra and len(recorded) == len(vertices),
+        f"{where}: missing {missing[:4]}, not recorded {extra[:4]} ({len(vertices)} against {len(recorded)})",
+    )
+    compare("order and R", vertices == recorded, f"{where}: another order")
+    if "R" in expect and got.allocation is not None:
+        compare("order and R", orjson.loads(got.allocation) == expect["R"], f"{where}: R differs")

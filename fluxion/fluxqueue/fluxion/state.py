@@ -1,0 +1,150 @@
+"""A graph with its jobs and its clock: everything that one instance remembers.
+
+All changes of bookings go through here, so that the derived structures (change points, verdict caches) cannot be forgotten. Whoever
+must make several changes together takes a `journal`: it collects how to undo each step, and undoes them in reverse when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fluxqueue.fluxion.graph import Graph
+from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.jobspecs import GRAPH_DURATION_S
+from fluxqueue.fluxion.messages import Mode
+from fluxqueue.fluxion.policies import Policy
+from fluxqueue.fluxion.schedule import ChangePoints
+
+__all__ = ["State"]
+
+
+@dataclass(slots=True)
+class State:
+    """One instance of a graph.
+
+    Attributes
+    ----------
+    now, horizon
+        Where the clock stands and how far the graph plans.
+    wall_clock
+        None until a call has placed something in time; then whether such calls carry ``now``.
+    jobs
+        Live jobs by id; ``ended`` remembers cancelled ones, ``system`` what runs on a node without us.
+    bookings, releases
+        Counters that move with every booking and with every change that can make room: keys of cached verdicts.
+    topology
+        Counter that moves with every change of the graph itself.
+    """
+
+    instance: str
+    graph: Graph
+    policy: Policy
+    now: int = 0
+    horizon: int = GRAPH_DURATION_S
+    wall_clock: bool | None = None
+    epoch: int = 0
+    next_jobid: int = 1
+    jobs: dict[int, Job] = field(default_factory=dict)
+    ended: dict[int, Job] = field(default_factory=dict)
+    points: ChangePoints = field(default_factory=ChangePoints)
+    bookings: int = 0
+    releases: int = 0
+    topology: int = 0
+    journal: list[Callable[[], None]] | None = None
+
+    def advance(self, now: int) -> None:
+        """Move the clock; it never goes back."""
+        if self.wall_clock is None:
+            self.wall_clock = True
+            self.now = now
+            self.horizon = now + GRAPH_DURATION_S
+        elif now > self.now:
+            self.now = now
+            self.releases += 1
+
+    def freeze(self) -> None:
+        """Decide that this graph lives at 0 for ever."""
+        self.wall_clock = False
+
+    def end_of(self, start: int, duration_s: int) -> int:
+        """End of a job; a duration of 0 means as far as the graph plans."""
+        return min(start + duration_s, self.horizon) if duration_s else self.horizon
+
+    def pick_jobid(self) -> int:
+        """A job id nobody has used."""
+        while self.next_jobid in self.jobs or self.next_jobid in self.ended:
+            self.next_jobid += 1
+        jobid = self.next_jobid
+        self.next_jobid += 1
+        return jobid
+
+    def book(self, job: Job) -> None:
+        """Let a job occupy what its placement says."""
+        self.jobs[job.jobid] = job
+        self.ended.pop(job.jobid, None)
+        job.book()
+        self.points.add(job)
+        self.bookings += 1
+        self._undo(lambda: self.free(job))
+
+    def free(self, job: Job) -> None:
+        """Take a job out."""
+        self.points.remove(job)
+        job.release()
+        del self.jobs[job.jobid]
+        mode, job.mode = job.mode, Mode.CANCELED
+        self.ended[job.jobid] = job
+        self.releases += 1
+
+        def undo() -> None:
+            job.mode = mode
+            self.book(job)
+
+        self._undo(undo)
+
+    def change(self, job: Job, change: Callable[[], Callable[[], None]]) -> None:
+        """Change times or placement of a live job.
+
+        Parameters
+        ----------
+        change
+            Makes the change and returns how to unmake it; called while the job is out of the graph.
+        """
+        self.points.remove(job)
+        job.release()
+        unmake = change()
+        job.book()
+        self.points.add(job)
+        self.releases += 1
+        self.bookings += 1
+
+        def undo() -> None:
+            self.points.remove(job)
+            job.release()
+            unmake()
+            job.book()
+            self.points.add(job)
+
+        self._undo(undo)
+
+    def _undo(self, step: Callable[[], None]) -> None:
+        if self.journal is not None:
+            self.journal.append(step)
+
+    def atomically(self, work: Callable[[], bool]) -> bool:
+        """Run changes; undo all of them if the work says False or raises."""
+        outer, self.journal = self.journal, []
+        kept = False
+        try:
+            kept = work()
+        finally:
+            steps, self.journal = self.journal, None
+            if not kept:
+                for step in reversed(steps):
+                    step()
+                self.releases += 1
+            self.journal = outer
+            if kept and outer is not None:
+                outer.extend(steps)
+        return kept

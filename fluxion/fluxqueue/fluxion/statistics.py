@@ -1,0 +1,62 @@
+"""The graph in numbers, for people and for the reconciling queue."""
+
+from __future__ import annotations
+
+from fluxqueue.fluxion.graph import Vertex
+from fluxqueue.fluxion.messages import NodeUse, Stat
+from fluxqueue.fluxion.state import State
+
+__all__ = ["stat"]
+
+
+def stat(state: State, *, per_node: bool) -> Stat:
+    """Sum up a state.
+
+    Parameters
+    ----------
+    per_node
+        Whether to list every node with its use and its jobs.
+
+    Returns
+    -------
+    Stat
+        ``total`` counts all nodes, ``free`` what could be taken now on nodes that are up and open.
+    """
+    total: dict[str, int] = {}
+    free: dict[str, int] = {}
+    use: list[NodeUse] = []
+    graph = state.graph
+    for node in graph.nodes:
+        here, used = _use(node, state.now)
+        open_ = node.up and not node.closed and not node.held(state.now, state.now + 1, state.now)
+        for kind, amount in here.items():
+            total[kind] = total.get(kind, 0) + amount
+            free[kind] = free.get(kind, 0) + (amount - used[kind] if open_ else 0)
+        if per_node:
+            jobids = {job.jobid for job in (*node.exclusive, *node.shared)}
+            use.append(NodeUse(node.name, node.up, node.closed, here, used, tuple(sorted(jobids))))
+    reserved = sum(1 for job in state.jobs.values() if job.reserved)
+    return Stat(
+        instance=state.instance,
+        policy=state.policy.name,
+        nodes=len(graph.nodes),
+        nodes_up=sum(1 for node in graph.nodes if node.up),
+        vertices=graph.vertices,
+        total=total,
+        free=free,
+        allocated_jobs=len(state.jobs) - reserved,
+        reserved_jobs=reserved,
+        now=state.now,
+        epoch=state.epoch,
+        node_use=tuple(use),
+    )
+
+
+def _use(node: Vertex, now: int) -> tuple[dict[str, int], dict[str, int]]:
+    total: dict[str, int] = {}
+    used: dict[str, int] = {}
+    for vertex in node.subtree():
+        for kind, run in vertex.runs.items():
+            total[kind] = total.get(kind, 0) + run.total
+            used[kind] = used.get(kind, 0) + run.amount(run.taken(now, now + 1, now) & run.full)
+    return total, used

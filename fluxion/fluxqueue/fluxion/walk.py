@@ -1,0 +1,380 @@
+"""The exact walk: which vertices a request takes, by visiting everything that could matter.
+
+The graph is walked depth first from the root with the levels of the request that may match next. Leading levels of the request may be
+missing: until the first level has matched, vertices of other types are passed through and what is found below them is merged upwards.
+After that every level must match. On the way back each vertex chooses among the candidates its children brought: all that qualify are
+sorted by score, as std::sort would, and the first so many are taken, all the way up to the root, which chooses for the request's top.
+
+A slot matches at a vertex that has children of every type the slot asks for. It packs these into disjoint bundles, and the bundles are
+candidates themselves. What lies below a slot is exclusive.
+
+This walk is right for every policy and shape and looks at everything; `shortcuts` knows when less looking gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
+from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits
+from fluxqueue.fluxion.introsort import introsort
+from fluxqueue.fluxion.jobs import Placement, Slot
+from fluxqueue.fluxion.jobspecs import SLOT, Count, Resource
+from fluxqueue.fluxion.policies import Order, Policy
+
+__all__ = ["Candidate", "Found", "Walk", "Window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When and where a request is tried.
+
+    Attributes
+    ----------
+    start, end
+        The time that must be free.
+    now
+        Where the clock stands; allocations hold what they have until then at least.
+    empty
+        Pretend there are no jobs and everything is up.
+    constraint, exclude, only
+        Nodes that may be used: all of them must agree. ``only`` None means any.
+    """
+
+    start: int
+    end: int
+    now: int = 0
+    empty: bool = False
+    constraint: Constraint | None = None
+    exclude: Collection[Vertex] = ()
+    only: Collection[Vertex] | None = None
+
+    def admits(self, vertex: Vertex, exclusive: bool) -> bool:
+        """Whether a vertex may be used at all in this window."""
+        kind = vertex.type
+        if kind in CONSTRAINED_TYPES:
+            if self.constraint is not None and not self.constraint.accepts(vertex):
+                return False
+            if vertex in self.exclude or (self.only is not None and kind == NODE and vertex not in self.only):
+                return False
+        if self.empty:
+            return True
+        if not vertex.up or vertex.closed or vertex.held(self.start, self.end, self.now):
+            return False
+        return not (exclusive and vertex.passed(self.start, self.end, self.now))
+
+    def free(self, run: LeafRun, *, exclusive: bool) -> int:
+        """Leaves of a run that may be used."""
+        if self.empty:
+            return run.full
+        mask = run.full & ~run.down & ~run.taken(self.start, self.end, self.now)
+        if exclusive and run.shared:
+            mask &= ~run.visited(self.start, self.end, self.now)
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that qualifies for one level of the request.
+
+    Attributes
+    ----------
+    score, size
+        What it is sorted by, and what it counts for.
+    take
+        Writes it into a placement.
+    leaf
+        Run and position, if it is a leaf.
+    slots
+        Slots that lie inside it.
+    """
+
+    score: int
+    size: int
+    take: Callable[[Placement], None]
+    leaf: tuple[LeafRun, int] | None = None
+    vertex: Vertex | None = None
+
+
+Found = dict[str, list[Candidate]]
+
+
+@dataclass(slots=True)
+class Walk:
+    """One attempt to place one request in one window."""
+
+    graph: Graph
+    policy: Policy
+    window: Window
+    _memo: dict[int, int] = field(default_factory=dict)
+
+    def place(self, request: Sequence[Resource]) -> Placement | None:
+        """Find a place for a request; None if there is none."""
+        found: Found = {}
+        if not self._visit(self.graph.root, request, pristine=True, exclusive=False, into=found):
+            return None
+        chosen = self._choose_all(self.graph.root, request, found)
+        if chosen is None:
+            return None
+        placement = Placement()
+        placement.pass_through(self.graph.root)
+        for candidate in chosen:
+            candidate.take(placement)
+        return placement
+
+    # ---- going down ------------------------------------------------------------------------------------------------------------
+
+    def _visit(self, vertex: Vertex, request: Sequence[Resource], *, pristine: bool, exclusive: bool, into: Found) -> bool:
+        """Look for the request at a vertex and below; add candidates to ``into``. False if nothing came of it."""
+        matched = _level_of(request, vertex.type)
+        inner: Sequence[Resource]
+        if matched is not None:
+            if (exclusive and matched.exclusive is False) or not _distinct(request):
+                return False
+            inner = matched.children
+            exclusive = exclusive or bool(matched.exclusive)
+        elif pristine:
+            inner = request
+        else:
+            return False
+        whole = self.policy.node_exclusive and vertex.type == NODE
+        exclusive = exclusive or whole
+        if not self.window.admits(vertex, exclusive):
+            return False
+        below: Found = {}
+        if inner:
+            self._explore(vertex, inner, pristine=matched is None, exclusive=exclusive, into=below)
+        if matched is None:
+            if not below:
+                return False
+            self._merge(vertex, below, into, whole=whole)
+            return True
+        chosen = self._choose_all(vertex, inner, below)
+        if chosen is None:
+            return False
+        entire = whole or bool(matched.exclusive)
+        into.setdefault(vertex.type, []).append(_vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen))
+        return True
+
+    def _merge(self, vertex: Vertex, below: Found, into: Found, *, whole: bool) -> None:
+        """Hand candidates found below a passed vertex upwards; one that is taken whole goes with any of them."""
+        for kind, candidates in below.items():
+            if whole:
+                candidates = [_within(vertex, candidate) for candidate in candidates]
+            into.setdefault(kind, []).extend(candidates)
+
+    def _explore(self, vertex: Vertex, inner: Sequence[Resource], *, pristine: bool, exclusive: bool, into: Found) -> None:
+        slots = [level for level in inner if level.type == SLOT]
+        here = [slot for slot in slots if _slot_fits(vertex, slot)]
+        if len(slots) == 1 and here and _distinct(here[0].children):
+            self._pack(vertex, here[0], into)
+        rest = [level for level in inner if level.type != SLOT]
+        if pristine and slots and not here:
+            rest = list(inner)
+        if rest and _distinct(inner):
+            self._collect(vertex, rest, pristine=pristine, exclusive=exclusive, into=into, times=1)
+
+    def _collect(self, vertex: Vertex, levels: Sequence[Resource], *, pristine: bool, exclusive: bool, into: Found, times: int) -> None:
+        """Gather candidates for these levels from the children, in order of discovery."""
+        stop = _Enough(levels, into, times) if self.policy.stop_on_first else None
+        for entry in self._entries(vertex, levels):
+            if isinstance(entry, Vertex):
+                self._visit(entry, levels, pristine=pristine, exclusive=exclusive, into=into)
+            else:
+                run, positions = entry
+                level = _level_of(levels, run.type)
+                if level is None or level.children or not _distinct(levels) or (exclusive and level.exclusive is False):
+                    continue
+                alone = exclusive or bool(level.exclusive)
+                free = self.window.free(run, exclusive=alone)
+                for index in positions:
+                    if free >> index & 1:
+                        into.setdefault(run.type, []).append(_leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
+                        if stop is not None and stop.reached():
+                            return
+            if stop is not None and stop.reached():
+                return
+
+    def _entries(self, vertex: Vertex, levels: Sequence[Resource]) -> Iterator[Vertex | tuple[LeafRun, Iterable[int]]]:
+        """Children in the order in which they are explored."""
+        if not self.policy.stop_on_first:
+            for entry in vertex.entries:
+                if isinstance(entry, Vertex):
+                    yield entry
+                elif isinstance(entry, LeafRun):
+                    yield entry, entry.in_order(entry.full)
+                else:
+                    yield entry[0], (entry[1],)
+            return
+        untouched = 1 << 64
+        keyed: list[tuple[int, int, Vertex | tuple[LeafRun, Iterable[int]]]] = [
+            (vertex.weights.get(child, untouched), child.uniq_id, child) for child in vertex.children
+        ]
+        for run in vertex.runs.values():
+            if _level_of(levels, run.type) is not None:
+                keyed.extend((untouched, run.uniq_ids[index], (run, (index,))) for index in bits(run.full))
+        keyed.sort(key=lambda item: item[:2], reverse=True)
+        for _, _, entry in keyed:
+            yield entry
+
+    # ---- slots -----------------------------------------------------------------------------------------------------------------
+
+    def _pack(self, vertex: Vertex, slot: Resource, into: Found) -> None:
+        """Make as many slots as the children of a vertex allow, best members first."""
+        members: Found = {}
+        for level in slot.children:
+            if level.exclusive is False:
+                return
+        self._collect(vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.high)
+        queues: list[tuple[Resource, list[Candidate], int]] = []
+        for level in slot.children:
+            candidates = members.get(level.type)
+            if not candidates:
+                return
+            queues.append((level, self._sorted(vertex, candidates), level.count.qualify(sum(c.size for c in candidates))))
+        if not queues or any(each == 0 for _, _, each in queues):
+            return
+        positions = [0] * len(queues)
+        while True:
+            bundle: list[Candidate] = []
+            for number, (_level, candidates, each) in enumerate(queues):
+                size = 0
+                position = positions[number]
+                while size < each and position < len(candidates):
+                    size += candidates[position].size
+                    bundle.append(candidates[position])
+                    position += 1
+                if size < each:
+                    return
+                positions[number] = position
+            into.setdefault(SLOT, []).append(_slot_candidate(vertex, slot, bundle))
+
+    # ---- choosing --------------------------------------------------------------------------------------------------------------
+
+    def _choose_all(self, vertex: Vertex, levels: Sequence[Resource], found: Found) -> list[Candidate] | None:
+        """Take what each level asks for; None if one cannot be had."""
+        chosen: list[Candidate] = []
+        for level in levels:
+            candidates = found.get(level.type)
+            if not candidates:
+                return None
+            taken = self._choose(vertex, candidates, level.count)
+            if taken is None:
+                return None
+            chosen.extend(taken)
+        return chosen
+
+    def _choose(self, vertex: Vertex, candidates: list[Candidate], count: Count) -> list[Candidate] | None:
+        wanted = count.qualify(sum(candidate.size for candidate in candidates))
+        if wanted == 0:
+            return None
+        taken: list[Candidate] = []
+        for candidate in self._sorted(vertex, candidates):
+            taken.append(candidate)
+            wanted -= candidate.size
+            if wanted <= 0:
+                break
+        return taken
+
+    def _sorted(self, vertex: Vertex, candidates: list[Candidate]) -> list[Candidate]:
+        if self.policy.descending:
+            return introsort(candidates, lambda candidate: -candidate.score)
+        return introsort(candidates, lambda candidate: candidate.score)
+
+    # ---- scores ----------------------------------------------------------------------------------------------------------------
+
+    def score(self, vertex: Vertex) -> int:
+        """What a vertex is sorted by."""
+        if self.policy.order is Order.VARIATION:
+            return 1 + _performance_class(vertex.properties)
+        return 2 + vertex.id + (vertex.parent.factor if self.policy.node_centric and vertex.parent is not None else 0)
+
+    def leaf_score(self, run: LeafRun, index: int) -> int:
+        """What a leaf is sorted by."""
+        if self.policy.order is Order.VARIATION:
+            return 1 + _performance_class(run.properties.get(index, {}))
+        return 2 + run.ids[index] + (run.parent.factor if self.policy.node_centric else 0)
+
+
+class _Enough:
+    """Tells when exploration has found all that could be taken."""
+
+    def __init__(self, levels: Sequence[Resource], found: Found, times: int) -> None:
+        self._wanted = [(level.type, level.count.high * times) for level in levels]
+        self._found = found
+
+    def reached(self) -> bool:
+        for kind, wanted in self._wanted:
+            if sum(candidate.size for candidate in self._found.get(kind, ())) < wanted:
+                return False
+        return True
+
+
+def _level_of(levels: Sequence[Resource], kind: str) -> Resource | None:
+    for level in levels:
+        if level.type == kind:
+            return level
+    return None
+
+
+def _distinct(levels: Sequence[Resource]) -> bool:
+    return len(levels) < 2 or len({level.type for level in levels}) == len(levels)
+
+
+def _slot_fits(vertex: Vertex, slot: Resource) -> bool:
+    """A slot matches where there is a child of every type it asks for."""
+    if not slot.children:
+        return False
+    kinds = {child.type for child in vertex.children}
+    return all(level.type in vertex.runs or level.type in kinds for level in slot.children)
+
+
+def _performance_class(properties: object) -> int:
+    text = properties.get("perf_class", "") if hasattr(properties, "get") else ""
+    return int(text) if text.isdecimal() and int(text) <= 9999 else 9999
+
+
+def _vertex_candidate(vertex: Vertex, score: int, exclusive: bool, whole: bool, label: str, chosen: Sequence[Candidate]) -> Candidate:
+    def take(placement: Placement) -> None:
+        placement.take_vertex(vertex, exclusive, whole=whole)
+        if label:
+            placement.labels[vertex] = label
+        for candidate in chosen:
+            candidate.take(placement)
+
+    return Candidate(score, vertex.size, take, vertex=vertex)
+
+
+def _leaf_candidate(run: LeafRun, index: int, score: int, exclusive: bool, label: str) -> Candidate:
+    def take(placement: Placement) -> None:
+        placement.take_leaves(run, 1 << index, shared=not exclusive)
+        if label:
+            placement.labels[run, index] = label
+
+    return Candidate(score, run.size_of(index), take, leaf=(run, index))
+
+
+def _within(vertex: Vertex, candidate: Candidate) -> Candidate:
+    def take(placement: Placement) -> None:
+        placement.take_vertex(vertex, exclusive=True, whole=True)
+        candidate.take(placement)
+
+    return Candidate(candidate.score, candidate.size, take, candidate.leaf, candidate.vertex)
+
+
+def _slot_candidate(vertex: Vertex, slot: Resource, bundle: Sequence[Candidate]) -> Candidate:
+    def take(placement: Placement) -> None:
+        placement.pass_through(vertex)
+        masks: dict[LeafRun, int] = {}
+        node = vertex.node
+        for candidate in bundle:
+            candidate.take(placement)
+            if candidate.leaf is not None:
+                run, index = candidate.leaf
+                masks[run] = masks.get(run, 0) | 1 << index
+            elif node is None and candidate.vertex is not None:
+                node = candidate.vertex.node
+        placement.slots.append(Slot(slot.label, node, tuple(masks.items())))
+
+    return Candidate(1 + sum(candidate.score for candidate in bundle), 1, take)
