@@ -1,0 +1,164 @@
+"""What a person sees of a FluxJob, and which parts of it are theirs."""
+
+from typing import Any
+
+import pytest
+from chart_installation import Person, fluxjob, fluxqueue
+
+pytestmark = pytest.mark.usefixtures("installation")
+
+STATUS = {
+    "state": "Pending",
+    "reason": "WaitingForNodes",
+    "message": "2 of 4 nodes are free",
+    "position": 3,
+    "eta": "2030-01-02T03:04:05Z",
+    "jobid": 41,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def waiting(queue: Person, installation: object) -> None:
+    assert queue.create(fluxjob("waiting")).ok
+    assert queue.patch("fluxjob", "waiting", {"status": STATUS}, "--subresource=status").ok
+
+
+def _table(person: Person, *flags: str) -> tuple[list[str], str]:
+    answer = person.run("get", "fj", "waiting", *flags)
+    assert answer.ok, answer.said
+    header, row = answer.said.splitlines()
+    return header.split(), row
+
+
+def test_kubectl_shows_state_queue_reason_and_when_it_starts(eve: Person) -> None:
+    header, row = _table(eve)
+    assert header == ["NAME", "STATE", "QUEUE", "NODES", "REASON", "ETA", "AGE"]
+    assert row.split()[:5] == ["waiting", "Pending", "default", "WaitingForNodes", "2030-01-02T03:04:05Z"]
+
+
+def test_kubectl_shows_more_when_asked(eve: Person) -> None:
+    header, row = _table(eve, "--output=wide")
+    assert header[7:] == ["POSITION", "PODS", "JOBID", "MESSAGE"]
+    assert "2 of 4 nodes are free" in row
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("hold", True), ("priority", 10), ("queue", "debug"), ("durationSeconds", 60), ("cancel", True)]
+)
+def test_a_person_steers_their_workload(alice: Person, queue: Person, field: str, value: Any) -> None:
+    queue.create(fluxjob("steered"))
+    assert alice.patch("fluxjob", "steered", {"spec": {field: value}}).ok
+    assert alice.get("fluxjob", "steered")["spec"][field] == value
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        pytest.param({"jobspec": "{'version': 1}"}, "spec.jobspec", id="the request"),
+        pytest.param({"pods": 1, "hold": True}, "spec.pods", id="the size, beside something that is theirs"),
+        pytest.param({"jobspec": None}, "spec.jobspec", id="the request taken away"),
+        pytest.param({"pods": 1, "jobspec": ""}, "spec.jobspec, spec.pods", id="two at once"),
+    ],
+)
+def test_the_rest_of_the_spec_is_refused_by_field_also_to_an_administrator(alice: Person, root: Person, change: Any, fields: str) -> None:
+    for person in (alice, root):
+        refused = person.patch("fluxjob", "waiting", {"spec": change})
+        assert not refused.ok
+        named, _, remedy = refused.said.partition(": written by fluxqueue only")
+        assert sorted(named.split("denied request: ")[-1].split(", ")) == fields.split(", ")
+        assert remedy.startswith("; you can change spec.hold, spec.cancel, spec.priority, spec.queue, spec.durationSeconds")
+
+
+def test_the_queue_rewrites_a_request_that_was_edited(queue: Person) -> None:
+    queue.create(fluxjob("edited"))
+    assert queue.patch("fluxjob", "edited", {"spec": {"jobspec": "{'version': 1}", "pods": 8}}).ok
+
+
+def test_a_fluxjob_stands_for_one_object_even_to_the_queue(queue: Person) -> None:
+    refused = queue.patch("fluxjob", "waiting", {"spec": {"objectRef": {"uid": "u-2"}}})
+    assert refused.refused_with("objectRef cannot change: a FluxJob stands for one object for all its life")
+
+
+def test_people_neither_make_nor_delete_fluxjobs(alice: Person, root: Person) -> None:
+    assert alice.create(fluxjob("own")).refused_with("forbidden")
+    assert alice.run("delete", "fluxjob", "waiting").refused_with("forbidden")
+    assert root.create(fluxjob("own")).refused_with("FluxJobs are made by fluxqueue, one for each Job and Pod of a managed namespace")
+
+
+def test_the_status_is_the_queue_s(alice: Person, root: Person) -> None:
+    change = {"status": {"state": "Running"}}
+    assert alice.patch("fluxjob", "waiting", change, "--subresource=status").refused_with("forbidden")
+    refused = root.patch("fluxjob", "waiting", change, "--subresource=status")
+    assert refused.refused_with("the status of a FluxJob is written by fluxqueue only")
+
+
+def test_an_onlooker_changes_nothing(eve: Person) -> None:
+    assert eve.patch("fluxjob", "waiting", {"spec": {"hold": True}}).refused_with("forbidden")
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [
+        ({"state": "Sleeping"}, "status.state"),
+        ({"reason": "Because"}, "status.reason"),
+        ({"outcome": "Fine"}, "status.outcome"),
+        ({"position": 0}, "status.position"),
+        ({"eta": "tomorrow"}, "status.eta"),
+    ],
+)
+def test_a_status_outside_the_closed_sets_is_refused_even_to_the_queue(queue: Person, status: Any, named: str) -> None:
+    assert queue.patch("fluxjob", "waiting", {"status": status}, "--subresource=status").refused_with(named)
+
+
+def test_a_reason_that_went_is_cleared_either_way(queue: Person) -> None:
+    queue.create(fluxjob("cleared"))
+    for gone in ("", None):
+        assert queue.patch("fluxjob", "cleared", {"status": STATUS}, "--subresource=status").ok
+        assert queue.patch("fluxjob", "cleared", {"status": {"reason": gone, "eta": None}}, "--subresource=status").ok
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"durationSeconds": -1}, "spec.durationSeconds"),
+        ({"durationSeconds": "1h"}, "spec.durationSeconds"),
+        ({"queue": "Not A Queue"}, "spec.queue"),
+        ({"priority": 2**31}, "spec.priority"),
+    ],
+)
+def test_nonsense_is_refused_to_a_person_by_field(alice: Person, spec: Any, named: str) -> None:
+    assert alice.patch("fluxjob", "waiting", {"spec": spec}).refused_with(named)
+
+
+def test_the_default_queue_is_there_and_read_by_everybody(eve: Person) -> None:
+    spec = eve.get("fluxqueue", "default")["spec"]
+    assert spec == {"policy": "fcfs", "state": "open", "priority": 0, "defaultDurationSeconds": 3600}
+    assert "default" in eve.run("get", "fq").said
+
+
+def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
+    debug = fluxqueue("debug", policy="conservative", reservationDepth=10, limits={"running": 4, "perNamespace": {"nodes": 2}})
+    assert alice.create(debug).refused_with("forbidden")
+    assert root.create(debug).ok
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        pytest.param({"policy": "fcfs", "reservationDepth": 3}, "reservationDepth is for policy conservative", id="fcfs that reserves"),
+        pytest.param({"reservationDepth": 3}, "reservationDepth is for policy conservative", id="easy of another depth"),
+        pytest.param(
+            {"maxDurationSeconds": 60}, "defaultDurationSeconds is longer than maxDurationSeconds", id="a default beyond the maximum"
+        ),
+        pytest.param({"policy": "magic"}, "spec.policy", id="an unknown policy"),
+        pytest.param({"state": "closed"}, "spec.state", id="an unknown state"),
+        pytest.param({"limits": {"running": -1}}, "spec.limits.running", id="less than nothing"),
+    ],
+)
+def test_a_contradictory_queue_is_refused_with_a_sentence(root: Person, spec: Any, sentence: str) -> None:
+    assert root.create(fluxqueue("odd", **spec)).refused_with(sentence)
+
+
+def test_a_queue_s_name_fits_into_a_label(root: Person) -> None:
+    assert root.create(fluxqueue("q" * 64)).refused_with("metadata.name")
+    assert root.create(fluxqueue("a.b")).refused_with("metadata.name")
