@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
+import psycopg
+
+from fluxqueue.api import hostlists
 from fluxqueue.queue.records import Allocation, Epoch, FluxionJobId, Grant, Workload, WorkloadId
-from fluxqueue.queue.store.transactions import Transactions
+from fluxqueue.queue.store.errors import PodAlreadyPlaced
+from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
+from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Allocations"]
 
@@ -21,7 +27,7 @@ class Allocations(Transactions):
 
     async def next_jobids(self, n: int) -> list[FluxionJobId]:
         """`n` Fluxion job ids nobody else gets."""
-        raise NotImplementedError
+        return [FluxionJobId(row["jobid"]) for row in await self._read("next_jobids", n=n)]
 
     async def grant(self, epoch: Epoch, grants: Sequence[Grant]) -> list[WorkloadId]:
         """Store what the matcher granted: allocation, slots, Pending to Allocated, due for release at once.
@@ -33,7 +39,29 @@ class Allocations(Transactions):
         list[WorkloadId]
             Workloads that hold their grant now. The others were not pending any more: their job is the caller's to cancel.
         """
-        raise NotImplementedError
+        if not grants:
+            return []
+        slots = [(grant.jobid, rank, node) for grant in grants for rank, node in enumerate(grant.hosts)]
+        _, rows = await self._write(
+            epoch,
+            Statement("lock_workloads", {"ids": column(grants, lambda grant: grant.workload)}),
+            Statement(
+                "grant",
+                {
+                    "epoch": epoch,
+                    "jobids": column(grants, lambda grant: grant.jobid),
+                    "workloads": column(grants, lambda grant: grant.workload),
+                    "shares": column(grants, lambda grant: shares_text(grant.shares)),
+                    "starts": column(grants, lambda grant: grant.start),
+                    "ends": column(grants, lambda grant: grant.end),
+                    "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
+                    "slot_jobids": [jobid for jobid, _, _ in slots],
+                    "slot_ranks": [rank for _, rank, _ in slots],
+                    "slot_nodes": [node for _, _, node in slots],
+                },
+            ),
+        )
+        return [WorkloadId(row["workload"]) for row in rows]
 
     async def claim_releases(self, epoch: Epoch, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
         """Take allocations that are due for release; no other claim gets them for `retry_after_s` seconds.
@@ -43,31 +71,36 @@ class Allocations(Transactions):
         list[tuple[Workload, Allocation]]
             Oldest first, ``release_attempts`` counting this one. Only of Allocated workloads.
         """
-        raise NotImplementedError
+        (rows,) = await self._write(epoch, Statement("claim_releases", {"limit": limit, "retry_after_s": retry_after_s}))
+        return [(workload_of(row), allocation_of(row)) for row in rows]
 
     async def next_release_at(self) -> datetime | None:
         """When the next release is due (may be past); None if nothing waits for release."""
-        raise NotImplementedError
+        at: datetime | None = (await self._read("next_release_at"))[0]["at"]
+        return at
 
     async def released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
         """Note that the objects of these live allocations were let go; returns those for which it was news."""
-        raise NotImplementedError
+        (rows,) = await self._write(epoch, Statement("released", {"jobids": list(jobids)}))
+        return _jobids(rows)
 
     async def release_failed(self, epoch: Epoch, jobid: FluxionJobId, message: str) -> None:
         """Note why a release did not work: the workload says so (reason ``ReleaseFailed``) until it does."""
-        raise NotImplementedError
+        await self._write(epoch, Statement("release_failed", {"jobid": jobid, "message": message}))
 
     async def live_allocations(self) -> list[Allocation]:
         """All allocations that hold something, with their slots, by job id."""
-        raise NotImplementedError
+        return [allocation_of(row) for row in await self._read("live_allocations")]
 
     async def allocations(self, jobids: Sequence[FluxionJobId]) -> list[Allocation]:
         """These allocations, live or freed, with their slots, by job id."""
-        raise NotImplementedError
+        return [allocation_of(row) for row in await self._read("allocations", jobids=list(jobids))]
 
     async def move_ends(self, epoch: Epoch, ends: Sequence[tuple[FluxionJobId, datetime]]) -> list[FluxionJobId]:
         """Move the planned ends of live allocations (an overrun); returns those that were moved."""
-        raise NotImplementedError
+        latest = dict(ends)
+        (rows,) = await self._write(epoch, Statement("move_ends", {"jobids": list(latest), "ends": list(latest.values())}))
+        return _jobids(rows)
 
     async def take_slots(self, epoch: Epoch, taken: Sequence[tuple[FluxionJobId, int, str, str]]) -> list[tuple[FluxionJobId, int]]:
         """Put pods into free slots.
@@ -90,11 +123,23 @@ class Allocations(Transactions):
         PodAlreadyPlaced
             If one call gives a pod two slots, or two calls at the same moment do.
         """
-        raise NotImplementedError
+        slots = _slots(taken)
+        pods = slots | {"pod_uids": [uid for _, _, uid, _ in taken]}
+        try:
+            _, _, rows = await self._write(
+                epoch,
+                Statement("lock_allocations", {"jobids": slots["jobids"]}),
+                Statement("take_slots", pods | {"pod_names": [name for _, _, _, name in taken]}),
+                Statement("slots_held", pods),
+            )
+        except psycopg.errors.UniqueViolation as error:
+            raise PodAlreadyPlaced(f"no slot was taken: {error.diag.message_detail}") from None
+        return [(FluxionJobId(row["jobid"]), row["rank"]) for row in rows]
 
     async def vacate_slots(self, epoch: Epoch, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> list[tuple[FluxionJobId, int]]:
         """Make slots (job id, rank) free again that still hold the pod of this uid; returns those that were."""
-        raise NotImplementedError
+        (rows,) = await self._write(epoch, Statement("vacate_slots", _slots(vacated) | {"pod_uids": [uid for _, _, uid in vacated]}))
+        return [(FluxionJobId(row["jobid"]), row["rank"]) for row in rows]
 
     async def end_slots(self, epoch: Epoch, ended: Sequence[tuple[FluxionJobId, int]]) -> list[FluxionJobId]:
         """End slots (job id, rank): no pod follows in them. The last one frees its allocation.
@@ -104,4 +149,15 @@ class Allocations(Transactions):
         list[FluxionJobId]
             Allocations freed by this call.
         """
-        raise NotImplementedError
+        slots = _slots(ended)
+        _, rows = await self._write(epoch, Statement("lock_allocations", {"jobids": slots["jobids"]}), Statement("end_slots", slots))
+        return _jobids(rows)
+
+
+def _jobids(rows: Sequence[Row]) -> list[FluxionJobId]:
+    return [FluxionJobId(row["jobid"]) for row in rows]
+
+
+def _slots(named: Sequence[tuple[FluxionJobId, int, *tuple[str, ...]]]) -> dict[str, list[Any]]:
+    """The columns of job ids and ranks."""
+    return {"jobids": [slot[0] for slot in named], "ranks": [slot[1] for slot in named]}

@@ -14,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import structlog
+
 from fluxqueue.queue.records import Epoch
 from fluxqueue.queue.store.rows import StalledTask
-from fluxqueue.queue.store.transactions import Transactions
+from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Leadership"]
+
+_log = structlog.get_logger(__name__)
 
 
 class Leadership(Transactions):
@@ -42,19 +46,29 @@ class Leadership(Transactions):
         Epoch
             Larger than any before, of any shard.
         """
-        raise NotImplementedError
+        _, _, raised, _ = await self._transaction(
+            Statement("queue_up_to_lead"),
+            Statement("shut_out_former_leader", {"shard": shard}),
+            Statement("raise_epoch", {"shard": shard, "holder": holder}),
+            Statement("requeue_tasks_of_shard", {"shard": shard}),
+        )
+        epoch = Epoch(raised[0]["epoch"])
+        _log.info("leadership acquired", shard=shard, holder=holder, epoch=epoch)
+        return epoch
 
     async def current_epoch(self, shard: str = "default") -> Epoch | None:
         """The newest epoch of a shard; None if nobody ever led it."""
-        raise NotImplementedError
+        rows = await self._read("current_epoch", shard=shard)
+        return Epoch(rows[0]["epoch"]) if rows else None
 
     async def now(self) -> datetime:
         """The time of the database: the one clock of the queue."""
-        raise NotImplementedError
+        now: datetime = (await self._read("now"))[0]["now"]
+        return now
 
     async def stalled_tasks(self, shard: str = "default") -> list[StalledTask]:
         """Control tasks of a shard marked as being done, oldest first: those that nobody does any more are among them."""
-        raise NotImplementedError
+        return [StalledTask(**row) for row in await self._read("stalled_tasks", shard=shard)]
 
     async def requeue_tasks(self, epoch: Epoch, tasks: Sequence[int]) -> int:
         """Let tasks that nobody does any more wait again.
@@ -66,4 +80,6 @@ class Leadership(Transactions):
         int
             How many of them were still marked as being done.
         """
-        raise NotImplementedError
+        (rows,) = await self._write(epoch, Statement("requeue_tasks", {"tasks": list(tasks)}))
+        stopped: int = rows[0]["stopped"]
+        return stopped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.queue.records import Epoch
-from fluxqueue.queue.store.rows import QueueRow
-from fluxqueue.queue.store.transactions import Transactions
+from fluxqueue.queue.store.rows import QueueRow, column
+from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Queues"]
 
@@ -16,8 +16,20 @@ class Queues(Transactions):
 
     async def save_queues(self, epoch: Epoch, queues: Sequence[QueueRow]) -> None:
         """Make these the queues: new and changed ones are written, others removed."""
-        raise NotImplementedError
+        names = column(queues, lambda queue: queue.name)
+        await self._write(
+            epoch,
+            Statement("remove_queues", {"names": names}),
+            Statement(
+                "save_queues",
+                {
+                    "names": names,
+                    "generations": column(queues, lambda queue: queue.generation),
+                    "specs": column(queues, lambda queue: queue.spec),
+                },
+            ),
+        )
 
     async def queues(self) -> list[QueueRow]:
         """All queues by name."""
-        raise NotImplementedError
+        return [QueueRow(name=row["name"], generation=row["generation"], spec=row["spec"].decode()) for row in await self._read("queues")]

@@ -1,13 +1,49 @@
-"""From rows to records and back."""
+"""From rows to records and back.
+
+Rows come as dicts of column to value, so a table may have columns this version does not know: the version before goes on reading
+while a newer one has migrated. JSON arrives as its bytes and is decoded here, where its type is known.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
-from fluxqueue.api.fluxjobs import Reason, State
+import msgspec
 
-__all__ = ["Counts", "QueueRow", "StalledTask"]
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.records import (
+    Allocation,
+    Epoch,
+    FluxionJobId,
+    ReleaseMode,
+    Slot,
+    SlotState,
+    Transition,
+    Workload,
+    WorkloadId,
+)
+
+__all__ = [
+    "Counts",
+    "QueueRow",
+    "Row",
+    "StalledTask",
+    "allocation_of",
+    "column",
+    "shares_text",
+    "transition_of",
+    "workload_of",
+]
+
+Row = dict[str, Any]
+_T = TypeVar("_T")
+
+_shares = msgspec.json.Decoder(tuple[NodeShare, ...])
+_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +73,79 @@ class StalledTask:
     id: int
     task: str
     started_at: datetime
+
+
+def column(records: Sequence[_T], value: Callable[[_T], Any]) -> list[Any]:
+    """One value of each record: a column of an ``unnest``."""
+    return [value(record) for record in records]
+
+
+def shares_text(shares: Sequence[NodeShare]) -> str:
+    """What an allocation has on its nodes, as JSON."""
+    return _encoder.encode(shares).decode()
+
+
+def workload_of(row: Row) -> Workload:
+    """A row of ``workload`` or ``history``."""
+    return Workload(
+        id=WorkloadId(row["id"]),
+        uid=row["uid"],
+        api_version=row["api_version"],
+        kind=row["kind"],
+        namespace=row["namespace"],
+        name=row["name"],
+        queue=row["queue"],
+        priority=row["priority"],
+        jobspec=row["jobspec"],
+        shape=row["shape"],
+        pods=row["pods"],
+        duration_s=row["duration_s"],
+        duration_assumed=row["duration_assumed"],
+        release_mode=ReleaseMode(row["release_mode"]),
+        generation=row["generation"],
+        state=State(row["state"]),
+        reason=Reason(row["reason"]),
+        message=row["message"],
+        submitted_at=row["submitted_at"],
+        allocated_at=row["allocated_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        outcome=Outcome(row["outcome"]),
+        requeues=row["requeues"],
+        jobid=row["jobid"],
+        hosts=row["hosts"],
+    )
+
+
+def allocation_of(row: Row) -> Allocation:
+    """Columns ``a_*`` of ``allocation`` with the slots' columns as arrays by rank."""
+    jobid = FluxionJobId(row["a_jobid"])
+    slots = zip(row["ranks"] or (), row["nodes"] or (), row["states"] or (), row["pod_uids"] or (), row["pod_names"] or (), strict=True)
+    return Allocation(
+        jobid=jobid,
+        workload=WorkloadId(row["a_workload"]),
+        shares=_shares.decode(row["a_shares"]),
+        granted_at=row["a_granted_at"],
+        start=row["a_starts_at"],
+        end=row["a_ends_at"],
+        released_at=row["a_released_at"],
+        freed_at=row["a_freed_at"],
+        release_attempts=row["a_release_attempts"],
+        slots=tuple(
+            Slot(jobid=jobid, rank=rank, node=node, state=SlotState(state), pod_uid=uid, pod_name=name)
+            for rank, node, state, uid, name in slots
+        ),
+    )
+
+
+def transition_of(row: Row) -> Transition:
+    """A row of ``transition``."""
+    return Transition(
+        workload=WorkloadId(row["workload"]),
+        at=row["at"],
+        before=None if row["before"] is None else State(row["before"]),
+        after=State(row["after"]),
+        reason=row["reason"],
+        detail=row["detail"],
+        epoch=Epoch(row["epoch"]),
+    )

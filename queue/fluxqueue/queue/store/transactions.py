@@ -1,10 +1,41 @@
-"""What the parts of the store share: a way to run one transaction."""
+"""One transaction, one round trip.
+
+A transaction of the store is a list of statements known beforehand, so all of it (BEGIN, the fence, the statements, COMMIT) is sent in
+one go with Postgres' pipeline mode and answered in one go: no process can stop between two of its statements and leave a transaction
+open, and a method costs one round trip however many statements it has. A statement that must see what was committed while a lock was
+waited for comes after the statement that takes the lock: each statement has its own snapshot.
+
+Deadlocks between two such transactions are possible where rows are locked along different paths; Postgres ends one of them, nothing of
+it was done, and it is sent again.
+"""
 
 from __future__ import annotations
 
-from fluxqueue.queue.store.database import Database
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-__all__ = ["Transactions"]
+import psycopg
+import structlog
+from psycopg.rows import dict_row
+
+from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.store.database import Database
+from fluxqueue.queue.store.errors import StaleLeader
+from fluxqueue.queue.store.queries import QUERIES
+from fluxqueue.queue.store.rows import Row
+
+__all__ = ["Statement", "Transactions"]
+
+_log = structlog.get_logger(__name__)
+_STALE = "FQ001"  # raised by fluxqueue.hold_epoch
+_ATTEMPTS = 4
+
+
+class Statement(NamedTuple):
+    """A query by its name and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = {}
 
 
 class Transactions:
@@ -12,3 +43,38 @@ class Transactions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def _read(self, name: str, /, **parameters: Any) -> list[Row]:
+        """The rows of one statement, in binary form: reading many is what it is for."""
+        async with self._database.connection() as connection, connection.cursor(row_factory=dict_row, binary=True) as cursor:
+            await cursor.execute(QUERIES[name], parameters)
+            return await cursor.fetchall()
+
+    async def _write(self, epoch: Epoch, *statements: Statement) -> list[list[Row]]:
+        """The rows of each statement of a transaction that only the leader of `epoch` may do."""
+        try:
+            _held, *rows = await self._transaction(Statement("hold_epoch", {"epoch": epoch}), *statements)
+        except psycopg.DatabaseError as error:
+            if error.sqlstate == _STALE:
+                raise StaleLeader(f"epoch {epoch} is not the newest of its shard: another leader has taken over") from None
+            raise
+        return rows
+
+    async def _transaction(self, *statements: Statement) -> list[list[Row]]:
+        attempt = 1
+        while True:
+            try:
+                return await self._once(statements)
+            except psycopg.errors.DeadlockDetected:
+                if attempt == _ATTEMPTS:
+                    raise
+                _log.info("deadlock", statements=[statement.name for statement in statements], attempt=attempt)
+                attempt += 1
+
+    async def _once(self, statements: tuple[Statement, ...]) -> list[list[Row]]:
+        async with self._database.connection() as connection:
+            async with connection.pipeline(), connection.transaction():
+                cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
+                for cursor, statement in zip(cursors, statements, strict=True):
+                    await cursor.execute(QUERIES[statement.name], statement.parameters)
+            return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]

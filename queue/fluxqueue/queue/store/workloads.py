@@ -7,14 +7,20 @@ the specification), never with what the scheduler wrote since: a sweep over unch
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
+from operator import attrgetter
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import Epoch, FluxionJobId, NewWorkload, ReasonChange, StoredNow, Transition, Workload, WorkloadId
-from fluxqueue.queue.store.rows import Counts
-from fluxqueue.queue.store.transactions import Transactions
+from fluxqueue.queue.states import ENDED, LIVE, sources
+from fluxqueue.queue.store.errors import IllegalTransition
+from fluxqueue.queue.store.rows import Counts, Row, column, transition_of, workload_of
+from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Workloads"]
+
+_FOUND = tuple(each.name for each in fields(NewWorkload))
 
 
 class Workloads(Transactions):
@@ -32,35 +38,86 @@ class Workloads(Transactions):
         list[StoredNow]
             One per found workload, in the same order.
         """
-        raise NotImplementedError
+        latest = list({new.uid: new for new in found}.values())
+        if not latest:
+            return []
+        columns = {name: column(latest, attrgetter(name)) for name in _FOUND}
+        stored, rows = await self._write(
+            epoch,
+            Statement("upsert", columns | {"epoch": epoch}),
+            Statement("workloads_by_uid", {"uid": columns["uid"]}),
+        )
+        inserted = {row["uid"]: row["inserted"] for row in stored}
+        now = {
+            row["uid"]: StoredNow(workload=workload_of(row), inserted=inserted.get(row["uid"], False), changed=row["uid"] in inserted)
+            for row in rows
+        }
+        return [now[new.uid] for new in found]
 
     async def pending(self) -> list[Workload]:
         """All pending workloads in policy order: priority descending, submit time, id."""
-        raise NotImplementedError
+        return [workload_of(row) for row in await self._read("pending")]
 
     async def live_workloads(self) -> list[Workload]:
         """Workloads that are Allocated, Running or Draining, by id."""
-        raise NotImplementedError
+        return [workload_of(row) for row in await self._read("live_workloads")]
 
     async def workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
         """The workloads of these ids that exist, by id; forgotten ones come without their jobspec."""
-        raise NotImplementedError
+        return [workload_of(row) for row in await self._read("workloads", ids=list(ids))]
 
     async def workload_by_uid(self, uid: str) -> Workload | None:
         """The workload of an object, be it forgotten; None if it was never taken in."""
-        raise NotImplementedError
+        rows = await self._read("workloads_by_uid", uid=[uid])
+        return workload_of(rows[0]) if rows else None
 
-    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange]) -> list[WorkloadId]:
-        """Say why workloads wait; only pending ones whose reason or message is another are written, and returned."""
-        raise NotImplementedError
+    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> list[WorkloadId]:
+        """Say why workloads wait.
+
+        Parameters
+        ----------
+        epoch
+            Of the leader.
+        changes
+            Reason and message by workload.
+        live
+            Speak of Allocated, Running and Draining workloads (``BindFailed``) instead of pending ones.
+
+        Returns
+        -------
+        list[WorkloadId]
+            Those that were written: in such a state, and with another reason or message before.
+        """
+        latest = list({change.workload: change for change in changes}.values())
+        if not latest:
+            return []
+        (rows,) = await self._write(
+            epoch,
+            Statement(
+                "set_reasons",
+                {
+                    "ids": column(latest, lambda change: change.workload),
+                    "reasons": column(latest, lambda change: change.reason),
+                    "messages": column(latest, lambda change: change.message),
+                    "states": list(LIVE) if live else [State.PENDING],
+                },
+            ),
+        )
+        return _ids(rows)
 
     async def started(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> list[WorkloadId]:
         """Move Allocated workloads to Running; returns those that were moved."""
-        raise NotImplementedError
+        return await self._move(epoch, ids, State.RUNNING)
 
     async def draining(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> list[WorkloadId]:
         """Move Allocated and Running workloads to Draining; returns those that were moved."""
-        raise NotImplementedError
+        return await self._move(epoch, ids, State.DRAINING)
+
+    async def _move(self, epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> list[WorkloadId]:
+        (rows,) = await self._write(
+            epoch, Statement("move", {"ids": list(ids), "after": after, "from": list(sources(after)), "epoch": epoch})
+        )
+        return _ids(rows)
 
     async def finish(self, epoch: Epoch, ends: Sequence[tuple[WorkloadId, State, Outcome, str]]) -> list[FluxionJobId]:
         """End workloads, from wherever they are, and give back what they hold.
@@ -82,7 +139,26 @@ class Workloads(Transactions):
         IllegalTransition
             If a state is not a final one.
         """
-        raise NotImplementedError
+        for workload, state, outcome, _ in ends:
+            if state not in ENDED or outcome is Outcome.NONE:
+                raise IllegalTransition(f"workload {workload} cannot end as {state} with outcome {outcome or 'none'!s}")
+        first = {workload: (state, outcome, message) for workload, state, outcome, message in reversed(ends)}
+        _, rows = await self._write(
+            epoch,
+            Statement("lock_workloads", {"ids": list(first)}),
+            Statement(
+                "finish",
+                {
+                    "epoch": epoch,
+                    "ids": list(first),
+                    "states": [state for state, _, _ in first.values()],
+                    "outcomes": [outcome for _, outcome, _ in first.values()],
+                    "messages": [message for _, _, message in first.values()],
+                    "from": list(sources(State.COMPLETED)),
+                },
+            ),
+        )
+        return [FluxionJobId(row["jobid"]) for row in rows]
 
     async def requeue(self, epoch: Epoch, ids: Sequence[WorkloadId], reason: Reason, message: str) -> list[FluxionJobId]:
         """Let Allocated and Draining workloads wait again: submit time kept, requeues counted, allocations freed.
@@ -92,11 +168,19 @@ class Workloads(Transactions):
         list[FluxionJobId]
             Allocations freed by this call, to be cancelled in the matcher.
         """
-        raise NotImplementedError
+        _, rows = await self._write(
+            epoch,
+            Statement("lock_workloads", {"ids": list(ids)}),
+            Statement(
+                "requeue",
+                {"epoch": epoch, "ids": list(ids), "reason": reason, "message": message, "from": list(sources(State.PENDING))},
+            ),
+        )
+        return [FluxionJobId(row["jobid"]) for row in rows]
 
     async def history(self, workload: WorkloadId) -> list[Transition]:
         """All a workload went through, oldest first; also after it was forgotten."""
-        raise NotImplementedError
+        return [transition_of(row) for row in await self._read("history", workload=workload)]
 
     async def forget(self, epoch: Epoch, before: datetime, limit: int = 10_000) -> int:
         """Move workloads that ended before a time to the table ``history``, without their jobspecs, allocations and slots.
@@ -108,8 +192,19 @@ class Workloads(Transactions):
         int
             How many were moved; ask again while it is `limit`.
         """
-        raise NotImplementedError
+        (rows,) = await self._write(epoch, Statement("forget", {"before": before, "limit": limit}))
+        forgotten: int = rows[0]["forgotten"]
+        return forgotten
 
     async def counts(self) -> list[Counts]:
         """Workloads and slots wanted by queue, state and reason: for metrics. Forgotten ones are not counted."""
-        raise NotImplementedError
+        return [
+            Counts(
+                queue=row["queue"], state=State(row["state"]), reason=Reason(row["reason"]), workloads=row["workloads"], pods=row["pods"]
+            )
+            for row in await self._read("counts")
+        ]
+
+
+def _ids(rows: Sequence[Row]) -> list[WorkloadId]:
+    return [WorkloadId(row["id"]) for row in rows]

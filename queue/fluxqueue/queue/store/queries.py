@@ -1,0 +1,55 @@
+"""The SQL of the store: read from the ``.sql`` files of the folder ``queries``, by name.
+
+A line ``-- name --`` begins a query; comment lines behind it say what must be known about it. Parameters are psycopg's ``%(name)s``.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+__all__ = ["QUERIES", "parse"]
+
+_HEADING = re.compile(r"^-- (\w+) --$", re.MULTILINE)
+
+
+def parse(text: str) -> dict[str, bytes]:
+    """Split a file into its queries.
+
+    Raises
+    ------
+    ValueError
+        If a name stands twice, a query is empty, or there is SQL before the first name.
+    """
+    before, *parts = _HEADING.split(text)
+    if _without_comments(before):
+        raise ValueError(f"SQL before the first name: {before.strip()[:60]!r}")
+    queries: dict[str, bytes] = {}
+    for name, body in zip(parts[::2], parts[1::2], strict=True):
+        sql = _without_comments(body)
+        if not sql:
+            raise ValueError(f"the query {name} is empty")
+        if name in queries:
+            raise ValueError(f"the query {name} stands twice")
+        queries[name] = sql.encode()
+    return queries
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--")).strip().rstrip(";")
+
+
+def _load() -> dict[str, bytes]:
+    folder = resources.files(__package__) / "queries"
+    queries: dict[str, bytes] = {}
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".sql"):
+            found = parse(entry.read_text("utf-8"))
+            if twice := queries.keys() & found.keys():
+                raise ValueError(f"queries that stand in two files: {', '.join(sorted(twice))}")
+            queries |= found
+    return queries
+
+
+QUERIES = _load()
+"""Every query by name."""

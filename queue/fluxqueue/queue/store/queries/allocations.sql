@@ -1,0 +1,170 @@
+-- next_jobids --
+SELECT nextval('fluxqueue.jobid') AS jobid FROM generate_series(1, %(n)s);
+
+-- grant --
+-- After lock_workloads. The last part answers a repetition: the grant stands already.
+WITH wanted AS (
+    SELECT *
+      FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
+                  %(ends)s::timestamptz[], %(hosts)s::text[]) AS g (jobid, workload, shares, starts_at, ends_at, hosts)
+), target AS (
+    SELECT g.*
+      FROM wanted g JOIN fluxqueue.workload w ON w.id = g.workload
+     WHERE w.state = 'Pending' AND NOT EXISTS (SELECT FROM fluxqueue.allocation a WHERE a.jobid = g.jobid)
+), stored AS (
+    INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at)
+    SELECT jobid, workload, shares, (SELECT clock_timestamp()), starts_at, ends_at, (SELECT clock_timestamp()) FROM target
+), places AS (
+    INSERT INTO fluxqueue.slot (jobid, rank, node)
+    SELECT s.jobid, s.rank, s.node
+      FROM unnest(%(slot_jobids)s::bigint[], %(slot_ranks)s::integer[], %(slot_nodes)s::text[]) AS s (jobid, rank, node)
+      JOIN target USING (jobid)
+), moved AS (
+    UPDATE fluxqueue.workload w
+       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts,
+           allocated_at = (SELECT clock_timestamp())
+      FROM target t
+     WHERE w.id = t.workload
+), logged AS (
+    INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
+    SELECT workload, (SELECT clock_timestamp()), 'Pending', 'Allocated', '', 'job ' || jobid, %(epoch)s FROM target
+), begun AS (
+    DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.workload
+)
+SELECT workload FROM target
+UNION
+SELECT a.workload
+  FROM wanted g JOIN fluxqueue.allocation a USING (jobid, workload)
+ WHERE a.freed_at IS NULL
+ ORDER BY workload;
+
+-- claim_releases --
+WITH due AS (
+    SELECT a.jobid
+      FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
+     WHERE a.next_release_at <= (SELECT clock_timestamp()) AND w.state = 'Allocated' AND a.kind = 'grant'
+     ORDER BY a.next_release_at, a.jobid
+     LIMIT %(limit)s
+       FOR UPDATE OF a SKIP LOCKED
+), claimed AS (
+    UPDATE fluxqueue.allocation a
+       SET next_release_at = (SELECT clock_timestamp()) + make_interval(secs => %(retry_after_s)s),
+           release_attempts = a.release_attempts + 1
+      FROM due
+     WHERE a.jobid = due.jobid
+    RETURNING a.*
+)
+SELECT w.*, c.jobid AS a_jobid, c.workload AS a_workload, c.shares AS a_shares, c.granted_at AS a_granted_at,
+       c.starts_at AS a_starts_at, c.ends_at AS a_ends_at, c.released_at AS a_released_at, c.freed_at AS a_freed_at,
+       c.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
+  FROM claimed c
+  JOIN fluxqueue.workload w ON w.id = c.workload
+  CROSS JOIN LATERAL (
+      SELECT array_agg(s.rank ORDER BY s.rank) AS ranks, array_agg(s.node ORDER BY s.rank) AS nodes,
+             array_agg(s.state ORDER BY s.rank) AS states, array_agg(s.pod_uid ORDER BY s.rank) AS pod_uids,
+             array_agg(s.pod_name ORDER BY s.rank) AS pod_names
+        FROM fluxqueue.slot s
+       WHERE s.jobid = c.jobid) p
+ ORDER BY c.granted_at, c.jobid;
+
+-- next_release_at --
+SELECT min(next_release_at) AS at FROM fluxqueue.allocation WHERE next_release_at IS NOT NULL;
+
+-- released --
+WITH target AS (
+    UPDATE fluxqueue.allocation
+       SET released_at = (SELECT clock_timestamp()), next_release_at = NULL, release_error = ''
+     WHERE jobid = ANY (%(jobids)s::bigint[]) AND released_at IS NULL AND freed_at IS NULL
+    RETURNING jobid, workload
+), better AS (
+    UPDATE fluxqueue.workload w SET reason = '', message = '' FROM target t WHERE w.id = t.workload AND w.reason = 'ReleaseFailed'
+)
+SELECT jobid FROM target ORDER BY jobid;
+
+-- release_failed --
+WITH target AS (
+    UPDATE fluxqueue.allocation SET release_error = %(message)s
+     WHERE jobid = %(jobid)s AND released_at IS NULL AND freed_at IS NULL
+    RETURNING jobid, workload
+)
+UPDATE fluxqueue.workload w
+   SET reason = 'ReleaseFailed', message = %(message)s
+  FROM target t
+ WHERE w.id = t.workload AND w.state = 'Allocated';
+
+-- live_allocations --
+SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
+       a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
+       a.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
+  FROM fluxqueue.allocation a
+  CROSS JOIN LATERAL (
+      SELECT array_agg(s.rank ORDER BY s.rank) AS ranks, array_agg(s.node ORDER BY s.rank) AS nodes,
+             array_agg(s.state ORDER BY s.rank) AS states, array_agg(s.pod_uid ORDER BY s.rank) AS pod_uids,
+             array_agg(s.pod_name ORDER BY s.rank) AS pod_names
+        FROM fluxqueue.slot s
+       WHERE s.jobid = a.jobid) p
+ WHERE a.freed_at IS NULL
+ ORDER BY a.jobid;
+
+-- allocations --
+SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
+       a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
+       a.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
+  FROM fluxqueue.allocation a
+  CROSS JOIN LATERAL (
+      SELECT array_agg(s.rank ORDER BY s.rank) AS ranks, array_agg(s.node ORDER BY s.rank) AS nodes,
+             array_agg(s.state ORDER BY s.rank) AS states, array_agg(s.pod_uid ORDER BY s.rank) AS pod_uids,
+             array_agg(s.pod_name ORDER BY s.rank) AS pod_names
+        FROM fluxqueue.slot s
+       WHERE s.jobid = a.jobid) p
+ WHERE a.jobid = ANY (%(jobids)s::bigint[])
+ ORDER BY a.jobid;
+
+-- move_ends --
+UPDATE fluxqueue.allocation a
+   SET ends_at = e.ends_at
+  FROM unnest(%(jobids)s::bigint[], %(ends)s::timestamptz[]) AS e (jobid, ends_at)
+ WHERE a.jobid = e.jobid AND a.freed_at IS NULL AND a.ends_at IS DISTINCT FROM e.ends_at
+RETURNING a.jobid;
+
+-- lock_allocations --
+SELECT jobid FROM fluxqueue.allocation WHERE jobid = ANY (%(jobids)s::bigint[]) ORDER BY jobid FOR UPDATE;
+
+-- take_slots --
+-- After lock_allocations.
+UPDATE fluxqueue.slot s
+   SET state = 'taken', pod_uid = t.pod_uid, pod_name = t.pod_name
+  FROM unnest(%(jobids)s::bigint[], %(ranks)s::integer[], %(pod_uids)s::text[], %(pod_names)s::text[])
+       AS t (jobid, rank, pod_uid, pod_name)
+ WHERE s.jobid = t.jobid AND s.rank = t.rank AND s.state = 'free'
+   AND NOT EXISTS (SELECT FROM fluxqueue.slot o WHERE o.pod_uid = t.pod_uid AND o.state = 'taken');
+
+-- slots_held --
+SELECT s.jobid, s.rank
+  FROM unnest(%(jobids)s::bigint[], %(ranks)s::integer[], %(pod_uids)s::text[]) AS t (jobid, rank, pod_uid)
+  JOIN fluxqueue.slot s USING (jobid, rank)
+ WHERE s.state = 'taken' AND s.pod_uid = t.pod_uid
+ ORDER BY s.jobid, s.rank;
+
+-- vacate_slots --
+UPDATE fluxqueue.slot s
+   SET state = 'free', pod_uid = NULL, pod_name = NULL
+  FROM unnest(%(jobids)s::bigint[], %(ranks)s::integer[], %(pod_uids)s::text[]) AS v (jobid, rank, pod_uid)
+ WHERE s.jobid = v.jobid AND s.rank = v.rank AND s.state = 'taken' AND s.pod_uid = v.pod_uid
+RETURNING s.jobid, s.rank;
+
+-- end_slots --
+-- After lock_allocations.
+WITH gone AS (
+    SELECT DISTINCT * FROM unnest(%(jobids)s::bigint[], %(ranks)s::integer[]) AS e (jobid, rank)
+), ended AS (
+    UPDATE fluxqueue.slot s SET state = 'ended' FROM gone e WHERE s.jobid = e.jobid AND s.rank = e.rank AND s.state <> 'ended'
+)
+UPDATE fluxqueue.allocation a
+   SET freed_at = (SELECT clock_timestamp()), next_release_at = NULL
+ WHERE a.jobid IN (SELECT jobid FROM gone)
+   AND a.freed_at IS NULL
+   AND NOT EXISTS (
+       SELECT FROM fluxqueue.slot s
+        WHERE s.jobid = a.jobid AND s.state <> 'ended' AND (s.jobid, s.rank) NOT IN (SELECT jobid, rank FROM gone))
+RETURNING a.jobid;
