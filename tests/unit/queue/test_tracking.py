@@ -1,0 +1,158 @@
+from typing import Any
+
+import pytest
+from builders import make_job, make_pod
+from queue_builders import a_job, a_pod, an_allocation
+
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.objects import Pod
+from fluxqueue.queue.records import SlotState
+from fluxqueue.queue.tracking import JobPhase, Judgement, judge_job, judge_pod, parse_indexes
+
+HOSTS = ("n1", "n2", "n3")
+TAKEN = (SlotState.TAKEN,) * 3
+PODS = ("p0", "p1", "p2")
+
+
+def released(builder: Any) -> Any:
+    return builder.suspended(False).label("fluxqueue/jobid", "7")
+
+
+def indexed() -> Any:
+    return released(make_job().indexed(3))
+
+
+def loose(parallelism: int = 3, completions: int | None = 3) -> Any:
+    return released(make_job().pods(parallelism, completions))
+
+
+def pod(uid: str, index: int | None = None, node: str | None = None, phase: str = "Running", gated: bool = False) -> Pod:
+    builder = make_pod(uid).owned_by("Job").phase(phase)
+    if index is not None:
+        builder = builder.index(index)
+    if node is not None:
+        builder = builder.on_node(node)
+    if gated:
+        builder = builder.gate("fluxqueue")
+    return a_pod(builder, uid=uid)
+
+
+def test_pods_of_an_indexed_job_stand_in_the_slot_of_their_index_and_then_it_runs() -> None:
+    pods = [pod(f"p{index}", index, host) for index, host in enumerate(HOSTS)]
+    judgement = judge_job(a_job(indexed()), pods, an_allocation(HOSTS))
+    assert [(rank, taken.metadata.name) for rank, taken in judgement.take] == [(0, "p0"), (1, "p1"), (2, "p2")]
+    assert judgement.running
+    assert not judgement.end
+
+
+def test_nothing_is_left_to_do_once_a_judgement_was_carried_out() -> None:
+    pods = [pod(f"p{index}", index, host) for index, host in enumerate(HOSTS)]
+    judgement = judge_job(a_job(indexed()), pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement == Judgement(running=True)
+
+
+def test_it_does_not_run_before_every_pod_is_on_its_node() -> None:
+    pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2"), pod("p2", 2)]
+    assert not judge_job(a_job(indexed()), pods, an_allocation(HOSTS)).running
+
+
+def test_a_job_read_before_its_release_says_nothing() -> None:
+    stale = a_job(make_job().indexed(3).suspended())
+    assert judge_job(stale, [], an_allocation(HOSTS)) == Judgement()
+
+
+def test_a_failed_pod_of_an_index_that_is_tried_again_keeps_its_place() -> None:
+    pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2", phase="Failed"), pod("p2", 2, "n3")]
+    judgement = judge_job(a_job(indexed()), pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.vacate == (1,)
+    assert not judgement.end
+
+
+def test_an_index_that_succeeded_gives_its_place_back_while_others_run() -> None:
+    job = a_job(indexed().with_("status.completedIndexes", "1"))
+    pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2", phase="Succeeded"), pod("p2", 2, "n3")]
+    judgement = judge_job(job, pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.end == (1,)
+
+
+def test_a_pod_that_is_being_deleted_keeps_its_place_even_when_the_job_is_gone() -> None:
+    leaving = pod("p0", 0, "n1")
+    judgement = judge_job(None, [leaving], an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.end == (1, 2)
+    assert judgement.state is State.CANCELLED
+
+
+def test_a_job_that_was_complete_when_it_vanished_ended_well() -> None:
+    judgement = judge_job(None, [], an_allocation(HOSTS), JobPhase.SUCCEEDED)
+    assert (judgement.state, judgement.outcome, judgement.end) == (State.COMPLETED, Outcome.SUCCEEDED, (0, 1, 2))
+
+
+def test_gated_pods_take_free_slots_oldest_first() -> None:
+    pods = [pod("late", gated=True), pod("early", gated=True)]
+    pods = [
+        a_pod(make_pod("b").owned_by("Job").gate("fluxqueue").with_("metadata.creationTimestamp", "2026-01-01T00:00:02Z"), uid="b"),
+        a_pod(make_pod("a").owned_by("Job").gate("fluxqueue").with_("metadata.creationTimestamp", "2026-01-01T00:00:01Z"), uid="a"),
+    ]
+    judgement = judge_job(a_job(loose()), pods, an_allocation(HOSTS))
+    assert [(rank, given.metadata.name) for rank, given in judgement.assign] == [(0, "a"), (1, "b")]
+    assert not judgement.end
+
+
+def test_a_pod_beyond_the_places_stays_gated() -> None:
+    pods = [pod(f"p{number}", gated=True) for number in range(5)]
+    assert len(judge_job(a_job(loose()), pods, an_allocation(HOSTS)).assign) == 3
+
+
+def test_a_pod_already_on_a_node_takes_a_slot_of_that_node() -> None:
+    judgement = judge_job(a_job(loose()), [pod("p", node="n3")], an_allocation(HOSTS))
+    assert [rank for rank, _ in judgement.take] == [2]
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "ends"),
+    [
+        pytest.param(0, (), id="all still to start"),
+        pytest.param(4, (2,), id="two left to run: one place is spare"),
+        pytest.param(6, (0, 1, 2), id="none left"),
+    ],
+)
+def test_without_indexes_places_go_back_as_completions_run_out(succeeded: int, ends: tuple[int, ...]) -> None:
+    job = a_job(loose(3, 6).with_("status.succeeded", succeeded))
+    assert judge_job(job, [], an_allocation(HOSTS)).end == ends
+
+
+def test_a_work_queue_job_starts_no_more_pods_after_its_first_success() -> None:
+    job = a_job(loose(3, None).with_("status.succeeded", 1))
+    judgement = judge_job(job, [pod("p0", node="n1")], an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.end == (1, 2)
+
+
+def test_a_finished_job_ends_all_places_but_those_of_pods_still_there() -> None:
+    job = a_job(indexed().with_("status.conditions", [{"type": "Failed", "status": "True"}]))
+    judgement = judge_job(job, [pod("p1", 1, "n2")], an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.end == (0, 2)
+    assert (judgement.state, judgement.outcome) == (State.FAILED, Outcome.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("found", "last", "state", "outcome"),
+    [
+        pytest.param(a_pod(make_pod().phase("Succeeded")), "", State.COMPLETED, Outcome.SUCCEEDED, id="succeeded"),
+        pytest.param(a_pod(make_pod().phase("Failed")), "", State.FAILED, Outcome.FAILED, id="failed"),
+        pytest.param(None, "Running", State.CANCELLED, Outcome.CANCELLED, id="deleted while it ran"),
+        pytest.param(None, "", State.CANCELLED, Outcome.UNKNOWN, id="vanished unseen"),
+    ],
+)
+def test_a_pod_of_its_own_ends_with_its_phase(found: Pod | None, last: str, state: State, outcome: Outcome) -> None:
+    judgement = judge_pod(found, an_allocation(["n1"], states=[SlotState.TAKEN], pods=["pod-uid"]), last)
+    assert (judgement.state, judgement.outcome, judgement.end) == (state, outcome, (0,))
+
+
+def test_a_pod_that_is_still_gated_is_let_go_again() -> None:
+    judgement = judge_pod(a_pod(make_pod().gate("fluxqueue")), an_allocation(["n1"]))
+    assert [rank for rank, _ in judgement.assign] == [0]
+
+
+def test_indexes_are_read_as_the_job_controller_writes_them() -> None:
+    assert parse_indexes("") == set()
+    assert parse_indexes("1,3-5,7") == {1, 3, 4, 5, 7}
