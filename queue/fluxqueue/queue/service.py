@@ -144,7 +144,7 @@ class QueueService:
                 scheduler = Scheduler(ledger, graph, tasks.trigger)
                 handlers = _Handlers(
                     scheduler,
-                    Releaser(api, caches, ledger, tasks.trigger, intake.look_at),
+                    Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
                     Sweeper(ledger, graph, tasks.trigger, intake, tracker, fluxjobs),
                 )
                 caches.nodes.add_handler(lambda _change: scheduler.soon())

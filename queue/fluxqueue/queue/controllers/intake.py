@@ -45,6 +45,7 @@ class IntakeController:
         self._ledger = ledger
         self._trigger = trigger
         self._keys: Batches[str] = Batches("intake")
+        self._started = False
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         caches.fluxqueues.add_handler(self._rules_changed)
@@ -53,6 +54,7 @@ class IntakeController:
 
     def look_at_everything(self) -> None:
         """Look at every object and every row once, as at start and in a sweep."""
+        self._started = True
         for job in self._caches.jobs.list():
             self._keys.add(job.metadata.uid)
         for pod in self._caches.pods.list():
@@ -87,6 +89,8 @@ class IntakeController:
             self._keys.add(owner)  # a Job somebody else resumed
 
     def _rules_changed(self, _change: object) -> None:
+        if not self._started:
+            return  # everything is about to be looked at
         for workload in self._ledger.all():
             if workload.state is State.PENDING:
                 self._keys.add(workload.uid)
@@ -106,7 +110,7 @@ class IntakeController:
                 if row.state is State.ALLOCATED and self._vanished(uid) and self._unreleased(row):
                     endings.append(_cancelled(row, "was deleted before it was released"))
                 continue
-            described = self._describe(uid)
+            described = self._describe(uid, known=row is not None)
             if described is not None:
                 found.append(described)
             elif row is not None:
@@ -117,7 +121,7 @@ class IntakeController:
         if changed or endings:
             await self._trigger.schedule()
 
-    def _describe(self, uid: str) -> NewWorkload | None:
+    def _describe(self, uid: str, *, known: bool) -> NewWorkload | None:
         job = self._caches.jobs.get_by_uid(uid)
         if job is not None:
             namespace = job.metadata.namespace
@@ -126,7 +130,8 @@ class IntakeController:
             held_by_us = job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
             if not (gated or held_by_us or self._caches.manages(namespace)):
                 return None
-            return describe_job(job, self._caches.surroundings(namespace), has_gated_pods=gated)
+            # A queued Job that its user resumed is matched all the same: its pods are about to come, gated.
+            return describe_job(job, self._caches.surroundings(namespace), has_gated_pods=gated or known)
         pod = self._caches.pods.get_by_uid(uid)
         return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace)) if pod is not None else None
 

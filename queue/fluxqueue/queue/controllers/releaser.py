@@ -52,14 +52,25 @@ class Releaser:
         The cluster, the queue, and how a scheduling cycle is asked for.
     reread
         Tells the intake to look at an object (uid) again after it was found edited.
+    let_go
+        Tells the tracker that a pod (uid, resourceVersion as read) lost its gate.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        reread: Callable[[str], None],
+        let_go: Callable[[str, str], None],
+    ) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
         self._reread = reread
+        self._let_go = let_go
 
     async def release_due(self) -> None:
         """Let go all that is due."""
@@ -118,6 +129,7 @@ class Releaser:
             try:
                 patch = release_pod(pod, allocation.jobid, allocation.hosts[0])
                 await self._api.patch(PODS, workload.name, patch, namespace=workload.namespace, patch_type=PatchType.STRATEGIC)
+                self._let_go(pod.metadata.uid, pod.metadata.resource_version)
                 return
             except Conflict:
                 pod = None

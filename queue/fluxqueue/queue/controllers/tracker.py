@@ -70,6 +70,10 @@ class Tracker:
         """Work until cancelled."""
         await self._keys.run(self._judge, limit=_BATCH)
 
+    def note_let_go(self, uid: str, resource_version: str) -> None:
+        """A pod that was read at this version lost its gate: it is not patched again before the watch shows a later one."""
+        self._let_go[uid] = resource_version
+
     # ---- events ----------------------------------------------------------------------------------------------------------------
 
     def _job_changed(self, change: Change[Job]) -> None:
@@ -191,7 +195,7 @@ class Tracker:
             self._keys.add_after(workload.id, 1.0)
         else:
             RELEASES.labels("gate", "released").inc()
-            self._let_go[meta.uid] = meta.resource_version
+            self.note_let_go(meta.uid, meta.resource_version)
 
     async def _stopped(self, workload: Workload, job: Job, allocation: Allocation) -> None:
         """A user suspended a released Job: take it back into the queue once its pods are gone.
