@@ -1,0 +1,174 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fluxqueue.api import names
+from fluxqueue.local.binaries import Tool
+from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.processes import wait_until
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_without_fluxqueue_it_asks_whether_that_is_installed(bare_kubectl: Run) -> None:
+    """Runs first: the kinds come with the next test."""
+    for words in (["jobs"], ["queues"], ["explain", "fj/x"], ["explain", "x"]):
+        done = bare_kubectl("fluxqueue", *words)
+        assert done.returncode == 1
+        assert "is fluxqueue installed in this cluster?" in done.stderr
+
+
+def test_kubectl_finds_the_plugin(kubectl: Run) -> None:
+    assert "kubectl-fluxqueue" in kubectl("plugin", "list").stdout
+
+
+def test_lists_what_runs_waits_and_ended_in_that_order(kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "jobs")
+    assert done.returncode == 0, done.stderr
+    titles, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert titles == ["NAME", "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "RUN", "INFO"]
+    assert [row[1:5] for row in rows] == [
+        ["job/running", "default", "Running", "1"],
+        ["job/waiting", "default", "Pending", "4"],
+        ["job/done", "night", "Completed", "1"],
+    ]
+    assert rows[0][-1] == "node-1"
+    assert "WaitingForNodes, position 1" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "objects"),
+    [
+        pytest.param(["-q", "night"], ["job/done"], id="a queue"),
+        pytest.param(["--state", "pending,running"], ["job/running", "job/waiting"], id="states"),
+        pytest.param(["-l", "team=done"], ["job/done"], id="labels"),
+        pytest.param(["waiting"], ["job/waiting"], id="a name"),
+        pytest.param(["job/done", "running"], ["job/running", "job/done"], id="two names"),
+        pytest.param(["-n", "default"], ["job/running", "job/waiting", "job/done"], id="a namespace"),
+    ],
+)
+def test_lists_only_what_was_asked_for(words: list[str], objects: list[str], kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "jobs", "--no-headers", *words)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == objects, done.stderr
+
+
+def test_all_namespaces_have_a_column(kubectl: Run) -> None:
+    first = kubectl("fluxqueue", "jobs", "-A").stdout.splitlines()
+    assert first[0].split()[0] == "NAMESPACE"
+    assert {line.split()[0] for line in first[1:]} == {"default"}
+
+
+def test_says_that_there_is_nothing_as_kubectl_does(kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "jobs", "-n", "kube-public")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No resources found in kube-public namespace.\n")
+
+
+def test_says_that_a_name_is_not_there_as_kubectl_does(kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "jobs", "nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == 'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found\n'
+
+
+def test_prints_the_servers_objects_as_json_yaml_and_names(kubectl: Run) -> None:
+    listed = json.loads(kubectl("fluxqueue", "jobs", "-o", "json").stdout)
+    assert (listed["kind"], len(listed["items"])) == ("List", 3)
+    assert {item["kind"] for item in listed["items"]} == {"FluxJob"}
+    assert all("managedFields" not in item["metadata"] for item in listed["items"])
+    assert yaml.safe_load(kubectl("fluxqueue", "jobs", "-o", "yaml").stdout) == listed
+    named = kubectl("fluxqueue", "jobs", "-o", "name").stdout.split()
+    assert named == [f"fluxjob.{names.GROUP}/{item['metadata']['name']}" for item in listed["items"]]
+    alone = json.loads(kubectl("fluxqueue", "jobs", "done", "-o", "json").stdout)
+    assert alone["spec"]["objectRef"]["name"] == "done"
+
+
+def test_what_it_prints_kubectl_takes_back(kubectl: Run) -> None:
+    (name,) = kubectl("fluxqueue", "jobs", "done", "-o", "name").stdout.split()
+    assert kubectl("get", name, "-o", "jsonpath={.status.state}").stdout == "Completed"
+
+
+@pytest.mark.parametrize("name", ["job/waiting", "jobs/waiting", "jobs.batch/waiting", "waiting"])
+def test_explains_a_waiting_job_by_any_of_its_names(name: str, kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "explain", name)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("job/waiting in namespace default waits in queue default at position 1,")
+    assert "4 pods, each with 2 cpu, together, for 5m\n" in done.stdout
+    assert "WaitingForNodes: needs 24 cpu, 8 are free" in done.stdout
+
+
+def test_explains_a_job_by_its_fluxjob_and_by_its_pod(kubectl: Run, plane: ControlPlane) -> None:
+    (fluxjob,) = kubectl("fluxqueue", "jobs", "running", "-o", "name").stdout.split()
+    path = "/api/v1/namespaces/default/pods"
+
+    def pods() -> list[str]:
+        return [pod["metadata"]["name"] for pod in plane.client.get(path)["items"] if pod["status"]["phase"] == "Running"]
+
+    wait_until(lambda: bool(pods()), "the pod of job/running runs", 30)
+    (pod,) = pods()
+    told = [kubectl("fluxqueue", "explain", name) for name in ("job/running", fluxjob, f"fj/{fluxjob.split('/')[1]}", f"pod/{pod}", pod)]
+    assert {one.returncode for one in told} == {0}, [one.stderr for one in told]
+    for one in told:
+        assert one.stdout.splitlines()[-1].split() == ["0", "node-1", pod, "node-1", "Running"]
+        assert "Allocated   " in one.stdout
+
+
+def test_tells_an_object_outside_the_queue_from_one_that_is_not_there(kubectl: Run) -> None:
+    outside, missing, bare = (kubectl("fluxqueue", "explain", name) for name in ("job/unlisted", "job/nobody", "nobody"))
+    assert (outside.returncode, missing.returncode, bare.returncode) == (1, 1, 1)
+    assert outside.stderr.startswith("error: job/unlisted exists, but no FluxJob belongs to it: ")
+    assert names.MANAGED_LABEL in outside.stderr
+    assert missing.stderr == 'Error from server (NotFound): jobs.batch "nobody" not found\n'
+    assert bare.stderr.startswith('Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found')
+
+
+def test_shows_queues_in_the_columns_of_their_definition(kubectl: Run) -> None:
+    done = kubectl("fluxqueue", "queues")
+    assert done.returncode == 0, done.stderr
+    titles, row = done.stdout.splitlines()
+    assert titles.split()[:3] == ["NAME", "STATE", "POLICY"]
+    assert row.split()[:3] == ["night", "open", "fcfs"]
+    assert len(kubectl("fluxqueue", "queues", "-o", "wide").stdout.splitlines()[0]) > len(titles)
+    assert kubectl("fluxqueue", "queues", "-o", "name").stdout == f"fluxqueue.{names.GROUP}/night\n"
+
+
+def test_says_the_versions_of_both_sides(kubectl: Run, plane: ControlPlane) -> None:
+    done = kubectl("fluxqueue", "version")
+    assert done.stdout.splitlines()[1] == f"Server Version: {plane.client.get('/version')['gitVersion']}"
+
+
+def test_watching_goes_on_with_a_line_for_each_change(plane: ControlPlane, kubectl: Run) -> None:
+    (name,) = kubectl("fluxqueue", "jobs", "waiting", "-o", "name").stdout.split()
+    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+    command = [str(program), "jobs", "-w", "--no-headers", "-l", "team=waiting"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)})
+    try:
+        assert watching.stdout is not None
+        assert "position 1" in watching.stdout.readline()
+        path = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}/{name.split('/')[1]}/status"
+        plane.client.request("PATCH", path, {"status": {"position": 2}})
+        assert "position 2" in watching.stdout.readline()
+        plane.client.request("PATCH", path, {"status": {"position": 1}})
+        assert "position 1" in watching.stdout.readline()
+    finally:
+        watching.terminate()
+        watching.wait(10)
+        if watching.stdout is not None:
+            watching.stdout.close()
+
+
+def test_a_person_without_the_right_reads_what_kubectl_would_say(plane: ControlPlane, tmp_path: Path) -> None:
+    plane.client.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
+    kubeconfig = plane.service_account_kubeconfig("default", "nobody")
+    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+    ours = subprocess.run([str(program), "jobs", "--kubeconfig", str(kubeconfig)], capture_output=True, text=True, timeout=30, check=False)
+    command = [str(plane.binaries[Tool.KUBECTL]), "get", names.FLUXJOBS, "--kubeconfig", str(kubeconfig)]
+    theirs = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "KUBECACHEDIR": str(tmp_path)}
+    )
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
