@@ -155,6 +155,7 @@ def _listen(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listening.bind(address)
+        listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
         raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None
