@@ -60,6 +60,8 @@ class Reflector(Generic[T]):
         None for all.
     label_selector, field_selector
         What to leave out; an object that stops matching is deleted from the store.
+    watch_s
+        Between how many seconds the server is asked to end a watch.
     silence_s
         Seconds without a byte after which a watch is taken for dead.
 
@@ -86,6 +88,7 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
+        watch_s: tuple[int, int] = WATCH_S,
         silence_s: float = SILENCE_S,
     ) -> None:
         self._api = api
@@ -93,6 +96,7 @@ class Reflector(Generic[T]):
         self._store = store
         self._namespace = namespace
         self._selection = {"label_selector": label_selector, "field_selector": field_selector}
+        self._watch_s = watch_s
         self._silence_s = silence_s
         self._heard_at = float("-inf")
         self._failures = 0
@@ -178,7 +182,7 @@ class Reflector(Generic[T]):
             self._namespace,
             **self._selection,
             resource_version=self.resource_version,
-            timeout_s=random.randint(*WATCH_S),
+            timeout_s=random.randint(*self._watch_s),
             silence_s=self._silence_s,
         )
         async with aclosing(stream):
