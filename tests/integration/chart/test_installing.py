@@ -24,7 +24,7 @@ def chart(plane: ControlPlane) -> Chart:
     "values",
     [
         pytest.param({}, id="as it comes"),
-        pytest.param({"namespaces": "allButSystem", "queue": {"replicas": 3}, "commonLabels": {"team": "hpc"}}, id="for all namespaces"),
+        pytest.param({"namespaces": "allButSystem", "webhook": {"replicas": 3}, "commonLabels": {"team": "hpc"}}, id="for all namespaces"),
         pytest.param({"postgres": {"enabled": False}, "database": {"existingSecret": {"name": "x"}}}, id="with a database of one's own"),
         pytest.param({"fullnameOverride": "a" * 40, "webhook": {"clientUrl": "https://127.0.0.1:1"}}, id="with the longest names"),
         pytest.param(

@@ -1,9 +1,12 @@
 """Whom the API server asks us about, and what it refuses on our behalf."""
 
+import json
+
 import pytest
-from chart_rendering import Chart, Json, Rendered
+from chart_rendering import CHART, Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
+from fluxqueue.fluxion.policies import read_policy
 
 QUEUE_USER = "system:serviceaccount:fluxqueue-system:fluxqueue-queue"
 
@@ -116,12 +119,31 @@ def test_who_may_create_allocated_pods_is_the_same_to_the_policy_and_to_the_webh
 
     for controllers in (list(names.JOB_CONTROLLERS), ["system:serviceaccount:vc:jobs"]):
         expression, arguments = told(chart.render({"webhook": {"jobControllers": controllers}}))
-        assert [arguments[i + 1] for i, flag in enumerate(arguments) if flag == "--job-controller"] == controllers
+        assert flag(arguments, "--job-controller") == controllers
         assert all(f"'{controller}'" in expression for controller in controllers)
 
 
 def test_the_identities_trusted_by_default_are_the_code_s(default: Rendered) -> None:
     arguments = default.container("fluxqueue-webhook", "webhook")["args"]
-    assert tuple(arguments[i + 1] for i, flag in enumerate(arguments) if flag == "--job-controller") == names.JOB_CONTROLLERS
-    expression = next(c["expression"] for c in _webhook(default)["matchConditions"] if c["name"] == "not-a-daemonset-pod")
-    assert all(f'"{controller}"' in expression for controller in names.DAEMONSET_CONTROLLERS)
+    assert tuple(flag(arguments, "--job-controller")) == names.JOB_CONTROLLERS
+    assert tuple(flag(arguments, "--daemonset-controller")) == names.DAEMONSET_CONTROLLERS
+
+
+def test_who_makes_daemonset_pods_is_the_same_to_the_configuration_and_to_the_webhook(chart: Chart) -> None:
+    for controllers in (list(names.DAEMONSET_CONTROLLERS), ["system:serviceaccount:kruise:daemons"]):
+        rendered = chart.render({"webhook": {"daemonSetControllers": controllers}})
+        expression = next(c["expression"] for c in _webhook(rendered)["matchConditions"] if c["name"] == "not-a-daemonset-pod")
+        assert all(f'"{controller}"' in expression for controller in controllers)
+        assert flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--daemonset-controller") == controllers
+
+
+@pytest.mark.parametrize("where", ["FluxQueue", "values"])
+def test_match_policies_are_those_the_matcher_knows(default: Rendered, where: str) -> None:
+    if where == "FluxQueue":
+        crd = default.one("CustomResourceDefinition", f"{names.FLUXQUEUES}.{names.GROUP}")
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        offered = spec["properties"]["matchPolicy"]["enum"]
+    else:
+        schema = json.loads((CHART / "values.schema.json").read_text())
+        offered = schema["properties"]["queue"]["properties"]["config"]["properties"]["policy"]["enum"]
+    assert {read_policy(name).name for name in offered} == set(offered)

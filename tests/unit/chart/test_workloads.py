@@ -1,10 +1,16 @@
 """The programs, with the arguments, identities and limits they run under."""
 
+import msgspec
 import pytest
 import yaml
 from chart_rendering import Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
+from fluxqueue.fluxion import main as fluxion_main
+from fluxqueue.queue import main as queue_main
+from fluxqueue.queue.config import QueueConfig
+from fluxqueue.webhook import main as webhook_main
+from fluxqueue.webhook.server import _FINISH_S as FINISH_S
 
 
 def _containers(rendered: Rendered) -> list[tuple[str, Json, Json]]:
@@ -63,24 +69,21 @@ def test_the_queue_speaks_to_the_matcher_beside_it(chart: Chart) -> None:
     assert "14242" in str(rendered.container("fluxqueue-queue", "fluxion")["livenessProbe"])
 
 
+def _config(rendered: Rendered) -> QueueConfig:
+    return msgspec.yaml.decode(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"], type=QueueConfig)
+
+
 def test_the_queue_reads_the_configuration_that_is_mounted(chart: Chart) -> None:
-    rendered = chart.render(
-        {"queue": {"config": {"rackLabel": "example.com/rack", "startTimeoutSeconds": 60}}, "namespaces": "allButSystem"}
-    )
+    changed = {"rackLabel": "example.com/rack", "startTimeoutSeconds": 60}
+    rendered = chart.render({"queue": {"config": changed}, "namespaces": "allButSystem"})
     assert flag(rendered.container("fluxqueue-queue", "queue")["args"], "--config") == ["/etc/fluxqueue/queue.yaml"]
-    config = yaml.safe_load(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"])
-    assert config == {
-        "policy": "lonode",
-        "cpuVertexMillicores": 100,
-        "memoryVertexMiB": 256,
-        "zoneLabel": names.ZONE_LABEL,
-        "rackLabel": "example.com/rack",
-        "startTimeoutSeconds": 60,
-        "successorGraceSeconds": 30,
-        "namespaces": "allButSystem",
-        "retentionSeconds": 2_592_000,
-        "logLevel": "info",
-    }
+    assert _config(rendered) == QueueConfig(rack_label="example.com/rack", start_timeout_seconds=60, namespaces="allButSystem")
+
+
+def test_the_chart_s_configuration_is_the_program_s_own_defaults_said_in_full(default: Rendered) -> None:
+    assert _config(default) == QueueConfig()
+    written = yaml.safe_load(default.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"])
+    assert set(written) == {field.encode_name for field in msgspec.structs.fields(QueueConfig)}
 
 
 def test_a_changed_configuration_restarts_the_queue(chart: Chart, default: Rendered) -> None:
@@ -121,12 +124,16 @@ def test_every_port_is_a_value(chart: Chart) -> None:
         assert port not in rendered.text
 
 
-def test_a_webhook_that_goes_away_first_leaves_the_service_then_drains(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"preStopSeconds": 7, "drainSeconds": 30}})
-    webhook = rendered.container("fluxqueue-webhook", "webhook")
-    assert webhook["lifecycle"]["preStop"]["sleep"]["seconds"] == 7
-    assert flag(webhook["args"], "--drain-seconds") == ["30"]
-    assert dict(rendered.pod_specs())["fluxqueue-webhook"]["terminationGracePeriodSeconds"] > 37
+def test_a_webhook_that_goes_away_is_given_the_time_to_drain(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"drainSeconds": 30}})
+    assert flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--drain-seconds") == ["30"]
+    assert dict(rendered.pod_specs())["fluxqueue-webhook"]["terminationGracePeriodSeconds"] > 30 + FINISH_S
+
+
+def test_the_webhook_sees_its_certificate_but_not_the_authority_s_key(default: Rendered) -> None:
+    (tls,) = [volume["secret"] for volume in dict(default.pod_specs())["fluxqueue-webhook"]["volumes"] if volume["name"] == "tls"]
+    assert {item["key"] for item in tls["items"]} == {"tls.crt", "tls.key"}
+    assert tls["optional"] is True, "the pod says what it waits for, instead of not starting"
 
 
 def test_the_webhook_is_told_where_never_to_look(chart: Chart) -> None:
@@ -135,16 +142,22 @@ def test_the_webhook_is_told_where_never_to_look(chart: Chart) -> None:
     assert flag(arguments, "--exempt-namespace") == [*names.SYSTEM_NAMESPACES, "ns", "cni"]
 
 
-def test_disruption_budgets_exist_where_there_is_more_than_one(chart: Chart, default: Rendered) -> None:
+def test_a_disruption_budget_exists_where_there_is_more_than_one(chart: Chart, default: Rendered) -> None:
     assert [pdb["metadata"]["name"] for pdb in default.all("PodDisruptionBudget")] == ["fluxqueue-webhook"]
-    more = chart.render({"queue": {"replicas": 2}, "webhook": {"replicas": 1}})
-    assert [pdb["metadata"]["name"] for pdb in more.all("PodDisruptionBudget")] == ["fluxqueue-queue"]
+    assert chart.render({"webhook": {"replicas": 1}}).all("PodDisruptionBudget") == []
 
 
-def test_one_queue_is_replaced_and_never_doubled(chart: Chart, default: Rendered) -> None:
+def test_the_queue_is_replaced_and_never_doubled(default: Rendered) -> None:
     assert default.one("Deployment", "fluxqueue-queue")["spec"]["strategy"] == {"type": "Recreate"}
-    several = chart.render({"queue": {"replicas": 2}}).one("Deployment", "fluxqueue-queue")["spec"]["strategy"]
-    assert several["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+
+
+def test_every_program_understands_its_arguments(default: Rendered) -> None:
+    """As far as its own parser goes: an unknown flag would end it at the start."""
+    for parse, container in ((webhook_main._parser, "webhook"), (queue_main._parser, "queue"), (fluxion_main._parser, "fluxion")):
+        workload = "fluxqueue-webhook" if container == "webhook" else "fluxqueue-queue"
+        program, *arguments = default.container(workload, container)["args"]
+        assert program == container
+        parse().parse_args(arguments)
 
 
 def _database(rendered: Rendered) -> Json:
