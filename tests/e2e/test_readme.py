@@ -1,0 +1,103 @@
+"""The README says what is so: its folders, imports and files exist, and every command in it works or is run elsewhere by name."""
+
+import importlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def commands() -> list[str]:
+    """Commands of the README's shell blocks, without their comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [shlex.join(words) for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+RUN_ELSEWHERE = {
+    "make demo": "test_demo.py runs `fluxqueue local demo`, which is all that this target does after the setup",
+    "make test": "it is what runs this test",
+}
+ON_A_PLANE = {
+    "kubectl apply -f examples/20-indexed-job.yaml",
+    "kubectl fluxqueue jobs",
+    "kubectl fluxqueue explain job/lammps",
+    "kubectl fluxqueue queues",
+    "kubectl get fluxjobs",
+    "kubectl label namespace default fluxqueue/managed=true",
+}
+"""What test_readme_on_a_plane.py runs, in its own order."""
+WITH_HELM = {"helm install fluxqueue charts/fluxqueue --namespace fluxqueue-system --create-namespace"}
+"""What test_readme_on_a_plane.py runs on a control plane without fluxqueue."""
+
+
+def test_every_command_is_run_by_a_test_that_is_named() -> None:
+    assert set(commands()) == {*RUN_ELSEWHERE, *ON_A_PLANE, *WITH_HELM}
+
+
+@pytest.mark.parametrize("command", RUN_ELSEWHERE)
+def test_make_knows_the_targets(command: str) -> None:
+    make, *targets = shlex.split(command)
+    done = subprocess.run([make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def folder_table() -> list[tuple[str, str]]:
+    return re.findall(r"^\| `(\w+)/` \|[^|]*\| `(from [^`]+)` \|$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("folder", "line"), folder_table())
+def test_a_folders_import_works_and_comes_from_that_folder(folder: str, line: str) -> None:
+    module, name = re.fullmatch(r"from (\S+) import (\w+)", line).groups()  # type: ignore[union-attr]  # no match is a failure too
+    loaded = importlib.import_module(module)
+    found = getattr(loaded, name, None) or importlib.import_module(f"{module}.{name}")
+    place = Path(loaded.__file__ or found.__file__)
+    assert place.is_relative_to(ROOT / folder)
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {path.parents[1].name for path in ROOT.glob("*/fluxqueue/*") if path.is_dir() and any(path.rglob("*.py"))}
+    assert {folder for folder, _ in folder_table()} == rooms
+
+
+def test_the_picture_fits_a_terminal_of_a_hundred_and_twenty() -> None:
+    (picture,) = re.findall(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert max(map(len, picture.splitlines())) <= 120
+    assert picture.isascii()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/objects.md"])
+def test_links_and_paths_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
+    paths = set(re.findall(r"`((?:charts|examples|tests|docs|local|api|benchmarks)/[\w./-]+|Dockerfile\.\w+)`", text)) - {
+        "benchmarks/results"
+    }
+    missing = [path for path in links if not (ROOT / page).parent.joinpath(path).exists()] + [
+        path for path in paths if not (ROOT / path).exists()
+    ]
+    assert missing == []
+
+
+def test_the_page_on_objects_names_every_key_that_is_used_and_none_that_is_not() -> None:
+    text = (ROOT / "docs" / "objects.md").read_text()
+    code = "".join(path.read_text() for room in ("webhook", "queue") for path in ROOT.glob(f"{room}/fluxqueue/**/*.py"))
+    keys = {
+        name: value for name, value in vars(names).items() if name.endswith(("_LABEL", "_ANNOTATION")) and value.startswith("fluxqueue")
+    }
+    used = {value for name, value in keys.items() if re.search(rf"\b{name}\b", code)}
+    assert {key for key in keys.values() if f"`{key}`" in text} == used
+
+
+def test_the_page_on_objects_names_every_state_and_reason() -> None:
+    states, reasons = (ROOT / "docs" / "objects.md").read_text().split("## States")[1].split("## Reasons")
+    assert {str(state) for state in State} <= set(re.findall(r"`(\w+)`", states))
+    described = set(re.findall(r"^\| `(\w+)` \|", reasons.split("## ")[0], re.MULTILINE))
+    assert described == {str(reason) for reason in Reason if reason}
