@@ -1,0 +1,50 @@
+import subprocess
+import sys
+
+import pytest
+
+from fluxqueue.webhook.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--port", "70000"], "'70000' is no port: 0 to 65535"),
+        (["--port", "https"], "'https' is no port: 0 to 65535"),
+        (["--drain-seconds", "soon"], "'soon' is no number of seconds: 0 to 3600"),
+        (["--drain-seconds", "-1"], "'-1' is no number of seconds: 0 to 3600"),
+        (["--look-seconds", "nan"], "'nan' is no number of seconds: 0 to 3600"),
+        (["--log-level", "loud"], "invalid choice: 'loud'"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused_with_its_word(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+def run(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_help_does_not_load_the_server() -> None:
+    shown = run(
+        "import sys, contextlib\n"
+        "from fluxqueue.webhook.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "print(sorted({'fastapi', 'uvicorn', 'cryptography', 'structlog'} & set(sys.modules)))"
+    )
+    assert shown.splitlines()[-1] == "[]"
+    assert "--job-controller USER" in shown
+
+
+def test_the_server_never_loads_a_kubernetes_client_or_a_database_driver() -> None:
+    shown = run(
+        "import sys, fluxqueue.webhook.server\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(loaded & {'kubernetes', 'aiohttp', 'psycopg', 'grpc', 'procrastinate', 'numpy'}))"
+    )
+    assert shown.strip() == "[]"
