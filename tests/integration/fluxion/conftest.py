@@ -1,0 +1,22 @@
+"""A Fluxion service on a loopback port, in the test's own event loop, and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fluxqueue.fluxion.client import AsyncFluxionClient, Deadlines
+from fluxqueue.fluxion.server import RunningServer, Settings, serve
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RunningServer]:
+    async with serve(Settings(port=0, grace_s=5)) as running:
+        yield running
+
+
+@pytest.fixture
+async def fluxion(server: RunningServer) -> AsyncIterator[AsyncFluxionClient]:
+    async with AsyncFluxionClient(f"127.0.0.1:{server.port}", deadlines=Deadlines(60, 30)) as client:
+        yield client
