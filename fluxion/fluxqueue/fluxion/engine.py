@@ -37,6 +37,7 @@ from fluxqueue.fluxion.original import OriginalCalls
 from fluxqueue.fluxion.policies import UnknownPolicy, read_policy
 from fluxqueue.fluxion.state import State
 from fluxqueue.fluxion.statistics import stat
+from fluxqueue.fluxion.weights import InvalidPruneFilters, Weights, read_prune_filters
 
 __all__ = ["Engine"]
 
@@ -49,7 +50,7 @@ class _Session:
     def __init__(self, state: State) -> None:
         self.state = state
         self.matcher = Matcher(state)
-        self.original = OriginalCalls(state, self.matcher)
+        self.original = OriginalCalls(state, Matcher(state, astray=True))
         self.grants = Grants(state, self.matcher)
         self.bookings = Bookings(state)
 
@@ -109,9 +110,12 @@ class Engine:
         try:
             chosen = read_policy(policy)
             graph = read_jgf(jgf) if jgf is not None else graph_of_nodes(nodes or ())
-        except (UnknownPolicy, InvalidGraph) as error:
+            prune_types = read_prune_filters(prune_filters, graph.leaf_types)
+        except (UnknownPolicy, InvalidGraph, InvalidPruneFilters) as error:
             raise InitError(str(error)) from None
         state = State(uuid.uuid4().hex, graph, chosen, epoch=call.epoch)
+        if chosen.stop_on_first:
+            state.weights = Weights(graph, prune_types)
         if call.now is not None:
             state.advance(call.now)
         self._session = _Session(state)

@@ -103,6 +103,7 @@ class Grants:
         job = Job(jobid or state.pick_jobid(), start, end, placement, reserved=verdict is Verdict.RESERVED)
         job.shares = shares(placement)
         state.book(job)
+        state.weigh(placement)
         return self._answer(verdict, job, with_allocation)
 
     def _answer(self, verdict: Verdict, job: Job, with_allocation: bool) -> MatchResult:

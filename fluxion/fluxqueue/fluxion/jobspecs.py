@@ -48,6 +48,11 @@ class Count:
         """Whether there is only one number to take."""
         return self.low == self.high
 
+    @property
+    def most(self) -> int:
+        """The largest allowed number."""
+        return self.qualify(self.high) if self.low != self.high else self.high
+
     def qualify(self, available: int) -> int:
         """The largest allowed number that is available; 0 if not even ``low`` is."""
         if available < self.low or self.low == 0:

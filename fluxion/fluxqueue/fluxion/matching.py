@@ -30,10 +30,17 @@ NO_RESTRICTION = Restriction()
 
 
 class Matcher:
-    """Finds places; books nothing."""
+    """Finds places; books nothing.
 
-    def __init__(self, state: State) -> None:
+    Parameters
+    ----------
+    astray
+        Whether slots one level too deep count, as in the original.
+    """
+
+    def __init__(self, state: State, *, astray: bool = False) -> None:
         self._state = state
+        self.astray = astray
         self._jobspecs: dict[str, Jobspec] = {}
         self._satisfiable: dict[tuple[object, ...], Placement | None] = {}
         self._satisfiable_topology = -1
@@ -59,7 +66,7 @@ class Matcher:
     def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
         """A place for the request in [start, end), or None."""
         window = Window(start, end, self._state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
-        return Walk(self._state.graph, self._state.policy, window).place(jobspec.resources)
+        return Walk(self._state.graph, self._state.policy, window, self.astray).place(jobspec.resources)
 
     def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION) -> tuple[int, Placement] | None:
         """The earliest later moment at which the request fits, and its place."""
@@ -83,7 +90,7 @@ class Matcher:
             window = Window(0, 1, empty=True, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
             if len(self._satisfiable) >= _MAX_CACHED:
                 self._satisfiable.clear()
-            self._satisfiable[key] = Walk(state.graph, state.policy, window).place(jobspec.resources)
+            self._satisfiable[key] = Walk(state.graph, state.policy, window, self.astray).place(jobspec.resources)
         return self._satisfiable[key]
 
 

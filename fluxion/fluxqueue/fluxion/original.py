@@ -14,8 +14,9 @@ from fluxqueue.fluxion.emission import rows, write_r
 from fluxqueue.fluxion.errors import Errno, MatchError, UnknownJob, UnknownPath
 from fluxqueue.fluxion.graph import NODE
 from fluxqueue.fluxion.jobs import Job, Placement
-from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec
+from fluxqueue.fluxion.jobspecs import InvalidJobspec, Jobspec
 from fluxqueue.fluxion.matching import Matcher, minimum_nodes
+from fluxqueue.fluxion.messages import Mode
 from fluxqueue.fluxion.state import State
 
 __all__ = ["OriginalCalls"]
@@ -40,25 +41,30 @@ class OriginalCalls:
             self._satisfy(jobspec)
             return CompatMatch(0, False, 0, (), str)
         books = request in (kind.ALLOCATE, kind.ALLOCATE_ORELSE_RESERVE, kind.ALLOCATE_WITH_SATISFIABILITY)
-        jobid = self._state.pick_jobid() if books else 0
         later = request in (kind.ALLOCATE_ORELSE_RESERVE, kind.WITHOUT_ALLOCATING_FUTURE)
-        at, placement = self._schedule(jobspec, later=later, satisfiable=request is kind.ALLOCATE_WITH_SATISFIABILITY)
+        jobid = self._state.next_jobid if books else 0
+        try:
+            at, placement = self._schedule(jobspec, later=later, satisfiable=request is kind.ALLOCATE_WITH_SATISFIABILITY)
+        except MatchError as error:
+            if error.errno is not Errno.ENOENT:
+                self._state.next_jobid = jobid + 1 if books else self._state.next_jobid
+            raise
         if books:
+            self._state.next_jobid = jobid + 1
             job = Job(jobid, at, self._state.end_of(at, jobspec.duration_s), placement, reserved=at != 0)
             self._state.book(job)
-        return CompatMatch(jobid, at != 0, at, rows(placement), partial(write_r, placement))
+        self._state.weigh(placement, booked=books)
+        return CompatMatch(jobid, books and at != 0, at, rows(placement), partial(write_r, placement))
 
     def _schedule(self, jobspec: Jobspec, *, later: bool, satisfiable: bool) -> tuple[int, Placement]:
         state, matcher = self._state, self._matcher
         if (reason := self._infeasible(jobspec, later=later)) is not None:
             raise MatchError(Errno.ENODEV if satisfiable else Errno.EBUSY, reason)
-        if not _takes_anything(jobspec) and not state.policy.node_exclusive:
-            raise MatchError(Errno.ENOENT, "nothing in the request is exclusive")
         placement = matcher.place(jobspec, 0, state.end_of(0, jobspec.duration_s))
         if placement is not None:
-            return 0, placement
+            return 0, _holding(placement)
         if later and (reserved := matcher.reserve(jobspec, jobspec.duration_s)) is not None:
-            return reserved
+            return reserved[0], _holding(reserved[1])
         if (later or satisfiable) and matcher.on_empty(jobspec) is None:
             raise MatchError(Errno.ENODEV, "no allocation possible, even on the emptied graph")
         raise MatchError(Errno.EBUSY, "not enough is free")
@@ -98,7 +104,7 @@ class OriginalCalls:
         job = self._state.jobs.get(jobid) or self._state.ended.get(jobid)
         if job is None:
             raise UnknownJob(f"job {jobid}: unknown")
-        return CompatInfo(job.mode.upper(), job.reserved, job.start)
+        return CompatInfo(job.mode.upper(), job.mode is Mode.RESERVED, job.start)
 
     def set_status(self, path: str, *, up: bool) -> None:
         """Mark one vertex up or down, moving the count of up nodes as the original does."""
@@ -118,5 +124,9 @@ class OriginalCalls:
         self._state.bookings += 1
 
 
-def _takes_anything(jobspec: Jobspec) -> bool:
-    return any(level.type == SLOT or level.exclusive for level in jobspec.walk())
+def _holding(placement: Placement) -> Placement:
+    """Refuse a placement that would hold nothing exclusively: the original finds it and then fails, with a code of no meaning."""
+    if not placement.leaves and not any(placement.vertices.values()):
+        errno = Errno.ENOENT if placement.shared_leaves else Errno.EBUSY
+        raise MatchError(errno, "nothing that was found for the request is exclusive: ask for a slot, or for something exclusive")
+    return placement

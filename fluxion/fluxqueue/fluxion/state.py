@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.graph import Graph
-from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import GRAPH_DURATION_S
 from fluxqueue.fluxion.messages import Mode
 from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.schedule import ChangePoints
+from fluxqueue.fluxion.weights import Weights
 
 __all__ = ["State"]
 
@@ -52,6 +53,7 @@ class State:
     releases: int = 0
     topology: int = 0
     journal: list[Callable[[], None]] | None = None
+    weights: Weights | None = None
 
     def advance(self, now: int) -> None:
         """Move the clock; it never goes back."""
@@ -78,6 +80,11 @@ class State:
         jobid = self.next_jobid
         self.next_jobid += 1
         return jobid
+
+    def weigh(self, placement: Placement, *, booked: bool = True) -> None:
+        """Remember that a match went through these edges, for policies that explore by it."""
+        if self.weights is not None:
+            self.weights.update(placement, self.now, booked=booked)
 
     def book(self, job: Job) -> None:
         """Let a job occupy what its placement says."""

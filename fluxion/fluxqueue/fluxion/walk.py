@@ -14,7 +14,7 @@ This walk is right for every policy and shape and looks at everything; `shortcut
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
 from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits
@@ -58,6 +58,8 @@ class Window:
                 return False
             if vertex in self.exclude or (self.only is not None and kind == NODE and vertex not in self.only):
                 return False
+        if vertex.size == 0:
+            return False
         if self.empty:
             return True
         if not vertex.up or vertex.closed or vertex.held(self.start, self.end, self.now):
@@ -102,12 +104,18 @@ Found = dict[str, list[Candidate]]
 
 @dataclass(slots=True)
 class Walk:
-    """One attempt to place one request in one window."""
+    """One attempt to place one request in one window.
+
+    Attributes
+    ----------
+    astray
+        Count slots that lie one level too deep, as the original does.
+    """
 
     graph: Graph
     policy: Policy
     window: Window
-    _memo: dict[int, int] = field(default_factory=dict)
+    astray: bool = False
 
     def place(self, request: Sequence[Resource]) -> Placement | None:
         """Find a place for a request; None if there is none."""
@@ -137,7 +145,7 @@ class Walk:
         elif pristine:
             inner = request
         else:
-            return False
+            return self._astray(vertex, request, exclusive=exclusive, into=into)
         whole = self.policy.node_exclusive and vertex.type == NODE
         exclusive = exclusive or whole
         if not self.window.admits(vertex, exclusive):
@@ -157,6 +165,22 @@ class Walk:
         into.setdefault(vertex.type, []).append(_vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen))
         return True
 
+    def _astray(self, vertex: Vertex, request: Sequence[Resource], *, exclusive: bool, into: Found) -> bool:
+        """A slot that fits a child of the vertex it was asked of: it counts, but nothing of it is taken.
+
+        The original finds such slots and then cannot book them. That passes where nothing is booked, and where the vertex above is
+        taken whole anyway; otherwise the request comes out empty-handed.
+        """
+        slots = [level for level in request if level.type == SLOT]
+        if not self.astray or len(slots) != 1 or not _slot_fits(vertex, slots[0]) or not self.window.admits(vertex, exclusive):
+            return False
+        found: Found = {}
+        self._pack(vertex, slots[0], found)
+        lost = [Candidate(candidate.score, candidate.size, _nothing) for candidate in found.get(SLOT, ())]
+        if lost:
+            into.setdefault(SLOT, []).extend(lost)
+        return bool(lost)
+
     def _merge(self, vertex: Vertex, below: Found, into: Found, *, whole: bool) -> None:
         """Hand candidates found below a passed vertex upwards; one that is taken whole goes with any of them."""
         for kind, candidates in below.items():
@@ -170,7 +194,7 @@ class Walk:
         if len(slots) == 1 and here and _distinct(here[0].children):
             self._pack(vertex, here[0], into)
         rest = [level for level in inner if level.type != SLOT]
-        if pristine and slots and not here:
+        if slots and not here and (pristine or self.astray):
             rest = list(inner)
         if rest and _distinct(inner):
             self._collect(vertex, rest, pristine=pristine, exclusive=exclusive, into=into, times=1)
@@ -180,16 +204,20 @@ class Walk:
         stop = _Enough(levels, into, times) if self.policy.stop_on_first else None
         for entry in self._entries(vertex, levels):
             if isinstance(entry, Vertex):
+                if stop is not None and stop.has(entry.type):
+                    continue
                 self._visit(entry, levels, pristine=pristine, exclusive=exclusive, into=into)
             else:
                 run, positions = entry
+                if stop is not None and stop.has(run.type):
+                    continue
                 level = _level_of(levels, run.type)
                 if level is None or level.children or not _distinct(levels) or (exclusive and level.exclusive is False):
                     continue
                 alone = exclusive or bool(level.exclusive)
                 free = self.window.free(run, exclusive=alone)
                 for index in positions:
-                    if free >> index & 1:
+                    if free >> index & 1 and run.size_of(index):
                         into.setdefault(run.type, []).append(_leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
                         if stop is not None and stop.reached():
                             return
@@ -226,7 +254,7 @@ class Walk:
         for level in slot.children:
             if level.exclusive is False:
                 return
-        self._collect(vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.high)
+        self._collect(vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.most)
         queues: list[tuple[Resource, list[Candidate], int]] = []
         for level in slot.children:
             candidates = members.get(level.type)
@@ -278,6 +306,9 @@ class Walk:
         return taken
 
     def _sorted(self, vertex: Vertex, candidates: list[Candidate]) -> list[Candidate]:
+        if self.policy.order is Order.LOCALITY and vertex is self.graph.root:
+            place = _contiguous_runs(candidates)
+            return introsort(candidates, lambda candidate: -place[candidate.score])
         if self.policy.descending:
             return introsort(candidates, lambda candidate: -candidate.score)
         return introsort(candidates, lambda candidate: candidate.score)
@@ -298,17 +329,41 @@ class Walk:
 
 
 class _Enough:
-    """Tells when exploration has found all that could be taken."""
+    """Tells when exploration has found all that could be taken, of one type and of all.
+
+    For a slot, ``times`` shares of each type are needed, each of whole vertices of its own.
+    """
 
     def __init__(self, levels: Sequence[Resource], found: Found, times: int) -> None:
-        self._wanted = [(level.type, level.count.high * times) for level in levels]
+        self._wanted = {level.type: level.count.most for level in levels}
         self._found = found
+        self._times = times
+
+    def has(self, kind: str) -> bool:
+        each = self._wanted.get(kind)
+        if each is None:
+            return False
+        shares = size = 0
+        for candidate in self._found.get(kind, ()):
+            size += candidate.size
+            if size >= each:
+                shares, size = shares + 1, 0
+        return shares >= self._times
 
     def reached(self) -> bool:
-        for kind, wanted in self._wanted:
-            if sum(candidate.size for candidate in self._found.get(kind, ())) < wanted:
-                return False
-        return True
+        return all(self.has(kind) for kind in self._wanted)
+
+
+def _contiguous_runs(candidates: Sequence[Candidate]) -> dict[int, int]:
+    """Score -> number of the run of consecutive scores it lies in, from the lowest up."""
+    place: dict[int, int] = {}
+    run, before = 0, None
+    for score in sorted({candidate.score for candidate in candidates}):
+        if before is not None and score != before + 1:
+            run += 1
+        place[score] = run
+        before = score
+    return place
 
 
 def _level_of(levels: Sequence[Resource], kind: str) -> Resource | None:
@@ -353,6 +408,10 @@ def _leaf_candidate(run: LeafRun, index: int, score: int, exclusive: bool, label
             placement.labels[run, index] = label
 
     return Candidate(score, run.size_of(index), take, leaf=(run, index))
+
+
+def _nothing(placement: Placement) -> None:
+    """Take nothing."""
 
 
 def _within(vertex: Vertex, candidate: Candidate) -> Candidate:

@@ -1,0 +1,106 @@
+"""Exploration weights of policies that stop at the first match.
+
+Such a policy looks at children in an order that its own bookings have made: a child nobody has ever used comes first, then the one with
+most left. What "left" means is the free count of one type below the child, now: of the prune types kept there, the last in the order
+of their names, so cores for a node and nodes for a rack. A weight is written when something is booked through the edge, also for a
+reservation or a match that books nothing, and stays as it is until the next time: freeing a job does not touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fluxqueue.fluxion.graph import Graph, Vertex
+from fluxqueue.fluxion.jobs import Placement
+
+__all__ = ["InvalidPruneFilters", "PruneTypes", "Weights", "read_prune_filters"]
+
+DEFAULT_FILTERS = "ALL:core,ALL:node"
+
+
+class InvalidPruneFilters(ValueError):
+    """The text is not a list of ``anchor:type``."""
+
+
+class PruneTypes:
+    """Which types are counted below which vertices.
+
+    Parameters
+    ----------
+    everywhere
+        Types counted at every vertex that has some below.
+    at
+        Vertex type -> further types counted there.
+    """
+
+    def __init__(self, everywhere: Iterable[str], at: dict[str, set[str]]) -> None:
+        self._everywhere = frozenset(everywhere)
+        self._at = at
+
+    def of(self, vertex_type: str) -> frozenset[str]:
+        """Types counted at vertices of this type."""
+        extra = self._at.get(vertex_type)
+        return self._everywhere | extra if extra else self._everywhere
+
+
+def read_prune_filters(text: str | None, leaf_types: Iterable[str]) -> PruneTypes:
+    """Read ``ALL:core,rack:node``; clusters count every leaf type besides.
+
+    Raises
+    ------
+    InvalidPruneFilters
+        A part that is not ``type:type``.
+    """
+    everywhere: set[str] = set()
+    at: dict[str, set[str]] = {"cluster": set(leaf_types)}
+    for part in (DEFAULT_FILTERS if text is None else text).split(","):
+        if not part.strip():
+            continue
+        anchor, colon, kind = part.strip().partition(":")
+        if not (anchor and colon and kind):
+            raise InvalidPruneFilters(f"prune_filters: {part!r:.60} is not anchor:type, for example ALL:core")
+        if anchor == "ALL":
+            everywhere.add(kind)
+        else:
+            at.setdefault(anchor, set()).add(kind)
+    return PruneTypes(everywhere, at)
+
+
+class Weights:
+    """Writes weights into the vertices of a graph."""
+
+    def __init__(self, graph: Graph, prune_types: PruneTypes) -> None:
+        self._prune_types = prune_types
+        self._counted: dict[Vertex, str | None] = {}
+        self._graph = graph
+
+    def update(self, placement: Placement, now: int, *, booked: bool) -> None:
+        """Write the weight of every edge a placement goes through; one that is not booked leaves no trace at what it would hold."""
+        for vertex, exclusive in placement.vertices.items():
+            parent = vertex.parent
+            if parent is None or (exclusive and not booked and vertex.type=='socket'):
+                continue
+            kind = self._last_type(vertex)
+            if kind is not None:
+                parent.weights[vertex] = _free(vertex, kind, now)
+
+    def _last_type(self, vertex: Vertex) -> str | None:
+        if vertex not in self._counted:
+            below = {kind for inner in vertex.subtree() for kind in inner.runs}
+            below.update(inner.type for inner in vertex.subtree() if inner is not vertex)
+            self._counted[vertex] = max(self._prune_types.of(vertex.type) & below, default=None)
+        return self._counted[vertex]
+
+
+def _free(vertex: Vertex, kind: str, now: int) -> int:
+    """Free units of a type below a vertex."""
+    free = 0
+    for inner in vertex.subtree():
+        run = inner.runs.get(kind)
+        if run is not None:
+            free += run.amount(run.full & ~run.taken(now, now + 1, now))
+        if inner.type == kind and inner is not vertex and not inner.held(now, now + 1, now):
+            free += inner.size
+    return free
+
+
