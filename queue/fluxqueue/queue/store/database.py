@@ -24,7 +24,9 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 __all__ = ["Database", "DatabaseUnavailable", "place_of", "session_dsn"]
 
-_TRUSTED_S = 1.0
+_GIVEN_UP = ("08", "25P03", "53", "55P03", "57", "58")
+"""SQLSTATEs that speak of the server or its resources, not of the statement: connection, idle transaction, memory or disk, lock
+timeout, shutdown or statement timeout, I/O. Without any, the connection broke."""
 _SESSION = (
     "-c search_path=fluxqueue,procrastinate",
     "-c idle_in_transaction_session_timeout=5s",
@@ -65,15 +67,9 @@ class _Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    """JSON comes as its bytes: it is decoded where its type is known."""
+    """Transactions are said, not begun by any query; JSON comes as its bytes: it is decoded where its type is known."""
+    await connection.set_autocommit(True)
     set_json_loads(lambda text: text.encode() if isinstance(text, str) else bytes(text), connection)
-
-
-async def _look(connection: psycopg.AsyncConnection[Any]) -> None:
-    assert isinstance(connection, _Connection)
-    if time.monotonic() - connection.proved_at > _TRUSTED_S:
-        await AsyncConnectionPool.check_connection(connection)
-        connection.proved_at = time.monotonic()
 
 
 class Database:
@@ -89,23 +85,27 @@ class Database:
         How long a caller waits for a connection before `DatabaseUnavailable`.
     application_name
         What ``pg_stat_activity`` shows, unless the connection string says.
+    trusted_s
+        How long a connection is taken to be alive after it was used.
     """
 
-    def __init__(self, dsn: str, *, size: int = 8, timeout_s: float = 10.0, application_name: str = "fluxqueue") -> None:
+    def __init__(
+        self, dsn: str, *, size: int = 8, timeout_s: float = 10.0, application_name: str = "fluxqueue", trusted_s: float = 1.0
+    ) -> None:
         self.dsn = dsn
         self.place = place_of(dsn)
         self.timeout_s = timeout_s
+        self._trusted_s = trusted_s
         self._pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
             session_dsn(dsn, application_name),
             connection_class=_Connection,
-            kwargs={"autocommit": True},
             min_size=1,
             max_size=size,
             timeout=timeout_s,
             max_idle=300,
             reconnect_timeout=2.0,
             configure=_configure,
-            check=_look,
+            check=self._look,
             open=False,
         )
 
@@ -121,6 +121,11 @@ class Database:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._pool.close()
+
+    @property
+    def pool(self) -> AsyncConnectionPool[Any]:
+        """The pool itself, for a library that brings its own queries."""
+        return self._pool
 
     async def healthy(self) -> bool:
         """Whether a query is answered within two seconds."""
@@ -148,10 +153,16 @@ class Database:
             raise await self._unreachable() from error
         except PoolClosed as error:
             raise DatabaseUnavailable(f"{self.place}: the pool is closed") from error
-        except psycopg.errors.InsufficientPrivilege:
-            raise
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if error.sqlstate is not None and not error.sqlstate.startswith(_GIVEN_UP):
+                raise
             raise DatabaseUnavailable(f"{self.place} went away or gave up: {_first_line(error)}") from error
+
+    async def _look(self, connection: _Connection) -> None:
+        """Called by the pool before it hands out a connection; an error makes it take another."""
+        if time.monotonic() - connection.proved_at > self._trusted_s:
+            await AsyncConnectionPool.check_connection(connection)
+            connection.proved_at = time.monotonic()
 
     async def _unreachable(self) -> DatabaseUnavailable:
         """The error with its cause: the pool keeps that to its log, so one connection is tried here."""
