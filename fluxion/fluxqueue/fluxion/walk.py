@@ -260,7 +260,7 @@ class Walk:
             candidates = members.get(level.type)
             if not candidates:
                 return
-            queues.append((level, self._sorted(vertex, candidates), level.count.qualify(sum(c.size for c in candidates))))
+            queues.append((level, self._sorted(candidates), level.count.qualify(sum(c.size for c in candidates))))
         if not queues or any(each == 0 for _, _, each in queues):
             return
         positions = [0] * len(queues)
@@ -298,15 +298,16 @@ class Walk:
         if wanted == 0:
             return None
         taken: list[Candidate] = []
-        for candidate in self._sorted(vertex, candidates):
+        for candidate in self._sorted(candidates, joined=vertex is self.graph.root):
             taken.append(candidate)
             wanted -= candidate.size
             if wanted <= 0:
                 break
         return taken
 
-    def _sorted(self, vertex: Vertex, candidates: list[Candidate]) -> list[Candidate]:
-        if self.policy.order is Order.LOCALITY and vertex is self.graph.root:
+    def _sorted(self, candidates: list[Candidate], *, joined: bool = False) -> list[Candidate]:
+        """Best first; ``joined`` (at the root) lets policy locality look at runs of scores."""
+        if joined and self.policy.order is Order.LOCALITY:
             place = _contiguous_runs(candidates)
             return introsort(candidates, lambda candidate: -place[candidate.score])
         if self.policy.descending:
