@@ -6,12 +6,13 @@ open, and a method costs one round trip however many statements it has. A statem
 waited for comes after the statement that takes the lock: each statement has its own snapshot.
 
 Deadlocks between two such transactions are possible where rows are locked along different paths; Postgres ends one of them, nothing of
-it was done, and it is sent again.
+it was done, and it is sent again. So is one that meets a table which a newer version has just given another column: the connection with
+its prepared statements is closed, and the next one plans afresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -29,6 +30,7 @@ __all__ = ["Statement", "Transactions"]
 _log = structlog.get_logger(__name__)
 _STALE = "FQ001"  # raised by fluxqueue.hold_epoch
 _ATTEMPTS = 4
+_TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.FeatureNotSupported)
 
 
 class Statement(NamedTuple):
@@ -45,10 +47,9 @@ class Transactions:
         self._database = database
 
     async def _read(self, name: str, /, **parameters: Any) -> list[Row]:
-        """The rows of one statement, in binary form: reading many is what it is for."""
-        async with self._database.connection() as connection, connection.cursor(row_factory=dict_row, binary=True) as cursor:
-            await cursor.execute(QUERIES[name], parameters)
-            return await cursor.fetchall()
+        """The rows of one statement."""
+        (rows,) = await self._transaction(Statement(name, parameters))
+        return rows
 
     async def _write(self, epoch: Epoch, *statements: Statement) -> list[list[Row]]:
         """The rows of each statement of a transaction that only the leader of `epoch` may do."""
@@ -65,16 +66,28 @@ class Transactions:
         while True:
             try:
                 return await self._once(statements)
-            except psycopg.errors.DeadlockDetected:
+            except _TO_BE_REPEATED as error:
                 if attempt == _ATTEMPTS:
                     raise
-                _log.info("deadlock", statements=[statement.name for statement in statements], attempt=attempt)
+                names = [statement.name for statement in statements]
+                _log.info("transaction repeated", statements=names, attempt=attempt, because=type(error).__name__)
                 attempt += 1
 
     async def _once(self, statements: tuple[Statement, ...]) -> list[list[Row]]:
         async with self._database.connection() as connection:
-            async with connection.pipeline(), connection.transaction():
-                cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
-                for cursor, statement in zip(cursors, statements, strict=True):
-                    await cursor.execute(QUERIES[statement.name], statement.parameters)
+            try:
+                cursors = await self._send(connection, statements)
+            except psycopg.errors.FeatureNotSupported:
+                await connection.close()
+                raise
             return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    async def _send(self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[psycopg.AsyncCursor[Row]]:
+        cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
+        if len(statements) == 1:
+            await cursors[0].execute(QUERIES[statements[0].name], statements[0].parameters)
+            return cursors
+        async with connection.pipeline(), connection.transaction():
+            for cursor, statement in zip(cursors, statements, strict=True):
+                await cursor.execute(QUERIES[statement.name], statement.parameters)
+        return cursors

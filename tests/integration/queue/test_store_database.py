@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from queue_records import Leader, found
+
+from fluxqueue.local.postgres import LocalPostgres
+from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.store import Database, DatabaseUnavailable, MigrationChanged, QueueRow, SchemaTooNew, Store, migrate
+from fluxqueue.queue.store.database import place_of
+from fluxqueue.queue.store.migrations import our_migrations
+
+
+@pytest.fixture
+def empty_database(postgres: LocalPostgres, tmp_path: Path) -> str:
+    name = f"empty_{abs(hash(tmp_path)) % 10**9}"
+    return postgres.create_database(name)
+
+
+async def _fetch(dsn: str, query: str) -> list[tuple[object, ...]]:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        cursor = await connection.execute(query.encode())
+        return await cursor.fetchall() if cursor.description else []
+
+
+async def test_migrating_twice_applies_everything_once(empty_database: str) -> None:
+    applied = await migrate(empty_database)
+    assert [name for name in applied if name.startswith("fluxqueue/")] == list(our_migrations())
+    assert await migrate(empty_database) == []
+    async with Database(empty_database) as database:
+        assert await Store(database).pending() == []
+
+
+async def test_everything_of_ours_stands_in_our_schema_and_procrastinates_in_its_own(empty_database: str) -> None:
+    await migrate(empty_database)
+    kinds = await _fetch(
+        empty_database,
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'S') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'",
+    )
+    assert {schema for schema, _ in kinds} == {"fluxqueue", "procrastinate"}
+    assert all(("procrastinate" in str(name)) == (schema == "procrastinate") for schema, name in kinds)
+
+
+async def test_two_processes_may_migrate_at_once(empty_database: str) -> None:
+    program = "import asyncio, sys; from fluxqueue.queue.store import migrate; sys.exit(len(asyncio.run(migrate(sys.argv[1]))))"
+    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", program, empty_database) for _ in range(2)]
+    async with asyncio.timeout(60):
+        applied = sorted([await process.wait() for process in processes])
+    assert applied[0] == 0
+    assert applied[1] > len(our_migrations())
+    assert await migrate(empty_database) == []
+
+
+async def test_a_broken_migration_leaves_a_whole_number_of_files(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = our_migrations()
+    broken = files | {"fluxqueue/9999_broken": "CREATE TABLE fluxqueue.half (a int); SELECT 1 / 0;"}
+    monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: broken)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await migrate(empty_database)
+    assert await _fetch(empty_database, "SELECT to_regclass('fluxqueue.half')") == [(None,)]
+    monkeypatch.undo()
+    assert await migrate(empty_database) == []
+
+
+async def test_an_edited_migration_and_a_newer_database_are_refused(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate(empty_database)
+    files = our_migrations()
+    edited = {name: text + "\n-- edited" for name, text in files.items()}
+    monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: edited)
+    with pytest.raises(MigrationChanged, match="0001_queue with another text"):
+        await migrate(empty_database)
+    older = dict(list(files.items())[:-1])
+    monkeypatch.setattr("fluxqueue.queue.store.migrations.our_migrations", lambda: older)
+    with pytest.raises(SchemaTooNew, match="run the newer version"):
+        await migrate(empty_database)
+
+
+async def test_a_newer_procrastinate_brings_its_upgrades(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await migrate(empty_database)
+    monkeypatch.setattr(
+        "fluxqueue.queue.store.migrations._procrastinate_migrations",
+        lambda: {"procrastinate/03.99.00_01_pre_more": "CREATE TABLE procrastinate_more (a int);"},
+    )
+    assert await migrate(empty_database) == ["procrastinate/03.99.00_01_pre_more"]
+    assert await _fetch(empty_database, "SELECT to_regclass('procrastinate.procrastinate_more') IS NOT NULL") == [(True,)]
+
+
+async def test_an_older_version_reads_tables_that_have_more_columns(store: Store, epoch: Epoch, database: str) -> None:
+    leader = Leader(store, epoch)
+    (before,) = await leader.allocate("lammps")
+    for _ in range(12):  # long enough for psycopg to prepare its statements, whose plans the change then invalidates
+        assert await store.live_workloads() == [before]
+        assert await store.workload_by_uid("uid-lammps") == before
+        assert not (await store.upsert(epoch, [found("lammps")]))[0].changed
+    await _fetch(database, "ALTER TABLE fluxqueue.workload ADD COLUMN site text DEFAULT 'here'")
+    await _fetch(database, "ALTER TABLE fluxqueue.history ADD COLUMN site text")
+    assert await store.live_workloads() == [before]
+    assert await store.workload_by_uid("uid-lammps") == before
+    assert not (await store.upsert(epoch, [found("lammps")]))[0].changed
+
+
+async def test_an_unreachable_database_is_named_without_its_password() -> None:
+    dsn = "postgresql://queue:sesame@127.0.0.1:9/flux"
+    with pytest.raises(DatabaseUnavailable, match=r"Postgres 127\.0\.0\.1:9/flux gave no connection for 0\.5 s: .*refused") as caught:
+        async with Database(dsn, timeout_s=0.5):
+            pass
+    assert "sesame" not in str(caught.value)
+    with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1:9/flux cannot be reached to be migrated") as caught:
+        await migrate(dsn, timeout_s=5)
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_place_is_told_without_user_and_password() -> None:
+    assert place_of("host=db port=5433 dbname=flux user=queue password=sesame") == "Postgres db:5433/flux"
+    assert "sesame" not in place_of("postgresql:/queue:sesame@broken")
+
+
+async def test_a_busy_pool_gives_up_after_its_timeout_and_says_so(database: str) -> None:
+    async with Database(database, size=1, timeout_s=0.3) as pool, pool.connection():
+        with pytest.raises(DatabaseUnavailable, match="all connections are in use"):
+            await Store(pool).now()
+
+
+async def test_connections_that_were_cut_while_idle_cost_no_failed_call(database: str) -> None:
+    async with Database(database, trusted_s=0.0) as pool:
+        store = Store(pool)
+        await asyncio.gather(*(store.now() for _ in range(4)))
+        await _fetch(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        await asyncio.gather(*(store.now() for _ in range(4)))
+        assert await pool.healthy()
+
+
+async def test_health_says_no_while_the_database_is_away_and_yes_when_it_is_back(
+    new_database: Callable[[], str], postgres: LocalPostgres
+) -> None:
+    dsn = new_database()
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    async with Database(dsn, timeout_s=1.0, trusted_s=0.0) as pool:
+        assert await pool.healthy()
+        administration = psycopg.conninfo.make_conninfo(dsn, dbname="postgres")
+        await _fetch(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        await _fetch(administration, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        assert not await pool.healthy()
+        with pytest.raises(DatabaseUnavailable, match="not currently accepting connections"):
+            await Store(pool).now()
+        await _fetch(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+        async with asyncio.timeout(20):
+            while True:
+                if await pool.healthy():
+                    break
+                await asyncio.sleep(0.1)
+
+
+async def test_queues_are_saved_changed_and_removed(store: Store, epoch: Epoch) -> None:
+    gpu, default = QueueRow(name="gpu", generation=1, spec='{"policy": "easy"}'), QueueRow(name="default", generation=4, spec="{}")
+    await store.save_queues(epoch, [gpu, default])
+    assert await store.queues() == [default, gpu]
+    changed = QueueRow(name="gpu", generation=2, spec='{"policy": "fcfs"}')
+    await store.save_queues(epoch, [changed])
+    assert await store.queues() == [changed]
+    await store.save_queues(epoch, [])
+    assert await store.queues() == []
