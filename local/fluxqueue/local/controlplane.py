@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any
 
 from fluxqueue.local.apiserver_client import ApiError, ApiServerClient
+from fluxqueue.local.applying import Applier
 from fluxqueue.local.binaries import Binaries, Tool, find_binaries
 from fluxqueue.local.fake_nodes import NodeShape, node_name, node_object
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
@@ -116,11 +117,17 @@ class ControlPlane:
         self._processes: dict[Component, Process] = {}
         self._port: int | None = None
         self._client: ApiServerClient | None = None
+        self._wanted: set[Component] = set()
 
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self.folder / "admin.kubeconfig"
+
+    @property
+    def port(self) -> int | None:
+        """Where the API server listens; ``None`` before the first start."""
+        return self._port
 
     @property
     def server(self) -> str:
@@ -178,6 +185,7 @@ class ControlPlane:
 
     def stop(self, *, graceful: bool = True) -> None:
         """End everything; ``graceful=False`` kills, which loses nothing but takes no time."""
+        self._wanted.clear()
         if self._client is not None:
             self._client.close()
         for component in reversed(Component):
@@ -200,7 +208,12 @@ class ControlPlane:
 
     def stop_component(self, component: Component, *, graceful: bool = True) -> None:
         """End one component and leave the rest running without it."""
+        self._wanted.discard(component)
         self._processes[component].stop(None if graceful else 0)
+
+    def died(self, component: Component) -> bool:
+        """Whether a component ended that nobody stopped."""
+        return component in self._wanted and not self._processes[component].running
 
     def restart_component(self, component: Component, *, graceful: bool = True, timeout_s: float = 60) -> None:
         """Stop one component (``graceful=False``: kill it) and start it again; the API server keeps its port."""
@@ -247,10 +260,9 @@ class ControlPlane:
         """An environment in which kubectl and other clients reach this control plane as administrator."""
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
 
-    def apply(self, *objects: Mapping[str, Any]) -> None:
-        """``kubectl apply`` these objects, server side."""
-        items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(items))
+    def apply(self, *objects: Mapping[str, Any], namespace: str = "default") -> None:
+        """Apply objects server side, in this order; ``namespace`` is for those that name none."""
+        Applier(self.client).apply(objects, namespace)
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """Write a kubeconfig with a fresh token of a ServiceAccount (valid for 30 days), and return its path."""
@@ -339,6 +351,7 @@ class ControlPlane:
         )
         self._processes[component] = process
         process.start()
+        self._wanted.add(component)
         return process
 
     def _start_api_server(self, timeout_s: float) -> None:

@@ -165,12 +165,17 @@ class LocalPostgres:
         self._settings = {**_SETTINGS, **({} if durable else _CARELESS_SETTINGS), **(settings or {})}
         self._binaries = binaries
         self._account = None if dsn else _server_account()
-        self.folder = folder
-        if self._account and not _reachable(folder / "data", self._account):
-            self.folder = _substitute(folder)
-        self._data = self.folder / "data"
+        self._asked_folder = folder.absolute()
         self._sockets: Path | None = None
         self._process: Process | None = None
+        self._wanted = False
+
+    @property
+    def folder(self) -> Path:
+        """Where data and log are: what was asked for, or what stands for it when we are root."""
+        if self._account is None or _reachable(self._asked_folder / "data", self._account):
+            return self._asked_folder
+        return _substitute(self._asked_folder)
 
     @property
     def dsn(self) -> str:
@@ -202,6 +207,7 @@ class LocalPostgres:
         """
         if self._given_dsn is not None or (self._process and self._process.running):
             return
+        self._asked_folder.parent.mkdir(parents=True, exist_ok=True)
         self._make_folder(self.folder)
         made_by = self._data_version()
         binaries = self._usable(self._binaries or find_postgres(made_by))
@@ -209,13 +215,13 @@ class LocalPostgres:
             self._initialise(binaries)
         elif made_by != binaries.major:
             raise PostgresError(
-                f"{self._data} was made by Postgres {made_by}, but the server at hand is {binaries.major}: remove that folder"
+                f"{self.folder / 'data'} was made by Postgres {made_by}, but the server at hand is {binaries.major}: remove that folder"
             )
         self._sockets = self._make_sockets()
         options = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
         self._process = Process(
             "postgres",
-            [binaries.program("postgres"), "-D", self._data, "-k", self._sockets, *options],
+            [binaries.program("postgres"), "-D", self.folder / "data", "-k", self._sockets, *options],
             log=self.folder / "postgres.log",
             environment=self._environment(),
             folder=self.folder,
@@ -225,6 +231,7 @@ class LocalPostgres:
             stop_timeout_s=30,
         )
         self._process.start()
+        self._wanted = True
         try:
             self._process.wait_ready(self._answers, timeout_s)
         except BaseException:
@@ -233,10 +240,15 @@ class LocalPostgres:
 
     def stop(self) -> None:
         """End the server, which closes every session; nothing happens to somebody else's."""
+        self._wanted = False
         if self._process is not None:
             self._process.stop()
         if self._sockets is not None and self._sockets.parent != self.folder:
             shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def died(self) -> bool:
+        """Whether our server ended and nobody stopped it."""
+        return self._wanted and self._process is not None and not self._process.running
 
     def destroy(self) -> None:
         """Stop, and remove the data; nothing happens to somebody else's server."""
@@ -290,10 +302,10 @@ class LocalPostgres:
 
     def _data_version(self) -> int | None:
         """The major version that made the data folder; one that ``initdb`` did not finish counts as none and is removed."""
-        version = self._data / "PG_VERSION"
-        if version.exists() and (self._data / "global" / "pg_control").exists():
+        version = self.folder / "data" / "PG_VERSION"
+        if version.exists() and (self.folder / "data" / "global" / "pg_control").exists():
             return int(version.read_text().strip())
-        shutil.rmtree(self._data, ignore_errors=True)
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
         return None
 
     def _make_folder(self, folder: Path) -> None:
@@ -334,7 +346,7 @@ class LocalPostgres:
     def _initialise(self, binaries: PostgresBinaries) -> None:
         command: list[str | Path] = [
             "-D",
-            self._data,
+            self.folder / "data",
             "-U",
             "postgres",
             "-E",
@@ -355,8 +367,8 @@ class LocalPostgres:
         code = initdb.wait(120)
         if code != 0:
             initdb.stop()
-            shutil.rmtree(self._data, ignore_errors=True)
-            raise ProcessError(f"initdb could not make {self._data}{initdb.log_excerpt()}")
+            shutil.rmtree(self.folder / "data", ignore_errors=True)
+            raise ProcessError(f"initdb could not make {self.folder / 'data'}{initdb.log_excerpt()}")
 
 
 def postgres_from_environment(folder: Path, variable: str, *, durable: bool = True) -> LocalPostgres:

