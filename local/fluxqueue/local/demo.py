@@ -130,11 +130,11 @@ class _Display:
 
     def changes(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            key = row.fluxjob.metadata.name if row.fluxjob else row.example.title
+            key = row.fluxjob.metadata.name if row.fluxjob else row.title
             said = standing(row) + (f" on {row.fluxjob.status.nodes}" if row.fluxjob and row.fluxjob.status.nodes else "")
             if row.fluxjob and self._said.get(key) != said:
                 self._said[key] = said
-                self.console.out(f"{datetime.now().astimezone():%H:%M:%S}  {row.example.title:<18}{said}", highlight=False)
+                self.console.out(f"{datetime.now().astimezone():%H:%M:%S}  {row.title:<24}{said}", highlight=False)
 
     def table(self, rows: Sequence[Row]) -> Table:
         table = _table("OBJECT", "STATE", "WHY", "NODES CHOSEN", "PODS RUN ON", "WAIT")
@@ -142,7 +142,7 @@ class _Display:
             status = row.fluxjob.status if row.fluxjob else None
             running = hostlists.encode(row.ran_on)
             why, nodes = (status.reason, status.nodes) if status else ("", "")
-            table.add_row(row.example.title, _coloured(row.state or "..."), why, nodes, running, _wait_of(row))
+            table.add_row(row.title, _coloured(row.state or "..."), why, nodes, running, _wait_of(row))
         return table
 
     def summary(self, rows: Sequence[Row]) -> None:
@@ -151,7 +151,7 @@ class _Display:
             nodes = row.fluxjob.status.nodes if row.fluxjob else ""
             state = row.fluxjob.status.reason if row.fluxjob and row.example.expects else row.state
             right = "[green]as it should be[/green]" if not differences(row) else "[red]wrong[/red]"
-            table.add_row(row.example.title, _coloured(state), nodes, hostlists.encode(row.ran_on), _wait_of(row), right)
+            table.add_row(row.title, _coloured(state), nodes, hostlists.encode(row.ran_on), _wait_of(row), right)
         self.console.print(table)
 
 
@@ -221,7 +221,7 @@ def _telling(rows: Sequence[Row]) -> Row | None:
     if not any(row.state == State.RUNNING for row in rows):
         return None
     waiting = [row for row in rows if row.fluxjob and row.state == State.PENDING and row.fluxjob.status.reason and not row.example.expects]
-    return waiting[0] if waiting else None
+    return max(waiting, key=lambda row: row.fluxjob.spec.pods if row.fluxjob else 0, default=None)
 
 
 def _show(cluster: _Cluster, display: _Display, *words: str) -> None:
@@ -237,9 +237,7 @@ def _cross_check(cluster: _Cluster, rows: Sequence[Row]) -> list[str]:
             continue
         jobid = row.fluxjob.status.jobid
         if jobid is None or held.get(jobid) != set(row.hosts):
-            found.append(
-                f"{row.example.title}: its FluxJob says {row.fluxjob.status.nodes}, Fluxion has {sorted(held.get(jobid or 0, set()))}"
-            )
+            found.append(f"{row.title}: its FluxJob says {row.fluxjob.status.nodes}, Fluxion has {sorted(held.get(jobid or 0, set()))}")
     return found
 
 

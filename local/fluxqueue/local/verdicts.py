@@ -57,6 +57,13 @@ class Row:
     pods: tuple[Pod, ...] = ()
 
     @property
+    def title(self) -> str:
+        """The example's, with the last part of the pod's name where each pod is a workload."""
+        if self.example.kind not in OWNING_KINDS or not self.pods:
+            return self.example.title
+        return f"{self.example.title} {self.pods[0].metadata.name.rpartition('-')[2]}"
+
+    @property
     def state(self) -> str:
         """The FluxJob's state, empty before there is a FluxJob."""
         return self.fluxjob.status.state if self.fluxjob else ""
@@ -134,7 +141,7 @@ def _row_settled(row: Row) -> bool:
 
 def differences(row: Row) -> list[str]:
     """What is not as it should be with a workload that has settled, in sentences; empty if all is well."""
-    who = row.example.title
+    who = row.title
     if row.fluxjob is None:
         return [f"{who} has no FluxJob"]
     status = row.fluxjob.status
@@ -166,14 +173,14 @@ def _early(row: Row) -> list[str]:
     """Pods bound before the whole workload was allocated; times of the API server are whole seconds."""
     allocated = moment(row.fluxjob.status.allocated_at) if row.fluxjob else None
     if allocated is None:
-        return [f"{row.example.title}: nothing says when it was allocated"]
+        return [f"{row.title}: nothing says when it was allocated"]
     found = []
     for pod in row.pods:
         bound = pod.status.condition("PodScheduled")
         at = moment(bound.last_transition_time) if bound and bound.status == "True" else None
         if at is not None and at < allocated.replace(microsecond=0):
             found.append(
-                f"{row.example.title}: pod {pod.metadata.name} was bound at {at:%H:%M:%S}, all of it was allocated at {allocated:%H:%M:%S}"
+                f"{row.title}: pod {pod.metadata.name} was bound at {at:%H:%M:%S}, all of it was allocated at {allocated:%H:%M:%S}"
             )
     return found
 
