@@ -188,6 +188,8 @@ class Ledger:
             now = self.clock()
             refused = [grant for grant in grants if grant.workload not in granted]
             self._freed.jobs.update(grant.jobid for grant in refused)
+            if refused:
+                await self._reread([grant.workload for grant in refused])
             for grant in grants:
                 if grant.workload not in granted:
                     continue
@@ -332,6 +334,17 @@ class Ledger:
         self._tell(ids)
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    async def _reread(self, ids: Sequence[WorkloadId]) -> None:
+        """Take over what the table says of workloads this memory was wrong about."""
+        for found in ids:
+            known = self._workloads.pop(found, None)
+            if known is not None:
+                self._by_uid.pop(known.uid, None)
+        for workload in await self.store.workloads(ids):
+            if not workload.state.ended:
+                self._workloads[workload.id] = workload
+                self._by_uid[workload.uid] = workload.id
 
     def _tell(self, ids: Iterable[WorkloadId]) -> None:
         for found in list(ids):

@@ -1,0 +1,190 @@
+"""Ledger, policy and matcher together, on a real Postgres: what a cycle stores, says and gives back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from builders import make_job, make_node
+from queue_builders import a_job, around
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.objects import Node
+from fluxqueue.fluxion.inprocess import LocalFluxion
+from fluxqueue.fluxion.messages import NodeSpec
+from fluxqueue.fluxion.nodes import graph_node
+from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.queue.controllers.graph import GraphKeeper
+from fluxqueue.queue.controllers.scheduler import Scheduler
+from fluxqueue.queue.intake import describe_job
+from fluxqueue.queue.ledger import Ending, Ledger
+from fluxqueue.queue.records import NewWorkload, Workload
+from fluxqueue.queue.store import StaleLeader, Store
+from fluxqueue.queue.tasks import ControlTask, Trigger
+
+
+class Bench:
+    """A queue with four nodes of 8 cores, whose control tasks are asked for and not run."""
+
+    def __init__(self, store: Store, ledger: Ledger, fluxion: LocalFluxion, nodes: ObjectStore[Node]) -> None:
+        self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
+        self.asked: list[ControlTask] = []
+        self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode")
+        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note))
+
+    async def _note(self, task: ControlTask) -> None:
+        self.asked.append(task)
+
+    async def submit(self, *found: NewWorkload) -> None:
+        await self.ledger.take_in(found)
+
+    async def cycle(self) -> None:
+        await self.scheduler.cycle()
+        assert self.scheduler.last_error == ""
+
+    def row(self, name: str) -> Workload:
+        found = self.ledger.by_uid(name)
+        assert found is not None
+        return found
+
+    async def held(self) -> dict[int, dict[str, int]]:
+        """What Fluxion holds: job -> node -> slots."""
+        jobs = await self.fluxion.list_jobs(call=self.graph.call(), with_shares=True)
+        return {job.jobid: {share.node: share.slots["pod"] for share in job.shares} for job in jobs}
+
+
+def _spec(node: Node) -> NodeSpec:
+    return graph_node(node).spec
+
+
+def a_node(name: str, cpu: str = "8") -> Node:
+    return msgspec.convert(make_node(name).uid(f"uid-{name}").allocatable(cpu=cpu, memory="32Gi", pods="110").build(), Node)
+
+
+def job(name: str, pods: int, cpu: str) -> NewWorkload:
+    builder = make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    found = describe_job(a_job(builder, uid=name), around())
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def a_leader(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> AsyncIterator[Bench]:
+    epoch = await store.acquire_leadership("test")
+    ledger = Ledger(store, epoch, lambda: datetime.now(UTC))
+    await ledger.load()
+    yield Bench(store, ledger, fluxion, nodes)
+
+
+@pytest.fixture
+def nodes() -> ObjectStore[Node]:
+    found: ObjectStore[Node] = ObjectStore()
+    found.replace([a_node(f"n{number}") for number in range(4)])
+    return found
+
+
+@pytest.fixture
+async def fluxion() -> AsyncIterator[LocalFluxion]:
+    matcher = LocalFluxion()
+    yield matcher
+    await matcher.close()
+
+
+@pytest.fixture
+async def bench(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> AsyncIterator[Bench]:
+    async with a_leader(store, nodes, fluxion) as made:
+        yield made
+
+
+async def test_what_fits_is_granted_in_order_and_what_follows_a_refusal_waits(bench: Bench) -> None:
+    await bench.submit(job("a", 3, "6"), job("b", 2, "5"), job("c", 1, "1"))
+    await bench.cycle()
+    assert (bench.row("a").state, bench.row("a").hosts) == (State.ALLOCATED, "n[0-2]")
+    assert [bench.row(name).reason for name in "bc"] == [Reason.WAITING_FOR_NODES] * 2
+    assert "Job default/b" in bench.row("c").message
+    assert ControlTask.RELEASE in bench.asked
+
+
+async def test_what_no_node_could_ever_hold_is_told_at_once_even_behind_a_blocked_head(bench: Bench) -> None:
+    await bench.submit(job("a", 4, "8"), job("b", 1, "1"), job("huge", 1, "9"))
+    await bench.cycle()
+    assert bench.row("huge").reason is Reason.UNSATISFIABLE
+    assert "cpu" in bench.row("huge").message
+
+
+async def test_a_larger_node_makes_the_impossible_possible(bench: Bench) -> None:
+    await bench.submit(job("huge", 1, "9"))
+    await bench.cycle()
+    bench.nodes.apply(a_node("big", "16"))
+    await bench.cycle()
+    assert (bench.row("huge").state, bench.row("huge").hosts) == (State.ALLOCATED, "big")
+
+
+async def test_places_and_allocations_that_end_serve_the_next(bench: Bench) -> None:
+    await bench.submit(job("a", 3, "6"), job("b", 2, "5"))
+    await bench.cycle()
+    first = bench.row("a")
+    assert first.jobid is not None
+    await bench.ledger.end_slots([(first.jobid, 0)])
+    await bench.cycle()
+    assert bench.row("b").hosts == "n[0,3]"
+    await bench.ledger.finish([Ending(first.id, State.COMPLETED, Outcome.SUCCEEDED)])
+    await bench.cycle()
+    assert await bench.held() == {bench.row("b").jobid: {"n0": 1, "n3": 1}}
+
+
+async def test_a_graph_that_was_lost_is_filled_with_what_is_live_less_what_ended(bench: Bench) -> None:
+    await bench.submit(job("a", 3, "6"))
+    await bench.cycle()
+    first = bench.row("a")
+    assert first.jobid is not None
+    await bench.ledger.end_slots([(first.jobid, 1)])
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # somebody else starts the graph anew
+    await bench.scheduler.cycle()
+    assert bench.scheduler.last_error
+    await bench.cycle()
+    assert await bench.held() == {first.jobid: {"n0": 1, "n2": 1}}
+
+
+async def test_a_new_leader_goes_on_where_the_old_one_stopped_and_the_old_one_is_refused(
+    bench: Bench, store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion
+) -> None:
+    await bench.submit(job("a", 3, "6"), job("b", 2, "5"))
+    await bench.cycle()
+    async with a_leader(store, nodes, fluxion) as second:
+        await second.cycle()
+        assert await second.held() == {second.row("a").jobid: {"n0": 1, "n1": 1, "n2": 1}}
+        assert second.row("b").reason is Reason.WAITING_FOR_NODES
+    with pytest.raises(StaleLeader):
+        await bench.submit(job("c", 1, "1"))
+
+
+async def test_a_grant_whose_workload_ended_meanwhile_is_given_back(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "8"))
+    ended = bench.row("a")
+    await bench.store.finish(bench.ledger.epoch, [(ended.id, State.CANCELLED, Outcome.CANCELLED, "deleted")])
+    await bench.cycle()
+    await bench.cycle()
+    assert await bench.held() == {}
+
+
+async def test_a_node_that_goes_down_takes_no_new_work_and_keeps_what_it_has(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "2"))
+    await bench.cycle()
+    cordoned = msgspec.convert(
+        make_node("n0")
+        .uid("uid-n0")
+        .with_("metadata.resourceVersion", "2")
+        .allocatable(cpu="8", memory="32Gi", pods="110")
+        .cordoned()
+        .build(),
+        Node,
+    )
+    bench.nodes.apply(cordoned)
+    await bench.submit(job("b", 1, "2"))
+    await bench.cycle()
+    assert bench.row("b").hosts == "n1"
+    assert set(await bench.held()) == {bench.row("a").jobid, bench.row("b").jobid}
