@@ -58,7 +58,7 @@ def test_a_folders_import_works_and_comes_from_that_folder(folder: str, line: st
     module, name = re.fullmatch(r"from (\S+) import (\w+)", line).groups()  # type: ignore[union-attr]  # no match is a failure too
     loaded = importlib.import_module(module)
     found = getattr(loaded, name, None) or importlib.import_module(f"{module}.{name}")
-    place = Path(loaded.__file__ or found.__file__)
+    place = Path(str(loaded.__file__ or found.__file__))
     assert place.is_relative_to(ROOT / folder)
 
 

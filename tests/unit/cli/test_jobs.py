@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -84,7 +85,7 @@ def test_the_last_column_tells_what_matters_now(job: FluxJob, narrow: str, wide:
         ),
     ],
 )
-def test_waiting_and_running_stop_when_they_are_over(status: dict[str, str], waited: str, ran: str) -> None:
+def test_waiting_and_running_stop_when_they_are_over(status: dict[str, Any], waited: str, ran: str) -> None:
     assert times(fluxjob(**status), NOW) == (waited, ran)
 
 

@@ -28,7 +28,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_hands_the_words_after_the_program_over_and_returns_its_code(installed: Callable[..., None]) -> None:
     got: list[list[str]] = []
-    installed(lambda argv: got.append(argv) or 3)
+
+    def program(argv: list[str]) -> int:
+        got.append(argv)
+        return 3
+
+    installed(program)
     assert entry.main(["local", "up", "--debug"]) == 3
     assert got == [["up", "--debug"]]
 

@@ -1,0 +1,126 @@
+"""What is wrong with an object is said where the person looks, and leaks nothing."""
+
+import json
+
+import msgspec
+import pytest
+from builders import JobBuilder, make_job, make_pod
+from end_to_end import Stage, wrong
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.objects import Part
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+
+
+class Event(Part, frozen=True):
+    reason: str = ""
+    message: str = ""
+    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def job(name: str, seconds: str = "2") -> JobBuilder:
+    return make_job(name).cpu("2").pod_annotation(RUN_SECONDS, seconds)
+
+
+def test_a_request_that_no_node_could_hold_says_which_resource(stage: Stage) -> None:
+    stage.apply(job("huge").cpu("64").build())
+    fluxjob = stage.until_reason("huge", "Unsatisfiable")
+    assert "cpu" in fluxjob.status.message
+    assert stage.job("huge").spec.suspend is True
+
+    def told() -> list[str]:
+        events = stage.items("events", Event)
+        return [event.message for event in events if event.reason == "Unsatisfiable" and event.involved_object.get("name") == "huge"]
+
+    assert "cpu" in stage.until("an Event on the Job", told)[0]
+
+
+def test_what_can_never_start_does_not_hold_up_others(stage: Stage) -> None:
+    stage.apply(job("huge").cpu("64").build())
+    stage.until_reason("huge", "Unsatisfiable")
+    stage.apply(job("small").build())
+    stage.until_state("small", State.COMPLETED)
+
+
+def test_an_unknown_queue_is_waited_for(stage: Stage) -> None:
+    stage.apply(job("lost").label(names.QUEUE_LABEL, "nowhere").build())
+    fluxjob = stage.until_reason("lost", "UnknownQueue")
+    assert "nowhere" in fluxjob.status.message
+    assert stage.job("lost").spec.suspend is True
+
+
+def test_a_bad_duration_is_refused_with_the_fields_name(stage: Stage) -> None:
+    document = job("soon").annotation(names.DURATION_ANNOTATION, "soon").build()
+    done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(document), check=False)
+    assert done.returncode != 0
+    assert names.DURATION_ANNOTATION in done.stderr
+    assert "'soon' is not a duration" in done.stderr
+
+
+def test_parallelism_zero_waits_until_it_is_raised(stage: Stage) -> None:
+    stage.apply(job("none").pods(0, 2).build())
+    fluxjob = stage.until_reason("none", "UserSuspended")
+    assert "parallelism" in fluxjob.status.message
+    stage.kubectl("patch", "job", "none", "-p", '{"spec":{"parallelism":2}}')
+    stage.until_state("none", State.COMPLETED)
+    assert wrong(stage.rows()) == []
+
+
+def test_replicas_zero_asks_for_nothing(stage: Stage) -> None:
+    pod = make_pod("idle").cpu("1").build()
+    template = {"metadata": {"labels": {"app": "idle"}}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "idle"}}, "template": template}
+    stage.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "idle"}, "spec": spec})
+    stage.kubectl("scale", "deployment", "idle", "--replicas=1")
+    stage.until("its pod runs", lambda: stage.rows()[0].state == State.RUNNING)
+    stage.kubectl("scale", "deployment", "idle", "--replicas=0")
+    stage.until_nothing_left()
+
+
+def test_a_job_suspended_by_its_user_stays_his_to_resume(stage: Stage) -> None:
+    stage.apply(job("mine").suspended().build())
+    stage.until_reason("mine", "UserSuspended")
+    assert stage.fluxion_jobs() == []
+    stage.kubectl("patch", "job", "mine", "-p", '{"spec":{"suspend":false}}')
+    stage.until("the Job completes", lambda: stage.job("mine").finished, 60)
+
+
+@pytest.mark.parametrize("when", ["queued", "running"])
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+def test_a_job_deleted_leaves_nothing(when: str, cascade: str, stage: Stage) -> None:
+    blocker = job("blocker", "forever").cpu("8").indexed(8).build()
+    if when == "queued":
+        stage.apply(blocker)
+        stage.until_state("blocker", State.RUNNING)
+    stage.apply(job("victim", "forever").indexed(4).build())
+    if when == "queued":
+        stage.until_reason("victim", "WaitingForNodes")
+    else:
+        stage.until_state("victim", State.RUNNING)
+    stage.kubectl("delete", "job", "victim", f"--cascade={cascade}")
+    if when == "queued":
+        stage.kubectl("delete", "job", "blocker")
+    stage.until_nothing_left()
+
+
+def test_a_job_deleted_as_soon_as_it_is_applied_leaves_nothing(stage: Stage) -> None:
+    """Deleted while it is taken in, matched or released: each round meets another moment."""
+    for number in range(12):
+        stage.apply(job(f"brief-{number}", "forever").indexed(2).build())
+        stage.kubectl("delete", "job", f"brief-{number}", "--wait=false")
+    stage.until_nothing_left()
+
+
+def test_a_job_edited_while_it_waits_is_matched_as_it_is_then(stage: Stage) -> None:
+    stage.apply(job("blocker", "forever").cpu("8").indexed(8).build())
+    stage.until_state("blocker", State.RUNNING)
+    stage.apply(job("edited").cpu("8").pods(4).build())
+    stage.until_reason("edited", "WaitingForNodes")
+    stage.kubectl("patch", "job", "edited", "-p", '{"spec":{"parallelism":2}}')
+    stage.until("the FluxJob asks for two", lambda: (found := stage.row("edited").fluxjob) is not None and found.spec.pods == 2)
+    stage.kubectl("delete", "job", "blocker")
+    row = stage.until_state("edited", State.COMPLETED, 60)
+    assert len(row.hosts) == 2
+    assert wrong([row]) == []
