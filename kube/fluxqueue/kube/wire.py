@@ -21,8 +21,8 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -171,9 +171,10 @@ class Wire:
                 async with response:
                     self._count(request, response.status, started)
                     if response.status == 200:
-                        yield []
-                        async for lines in _whole_lines(response.content):
-                            yield lines
+                        with _leaving_at_once(response):
+                            yield []
+                            async for lines in _whole_lines(response.content):
+                                yield lines
                         return
                     if response.status == 401 and not last_try and await self._credentials.renew(header):
                         continue
@@ -244,6 +245,16 @@ async def _whole_lines(content: aiohttp.StreamReader) -> AsyncGenerator[builtins
             yield [line for line in lines if line]
         if tail:
             waiting.append(tail)
+
+
+@contextmanager
+def _leaving_at_once(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Reset the connection of a stream that is left before its end: a TLS farewell would wait up to 30 s for one that is dead."""
+    try:
+        yield
+    finally:
+        if response.connection is not None and response.connection.transport is not None and not response.content.at_eof():
+            response.connection.transport.abort()
 
 
 async def _refusal(response: aiohttp.ClientResponse, doing: str) -> ApiError:

@@ -69,13 +69,10 @@ async def reflecting(api: Api, kind: Kind[T], namespace: str, **options: Any) ->
     store: Store[T] = Store()
     history = History(store)
     reflector = Reflector(api, kind, store, namespace=namespace, **options)
-    task = asyncio.create_task(reflector.run())
-    try:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reflector.run())
         yield reflector, store, history
-    finally:
         task.cancel()
-        await asyncio.wait({task})
-    assert task.cancelled(), task.exception()
     assert history.faults == []
 
 
