@@ -162,7 +162,7 @@ def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], 
     ChartError
         With helm's message.
     """
-    command = [
+    command: list[str | Path] = [
         helm,
         "template",
         release,

@@ -34,9 +34,9 @@ from fluxqueue.local.fake_nodes import NodeShape, node_name, node_object
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
 from fluxqueue.local.pki import Authority, KeyPair, make_signing_keys, write_private
 from fluxqueue.local.ports import free_port, is_free
-from fluxqueue.local.processes import Process, ProcessEnded, wait_until
+from fluxqueue.local.processes import Process, ProcessEnded, ProcessError, wait_until
 
-__all__ = ["Component", "ControlPlane", "KubectlError"]
+__all__ = ["Component", "ControlPlane", "KubectlError", "administrator_client"]
 
 _STAGES = Path(__file__).with_name("stages")
 _ETCD_CLIENT = "unix://client:1"  # a socket file called client:1 in the working folder: etcd wants host:port
@@ -118,6 +118,7 @@ class ControlPlane:
         self._port: int | None = None
         self._client: ApiServerClient | None = None
         self._wanted: set[Component] = set()
+        self._stopping = False
 
     @property
     def kubeconfig(self) -> Path:
@@ -170,6 +171,7 @@ class ControlPlane:
         BinariesError
             The programs are missing and cannot be built.
         """
+        self._stopping = False
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._make_certificates()
@@ -185,6 +187,7 @@ class ControlPlane:
 
     def stop(self, *, graceful: bool = True) -> None:
         """End everything; ``graceful=False`` kills, which loses nothing but takes no time."""
+        self._stopping = True  # also for a start that is under way in another thread
         self._wanted.clear()
         if self._client is not None:
             self._client.close()
@@ -340,6 +343,8 @@ class ControlPlane:
     # ---- processes ---------------------------------------------------------------------------------------------------------------
 
     def _launch(self, component: Component) -> Process:
+        if self._stopping:
+            raise ProcessError(f"{component.value} is not started: the control plane is being stopped")
         if component is Component.KWOK:  # a former kwok's leases would keep this one from touching its nodes for 40 s
             self.client.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
         process = Process(
@@ -509,6 +514,12 @@ class ControlPlane:
             return False
         nodes = self.client.get("/api/v1/nodes", resourceVersion="0")["items"]
         return sum(map(_ready, nodes)) >= self.node_count
+
+
+def administrator_client(folder: Path) -> ApiServerClient:
+    """Requests as administrator to the control plane that runs in ``folder``, from any process that may read it."""
+    pki = folder / "pki"
+    return ApiServerClient(int((folder / "port").read_text()), pki / "ca.crt", KeyPair(pki / "admin.crt", pki / "admin.key"))
 
 
 def _ready(node: Mapping[str, Any]) -> bool:

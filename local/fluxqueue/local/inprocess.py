@@ -230,9 +230,13 @@ class InProcessPlane:
         anew = not (self.control_plane.folder / "etcd").exists()
         self._report("starting Postgres and the control plane")
         with ThreadPoolExecutor(2, thread_name_prefix="services") as pool:
-            waiting = [pool.submit(self._start_database, anew), pool.submit(self.control_plane.start)]
-        for future in waiting:
-            future.result()
+            waiting = [pool.submit(self.control_plane.start), pool.submit(self._start_database, anew)]
+            try:
+                for future in waiting:
+                    future.result()
+            except BaseException:  # also an interruption: end what the other one waits for
+                self.control_plane.stop(graceful=False)
+                raise
 
     def _start_database(self, anew: bool) -> None:
         self.postgres.start()
@@ -255,7 +259,13 @@ class InProcessPlane:
         return {
             "postgres": {"enabled": False},
             "database": {"existingSecret": {"name": _DATABASE_SECRET, "key": "url"}},
-            "webhook": {"replicas": 1, "host": "127.0.0.1", "port": webhook, "clientUrl": f"https://127.0.0.1:{webhook}"},
+            "webhook": {
+                "replicas": 1,
+                "host": "127.0.0.1",
+                "port": webhook,
+                "clientUrl": f"https://127.0.0.1:{webhook}",
+                "drainSeconds": 1,  # the API server ends right after it
+            },
             "queue": {"replicas": 1, "metricsPort": queue, "config": {"zoneLabel": ZONE_LABEL, "rackLabel": RACK_LABEL}},
             "fluxion": {"port": fluxion},
         }

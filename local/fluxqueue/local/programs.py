@@ -7,6 +7,7 @@ start, as the kubelet does.
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import shutil
 import sys
@@ -70,8 +71,11 @@ class Program:
 
     @property
     def port(self) -> int | None:
-        """The first port of the container, for display."""
-        return next(iter(self.container.ports.values()), None)
+        """The first port of the container; one that declares none may say it in its arguments (``--port``)."""
+        if self.container.ports:
+            return next(iter(self.container.ports.values()))
+        words = self.container.arguments
+        return next((int(value) for flag, value in itertools.pairwise(words) if flag == "--port" and value.isdecimal()), None)
 
     def start(self) -> None:
         """Bring volumes and environment up to date and start the process; returns before it is ready.
