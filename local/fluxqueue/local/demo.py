@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -111,7 +112,7 @@ class _DemoFailed(Exception):
     """The demo cannot go on; says why."""
 
 
-class _Display:
+class _Screen:
     """What the person sees: a live table on a terminal, a line per change elsewhere."""
 
     def __init__(self) -> None:
@@ -183,33 +184,31 @@ def _apply(cluster: _Cluster, folder: Path) -> list[Applied]:
     return applied
 
 
-def _follow(cluster: _Cluster, display: _Display, examples: Sequence[Applied], timeout_s: float) -> list[Row]:
+def _follow(cluster: _Cluster, screen: _Screen, examples: Sequence[Applied], timeout_s: float) -> list[Row]:
     """Watch until all has settled or time is up; shows the queue once, while something waits behind something that runs."""
     deadline = time.monotonic() + timeout_s
-    rows = _watch(cluster, display, examples, lambda rows: settled(rows) or _telling(rows) is not None, deadline)
+    rows = _watch(cluster, screen, examples, lambda rows: settled(rows) or _telling(rows) is not None, deadline)
     waiting = _telling(rows)
     if waiting is not None:
-        _show(cluster, display, "jobs", "-n", _NAMESPACE)
-        _show(cluster, display, "explain", waiting.example.title, "-n", _NAMESPACE)
-        display.step("Until everything has settled")
-        rows = _watch(cluster, display, examples, settled, deadline)
+        _show(cluster, screen, "jobs", "-n", _NAMESPACE)
+        _show(cluster, screen, "explain", waiting.example.title, "-n", _NAMESPACE)
+        screen.step("Until everything has settled")
+        rows = _watch(cluster, screen, examples, settled, deadline)
     return rows
 
 
 def _watch(
-    cluster: _Cluster, display: _Display, examples: Sequence[Applied], enough: Callable[[Sequence[Row]], bool], deadline: float
+    cluster: _Cluster, screen: _Screen, examples: Sequence[Applied], enough: Callable[[Sequence[Row]], bool], deadline: float
 ) -> list[Row]:
     from rich.live import Live
 
     rows = rows_of(examples, cluster.look())
-    with (
-        Live(display.table(rows), console=display.console, refresh_per_second=4, transient=True) if display.live else nullcontext() as live
-    ):
+    with Live(screen.table(rows), console=screen.console, refresh_per_second=4, transient=True) if screen.live else nullcontext() as live:
         while True:
             if live is None:
-                display.changes(rows)
+                screen.changes(rows)
             else:
-                live.update(display.table(rows))
+                live.update(screen.table(rows))
             if enough(rows) or time.monotonic() > deadline:
                 return rows
             time.sleep(_POLL_S)
@@ -224,8 +223,8 @@ def _telling(rows: Sequence[Row]) -> Row | None:
     return max(waiting, key=lambda row: row.fluxjob.spec.pods if row.fluxjob else 0, default=None)
 
 
-def _show(cluster: _Cluster, display: _Display, *words: str) -> None:
-    display.command(["fluxqueue", *words], cluster.kubectl("fluxqueue", *words))
+def _show(cluster: _Cluster, screen: _Screen, *words: str) -> None:
+    screen.command(["fluxqueue", *words], cluster.kubectl("fluxqueue", *words))
 
 
 def _cross_check(cluster: _Cluster, rows: Sequence[Row]) -> list[str]:
@@ -241,15 +240,24 @@ def _cross_check(cluster: _Cluster, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _clean(cluster: _Cluster, folder: Path) -> list[str]:
+@dataclass(frozen=True)
+class _Others:
+    """What was there before us and is none of our business."""
+
+    jobids: frozenset[int]
+    fluxjobs: frozenset[str]
+
+
+def _clean(cluster: _Cluster, folder: Path, others: _Others) -> list[str]:
     """Delete the examples and wait until nothing of them is left; what is left after all."""
     cluster.kubectl("delete", "-n", _NAMESPACE, "-f", str(folder), "--wait=true", "--timeout=60s")
     deadline = time.monotonic() + _EMPTY_TIMEOUT_S
-    while left := leftovers(cluster.fluxion_jobs(), cluster.look().fluxjobs):
-        if time.monotonic() > deadline:
+    while True:
+        jobs = [job for job in cluster.fluxion_jobs() if job.jobid not in others.jobids]
+        left = leftovers(jobs, [one for one in cluster.look().fluxjobs if one.metadata.uid not in others.fluxjobs])
+        if not left or time.monotonic() > deadline:
             return left
         time.sleep(_POLL_S)
-    return []
 
 
 def _examples_folder(given: Path | None) -> Path:
@@ -259,48 +267,63 @@ def _examples_folder(given: Path | None) -> Path:
     return folder
 
 
-def _run(arguments: argparse.Namespace, display: _Display) -> int:
+def _run(arguments: argparse.Namespace, screen: _Screen) -> int:
     from fluxqueue.local.plane import LocalPlane
 
     folder = _examples_folder(arguments.examples)
     began = time.monotonic()
-    display.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
-    plane = LocalPlane()
-    started = plane.up()
-    keep = arguments.keep
+    screen.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
+    plane = LocalPlane(arguments.dir)
+    started = _bring_up(plane)
     try:
-        cluster = _Cluster(plane)
-        display.step(f"Namespace {_NAMESPACE} is managed; the examples are applied")
-        cluster.kubectl("label", "namespace", _NAMESPACE, f"{names.MANAGED_LABEL}=true", "--overwrite")
-        examples = _apply(cluster, folder)
-        rows = _follow(cluster, display, examples, arguments.timeout)
-        group = max((row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None)
-        if group is not None:
-            _show(cluster, display, "explain", group.example.title, "-n", _NAMESPACE)
-        display.step("What Fluxion chose and where the pods ran")
-        display.summary(rows)
-        wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(cluster, rows)
-        if not settled(rows):
-            wrong.insert(0, f"not everything settled within {arguments.timeout:g} s")
-        if not keep:
-            display.step("The examples are deleted; nothing of them may be left")
-            wrong += _clean(cluster, folder)
+        wrong = _show_and_judge(_Cluster(plane), screen, folder, arguments)
     finally:
-        if started and not keep:
+        if started and not arguments.keep:
             plane.down()
     for sentence in wrong:
-        display.console.print(f"[red]{sentence}[/red]" if display.live else f"WRONG: {sentence}")
-    if keep:
-        _say_how_to_go_on(display)
+        screen.console.print(f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True)
+    if arguments.keep:
+        _say_how_to_go_on(screen)
     if not wrong:
-        display.console.print(f"\nEvery pod ran where Fluxion had put it ({time.monotonic() - began:.0f} s).")
+        screen.console.print(f"\nEvery pod ran where Fluxion had put it ({time.monotonic() - began:.0f} s).")
     return 1 if wrong else 0
 
 
-def _say_how_to_go_on(display: _Display) -> None:
+def _bring_up(plane: LocalPlane) -> bool:
+    from fluxqueue.local.binaries import find_binaries
+    from fluxqueue.local.display import Display
+    from fluxqueue.local.toolchain import build_tools
+
+    with Display() as display:
+        return plane.up(report=display.step, find=lambda: find_binaries(lambda folder: build_tools(folder, display)))
+
+
+def _show_and_judge(cluster: _Cluster, screen: _Screen, folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """The story itself; what went wrong in it, in sentences."""
+    screen.step(f"Namespace {_NAMESPACE} is managed; the examples are applied")
+    cluster.kubectl("delete", "-n", _NAMESPACE, "-f", str(folder), "--ignore-not-found", "--wait=true", "--timeout=60s")
+    cluster.kubectl("label", "namespace", _NAMESPACE, f"{names.MANAGED_LABEL}=true", "--overwrite")
+    others = _Others(frozenset(job.jobid for job in cluster.fluxion_jobs()), frozenset(one.metadata.uid for one in cluster.look().fluxjobs))
+    examples = _apply(cluster, folder)
+    rows = _follow(cluster, screen, examples, arguments.timeout)
+    group = max((row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None)
+    if group is not None:
+        _show(cluster, screen, "explain", group.example.title, "-n", _NAMESPACE)
+    screen.step("What Fluxion chose and where the pods ran")
+    screen.summary(rows)
+    wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(cluster, rows)
+    if not settled(rows):
+        wrong.insert(0, f"not everything settled within {arguments.timeout:g} s")
+    if not arguments.keep:
+        screen.step("The examples are deleted; nothing of them may be left")
+        wrong += _clean(cluster, folder, others)
+    return wrong
+
+
+def _say_how_to_go_on(screen: _Screen) -> None:
     binary = Path(sys.executable).parent / "fluxqueue"
-    display.step("It goes on running")
-    display.console.out(
+    screen.step("It goes on running")
+    screen.console.out(
         f'  eval "$({binary} local env)"       # KUBECONFIG and PATH of this shell\n'
         "  kubectl fluxqueue jobs             # the queue\n"
         "  kubectl fluxqueue explain job/big  # one workload in words\n"
@@ -331,10 +354,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--timeout", type=float, default=_RUN_TIMEOUT_S, metavar="SECONDS", help="how long the examples may take (%(default)g)"
     )
+    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="data folder of the plane, as for `fluxqueue local up`")
     arguments = parser.parse_args(argv)
-    display = _Display()
+    from fluxqueue.local.binaries import BinariesError
+    from fluxqueue.local.chart import ChartError
+    from fluxqueue.local.plane import NotRunning, PlaneFailed
+    from fluxqueue.local.postgres import PostgresError
+
     try:
-        return _run(arguments, display)
-    except (_DemoFailed, subprocess.TimeoutExpired) as error:
+        return _run(arguments, _Screen())
+    except (_DemoFailed, PlaneFailed, NotRunning, BinariesError, ChartError, PostgresError, subprocess.TimeoutExpired) as error:
         print(f"fluxqueue local demo: {error}", file=sys.stderr)
         return 1
