@@ -168,7 +168,7 @@ class ControlTasks:
         self._store = store
         self._shard = shard
         self._grace_s = grace_s
-        self._database = Database(dsn, size=8, application_name="fluxqueue-tasks", trusted_s=0.0)
+        self._database = Database(dsn, size=8, timeout_s=5.0, application_name="fluxqueue-tasks", trusted_s=0.0)
         self._app = App(connector=PsycopgConnector(json_loads=json.loads), periodic_defaults={"max_delay": 60})
         self._tasks = {task: self._register(task) for task in ControlTask}
         self._app.periodic(cron="* * * * *", periodic_id=shard, task_kwargs={"shard": shard})(self._tasks[ControlTask.SWEEP])

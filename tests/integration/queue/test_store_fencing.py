@@ -11,10 +11,15 @@ import pytest
 from queue_records import START, Leader, found
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, ReasonChange, Workload
+from fluxqueue.queue.records import Epoch, FluxionJobId, ReasonChange, Workload
 from fluxqueue.queue.store import Database, DatabaseUnavailable, QueueRow, StaleLeader, Store
 
 Change = Callable[[Leader, Workload], Awaitable[object]]
+
+
+def _jobid(workload: Workload) -> FluxionJobId:
+    assert workload.jobid is not None
+    return workload.jobid
 
 
 async def _grant(leader: Leader, workload: Workload) -> object:
@@ -26,12 +31,12 @@ CHANGES: dict[str, Change] = {
     "set_reasons": lambda by, w: by.store.set_reasons(by.epoch, [ReasonChange(workload=w.id, reason=Reason.HELD, message="")]),
     "grant": _grant,
     "claim_releases": lambda by, w: by.store.claim_releases(by.epoch, 1, 60.0),
-    "released": lambda by, w: by.store.released(by.epoch, [w.jobid or 0]),
-    "release_failed": lambda by, w: by.store.release_failed(by.epoch, w.jobid or 0, "503"),
-    "move_ends": lambda by, w: by.store.move_ends(by.epoch, [(w.jobid or 0, START)]),
-    "take_slots": lambda by, w: by.store.take_slots(by.epoch, [(w.jobid or 0, 0, "pod-a", "a")]),
-    "vacate_slots": lambda by, w: by.store.vacate_slots(by.epoch, [(w.jobid or 0, 0, "pod-a")]),
-    "end_slots": lambda by, w: by.store.end_slots(by.epoch, [(w.jobid or 0, 0), (w.jobid or 0, 1)]),
+    "released": lambda by, w: by.store.released(by.epoch, [_jobid(w)]),
+    "release_failed": lambda by, w: by.store.release_failed(by.epoch, _jobid(w), "503"),
+    "move_ends": lambda by, w: by.store.move_ends(by.epoch, [(_jobid(w), START)]),
+    "take_slots": lambda by, w: by.store.take_slots(by.epoch, [(_jobid(w), 0, "pod-a", "a")]),
+    "vacate_slots": lambda by, w: by.store.vacate_slots(by.epoch, [(_jobid(w), 0, "pod-a")]),
+    "end_slots": lambda by, w: by.store.end_slots(by.epoch, [(_jobid(w), 0), (_jobid(w), 1)]),
     "started": lambda by, w: by.store.started(by.epoch, [w.id]),
     "draining": lambda by, w: by.store.draining(by.epoch, [w.id]),
     "finish": lambda by, w: by.store.finish(by.epoch, [(w.id, State.FAILED, Outcome.FAILED, "")]),

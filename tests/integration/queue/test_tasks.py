@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
 import pytest
 
 from fluxqueue.queue.records import Epoch
-from fluxqueue.queue.store import Database, StaleLeader, Store
+from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
 from fluxqueue.queue.tasks import ControlTask, ControlTasks, WorkersEnded
 
 
@@ -247,8 +247,14 @@ async def test_workers_that_lose_the_database_end_loudly_and_can_be_run_again(
     with pytest.raises(WorkersEnded, match="lost"):
         await asyncio.wait_for(running, 60)
     await _execute(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        await recorder.until(ControlTask.SCHEDULE, recorder.begun[ControlTask.SCHEDULE] + 1, 30)
+
+    async def keep_running() -> None:
+        while True:
+            with suppress(WorkersEnded, DatabaseUnavailable):
+                await tasks.run_workers(recorder, epoch)
+
+    async with _in_background(keep_running()):
+        await recorder.until(ControlTask.SCHEDULE, recorder.begun[ControlTask.SCHEDULE] + 1, 40)
 
 
 async def test_the_tables_of_jobs_and_events_stay_empty(tasks: ControlTasks, epoch: Epoch, database: str) -> None:

@@ -90,7 +90,7 @@ class Allocations(Transactions):
 
     async def live_allocations(self) -> list[Allocation]:
         """All allocations that hold something, with their slots, by job id."""
-        return [allocation_of(row) for row in await self._read("live_allocations")]
+        return await self._records(allocation_of, "live_allocations")
 
     async def allocations(self, jobids: Sequence[FluxionJobId]) -> list[Allocation]:
         """These allocations, live or freed, with their slots, by job id."""

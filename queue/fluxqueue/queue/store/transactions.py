@@ -12,8 +12,9 @@ its prepared statements is closed, and the next one plans afresh.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 import structlog
@@ -27,9 +28,12 @@ from fluxqueue.queue.store.rows import Row
 
 __all__ = ["Statement", "Transactions"]
 
+_T = TypeVar("_T")
+
 _log = structlog.get_logger(__name__)
 _STALE = "FQ001"  # raised by fluxqueue.hold_epoch
 _ATTEMPTS = 4
+_CHUNK = 1000
 _TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.FeatureNotSupported)
 
 
@@ -50,6 +54,14 @@ class Transactions:
         """The rows of one statement."""
         (rows,) = await self._transaction(Statement(name, parameters))
         return rows
+
+    async def _records(self, build: Callable[[Row], _T], name: str, /, **parameters: Any) -> list[_T]:
+        """The records of one statement that may have very many: other coroutines, such as the one that renews the lease, go on."""
+        records: list[_T] = []
+        for chunk in _chunks(await self._read(name, **parameters)):
+            records += map(build, chunk)
+            await asyncio.sleep(0)
+        return records
 
     async def _write(self, epoch: Epoch, *statements: Statement) -> list[list[Row]]:
         """The rows of each statement of a transaction that only the leader of `epoch` may do."""
@@ -80,7 +92,7 @@ class Transactions:
             except psycopg.errors.FeatureNotSupported:
                 await connection.close()
                 raise
-            return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            return [await _fetch(cursor) for cursor in cursors]
 
     async def _send(self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[psycopg.AsyncCursor[Row]]:
         cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
@@ -91,3 +103,17 @@ class Transactions:
             for cursor, statement in zip(cursors, statements, strict=True):
                 await cursor.execute(QUERIES[statement.name], statement.parameters)
         return cursors
+
+
+def _chunks(rows: list[Row]) -> Iterator[list[Row]]:
+    return (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
+
+
+async def _fetch(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    """All rows, decoded a thousand at a time; they are in this process already."""
+    rows: list[Row] = []
+    while cursor.description and (chunk := await cursor.fetchmany(_CHUNK)):
+        rows += chunk
+        if len(chunk) == _CHUNK:
+            await asyncio.sleep(0)
+    return rows

@@ -56,11 +56,11 @@ class Workloads(Transactions):
 
     async def pending(self) -> list[Workload]:
         """All pending workloads in policy order: priority descending, submit time, id."""
-        return [workload_of(row) for row in await self._read("pending")]
+        return await self._records(workload_of, "pending")
 
     async def live_workloads(self) -> list[Workload]:
         """Workloads that are Allocated, Running or Draining, by id."""
-        return [workload_of(row) for row in await self._read("live_workloads")]
+        return await self._records(workload_of, "live_workloads")
 
     async def workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
         """The workloads of these ids that exist, by id; forgotten ones come without their jobspec."""
