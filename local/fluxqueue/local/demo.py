@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,7 @@ _POLL_S = 0.4
 _RUN_TIMEOUT_S = 180.0
 _EMPTY_TIMEOUT_S = 60.0
 _PLAIN_WIDTH = 140
+_TERMINATED = 128 + signal.SIGTERM
 
 
 class _Owned(Part, frozen=True):
@@ -361,6 +363,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fluxqueue.local.plane import NotRunning, PlaneFailed
     from fluxqueue.local.postgres import PostgresError
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # as Ctrl-C: what was started is ended
     try:
         return _run(arguments, _Screen())
     except (_DemoFailed, PlaneFailed, NotRunning, BinariesError, ChartError, PostgresError, subprocess.TimeoutExpired) as error:
