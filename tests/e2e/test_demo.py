@@ -38,7 +38,5 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(plane: LocalPlan
 def test_without_examples_it_says_where_it_looked(tmp_path: Path) -> None:
     done = run("demo", "--examples", str(tmp_path / "none"), "--dir", str(tmp_path / "plane"))
     assert done.returncode == 1
-    assert (
-        done.stderr
-        == f"fluxqueue local demo: there is no folder {tmp_path / 'none'}: run this in a clone of the repository, or give --examples FOLDER\n"
-    )
+    where = f"there is no folder {tmp_path / 'none'}"
+    assert done.stderr == f"fluxqueue local demo: {where}: run this in a clone of the repository, or give --examples FOLDER\n"
