@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "replay":
         from fluxqueue.fluxion import replaycommand
 
+        _log_as_json("warning")
         return replaycommand.run(arguments)
     if arguments.command == "graph":
         from fluxqueue.fluxion import graphcommand

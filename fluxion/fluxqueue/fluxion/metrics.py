@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import Call, Stat
-from fluxqueue.fluxion.owner import EngineOwner
+from fluxqueue.fluxion.owner import EngineOwner, OwnerClosed
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
 __all__ = ["GraphCollector", "Metrics"]
@@ -85,7 +85,10 @@ class GraphCollector(Collector):
             yield family
 
     def _stat(self) -> Stat | None:
-        future = self._owner.submit(lambda engine: engine.stat(Call()))
+        try:
+            future = self._owner.submit(lambda engine: engine.stat(Call()))
+        except OwnerClosed:
+            return None
         try:
             return future.result(timeout=_SCRAPE_WAIT_S)
         except (FluxionError, CancelledError):

@@ -49,6 +49,9 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
+_LAST_WAIT_S = 1.0
+"""For the engine, once nobody waits for its answers any more."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -186,8 +189,8 @@ async def serve(settings: Settings, engine: Engine | None = None) -> AsyncIterat
                 await checks.enter_graceful_shutdown()
                 await server.stop(settings.grace_s)
     finally:
-        owner.close()
-        log.info("fluxion.stopped")
+        finished = owner.close(_LAST_WAIT_S)
+        log.info("fluxion.stopped", finished=finished)
 
 
 def _bind(server: Any, settings: Settings) -> int:

@@ -126,7 +126,8 @@ class FluxionService:
     """The RPCs of ``fluxion.FluxionService`` on one engine.
 
     A deadline that passes while a match is under way does not lose track of it: under an id of the caller's a repeated call gets the
-    same answer, and a match under an id that the service picked is undone, since nobody was told of it.
+    same answer, and a match under an id that the service picked is undone, since nobody was told of it. What is left is an answer on its
+    way at the very moment in which its caller gives up: only ids of the caller's are proof against that.
 
     Parameters
     ----------
@@ -170,11 +171,17 @@ class FluxionService:
             code = grpc.StatusCode.OK
             try:
                 done = await self._owner.run(lambda engine: work(engine, wire), undo)
-                self._metrics.answered(method, done.response)
-                await self._graph_is_there()
-                return done.wire
+                remaining_s = context.time_remaining()
+                if remaining_s is None or remaining_s > 0:
+                    self._metrics.answered(method, done.response)
+                    await self._graph_is_there()
+                    return done.wire
+                self._owner.submit(lambda engine: undo(engine, done))  # not awaited: we may be cancelled at any moment now
+                status = Status(grpc.StatusCode.DEADLINE_EXCEEDED, f"{method} was answered after its deadline")
+                code = status.code
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
+                log.info("fluxion.caller-gone", method=method, peer=context.peer())
                 raise
             except _Failed as failed:
                 status = status_of(method, failed.request, failed.error) or self._unexpected(method, failed.error)

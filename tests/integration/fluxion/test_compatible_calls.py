@@ -22,7 +22,7 @@ FAILED = "[Fluxion] Error in ReapiCliMatchAllocate"
 @pytest.fixture
 async def stub(server: RunningServer) -> AsyncIterator[Stub]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        yield FluxionServiceStub(channel)
+        yield FluxionServiceStub(channel)  # type: ignore[no-untyped-call]  # generated without types
 
 
 @pytest.fixture

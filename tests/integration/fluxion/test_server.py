@@ -9,13 +9,14 @@ import signal
 import sys
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+import structlog
 from fluxionrequests import cluster_jgf, make_jobspec, make_node
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
@@ -87,6 +88,22 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             pass
 
 
+@pytest.fixture
+def entries() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as logged:
+        yield logged
+
+
+async def noticed(entries: list[Any], fluxion: AsyncFluxionClient) -> None:
+    """Return when the service knows that a caller has given up, which it learns a moment after the caller does."""
+
+    async def logged() -> bool:
+        await health(fluxion.target, "")
+        return any(entry["event"] == "fluxion.caller-gone" for entry in entries)
+
+    await until(logged)
+
+
 # ---- one after the other, and nothing lost ---------------------------------------------------------------------------------------
 
 
@@ -114,13 +131,14 @@ async def test_health_answers_while_a_match_is_under_way() -> None:
         await match
 
 
-async def test_a_match_whose_caller_has_gone_leaves_no_allocation() -> None:
+async def test_a_match_whose_caller_has_gone_leaves_no_allocation(entries: list[Any]) -> None:
     engine = HeldEngine()
     async with serving(engine, call_s=0.3) as fluxion:
         await fluxion.init("lonode", jgf=cluster_jgf())
         with pytest.raises(DeadlinePassed):
             await fluxion.match(make_jobspec(core=1))
         assert engine.started == 1
+        await noticed(entries, fluxion)
         engine.gate.set()
 
         async def undone() -> bool:
@@ -130,13 +148,36 @@ async def test_a_match_whose_caller_has_gone_leaves_no_allocation() -> None:
         assert await fluxion.list_jobs(call=Call()) == ()
 
 
-async def test_a_batch_whose_caller_has_gone_keeps_what_the_caller_can_ask_for_again() -> None:
+async def test_an_answer_that_comes_after_its_deadline_is_taken_back(entries: list[Any]) -> None:
+    class Late(Engine):
+        """Holds the whole process up, so that nobody can notice the deadline before the answer is there."""
+
+        def match(self, jobspec: str, request: MatchRequestKind) -> CompatMatch:
+            found = super().match(jobspec, request)
+            loop.call_soon_threadsafe(lambda: asleep.wait(0.4))
+            return found
+
+    loop, asleep = asyncio.get_running_loop(), threading.Event()
+    async with serving(Late(), call_s=0.2) as fluxion:
+        await fluxion.init("lonode", jgf=cluster_jgf())
+        with pytest.raises(DeadlinePassed):
+            await fluxion.match(make_jobspec(core=1))
+
+        async def undone() -> bool:
+            return await fluxion.list_jobs(call=Call()) == ()
+
+        await until(undone)
+    assert [entry["event"] for entry in entries if entry["event"] == "fluxion.undone"]
+
+
+async def test_a_batch_whose_caller_has_gone_keeps_what_the_caller_can_ask_for_again(entries: list[Any]) -> None:
     engine = HeldEngine()
     async with serving(engine, call_s=0.3) as fluxion:
         await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
         one_core = make_jobspec(cpu=1_000)
         with pytest.raises(DeadlinePassed):
             await fluxion.match_batch([JobRequest(one_core, 77), JobRequest(one_core)], call=CALL)
+        await noticed(entries, fluxion)
         engine.gate.set()
 
         async def undone() -> bool:
@@ -148,7 +189,7 @@ async def test_a_batch_whose_caller_has_gone_keeps_what_the_caller_can_ask_for_a
         assert (await fluxion.stat(call=CALL)).allocated_jobs == 1
 
 
-async def test_a_request_whose_caller_has_gone_before_its_turn_is_never_begun() -> None:
+async def test_a_request_whose_caller_has_gone_before_its_turn_is_never_begun(entries: list[Any]) -> None:
     engine = HeldEngine()
     async with serving(engine) as patient, AsyncFluxionClient(patient.target, deadlines=Deadlines(call_s=0.2)) as hasty:
         await patient.init("lonode", jgf=cluster_jgf())
@@ -156,6 +197,7 @@ async def test_a_request_whose_caller_has_gone_before_its_turn_is_never_begun() 
         assert await asyncio.to_thread(engine.under_way.wait, 20)
         with pytest.raises(DeadlinePassed):
             await hasty.match(make_jobspec(core=1))
+        await noticed(entries, patient)
         engine.gate.set()
         assert (await first).jobid == 1
         assert [job.jobid for job in await patient.list_jobs(call=Call())] == [1]
@@ -393,7 +435,7 @@ async def test_calls_under_way_are_finished_at_the_end() -> None:
 
         async def has_begun() -> bool:
             try:
-                return await health(fluxion.target, "") == NOT_SERVING
+                return await health(fluxion.target, "") == int(NOT_SERVING)
             except grpc.aio.AioRpcError:
                 return True
 
