@@ -223,7 +223,8 @@ class Api:
         if patch_type is PatchType.APPLY:
             query["force"] = "true" if force else "false"
             assert isinstance(body, dict), "server-side apply takes an object"
-            body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+            metadata = {"name": name, **body.get("metadata", {})}  # the server wants it in the body too
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, **body, "metadata": metadata}
         part = f"{subresource} of " if subresource else ""
         doing = f"patch {part}{kind.describe(name, namespace)}"
         path = kind.path(namespace, name, subresource)

@@ -99,7 +99,7 @@ async def settle(store: Store[T], truth: Api, kind: Kind[T], namespace: str, *, 
 async def until(condition: Callable[[], object], what: str, *, within_s: float = 15) -> None:
     try:
         async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  what is waited for is the reflector's state, which announces nothing
+            while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
         pytest.fail(f"not within {within_s} s: {what}")
