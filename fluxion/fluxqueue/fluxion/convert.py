@@ -139,13 +139,21 @@ def get_node(message: pb.NodeSpec) -> NodeSpec:
 
 
 def put_share(share: NodeShare) -> pb.NodeShare:
-    """What a job has on one node."""
-    return pb.NodeShare(node=share.node, slots=share.slots, amounts=share.amounts, exclusive=share.exclusive)
+    """What a job has on one node; item by item, since the constructor takes twice as long and a batch has hundreds."""
+    message = pb.NodeShare(node=share.node)
+    slots, amounts = message.slots, message.amounts
+    for label, number in share.slots.items():
+        slots[label] = number
+    for kind, amount in share.amounts.items():
+        amounts[kind] = amount
+    if share.exclusive:
+        message.exclusive = True
+    return message
 
 
 def get_share(message: pb.NodeShare) -> NodeShare:
     """What a job has on one node."""
-    return NodeShare(message.node, dict(message.slots), dict(message.amounts), message.exclusive)
+    return NodeShare(message.node, _counts(message.slots), _counts(message.amounts), message.exclusive)
 
 
 def put_system_share(share: NodeShare) -> pb.SystemShare:
@@ -155,7 +163,7 @@ def put_system_share(share: NodeShare) -> pb.SystemShare:
 
 def get_system_share(message: pb.SystemShare) -> NodeShare:
     """What runs on one node without us."""
-    return NodeShare(message.node, amounts=dict(message.amounts))
+    return NodeShare(message.node, amounts=_counts(message.amounts))
 
 
 def _excess(messages: Iterable[pb.SystemShare]) -> tuple[NodeShare, ...]:
@@ -191,19 +199,20 @@ def get_job_request(message: pb.JobRequest) -> JobRequest:
 
 def put_result(result: MatchResult) -> pb.MatchResult:
     """The answer to one job."""
-    return pb.MatchResult(
+    message = pb.MatchResult(
         verdict=_VERDICTS[result.verdict],
         jobid=result.jobid,
         at=result.at,
         end=result.end,
         shares=[put_share(share) for share in result.shares],
-        reason=result.reason,
-        shortages=[
-            pb.Shortage(type=s.type, wanted=s.wanted, available=s.available, level=s.level, constraint=s.constraint)
-            for s in result.shortages
-        ],
-        allocation=result.allocation,
     )
+    if result.reason:
+        message.reason = result.reason
+    if result.allocation:
+        message.allocation = result.allocation
+    for s in result.shortages:
+        message.shortages.add(type=s.type, wanted=s.wanted, available=s.available, level=s.level, constraint=s.constraint)
+    return message
 
 
 def get_result(message: pb.MatchResult) -> MatchResult:
@@ -535,4 +544,5 @@ def get_stat(message: pb.StatResponse) -> Stat:
 
 
 def _counts(message: Mapping[str, int]) -> dict[str, int]:
-    return dict(message)
+    """A map field as a dict, in half the time that ``dict()`` takes."""
+    return {key: message[key] for key in message}
