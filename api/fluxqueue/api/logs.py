@@ -26,7 +26,7 @@ def configure_logging(level: str = "info") -> None:
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"{level!r} is not a log level: write debug, info, warning or error")
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format='{"event": "%(message)s", "logger": "%(name)s"}')
+    logging.basicConfig(handlers=[_Forward()], level=max(number, logging.WARNING), force=True)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -39,3 +39,10 @@ def configure_logging(level: str = "info") -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+class _Forward(logging.Handler):
+    """What libraries log through the standard library, in our form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)

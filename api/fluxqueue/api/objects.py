@@ -193,7 +193,7 @@ class Pod(Part, frozen=True):
     def completion_index(self) -> int | None:
         """The index of an Indexed Job's pod, or None."""
         text = self.metadata.annotation("batch.kubernetes.io/job-completion-index")
-        return int(text) if text is not None and text.isdecimal() else None
+        return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
 
 
 class JobSpec(Part, frozen=True):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from fluxqueue.api.logs import configure_logging
 
 __all__ = ["main"]
 
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "replay":
         from fluxqueue.fluxion import replaycommand
 
-        _log_as_json("warning")
+        configure_logging("warning")
         return replaycommand.run(arguments)
     if arguments.command == "graph":
         from fluxqueue.fluxion import graphcommand
@@ -106,7 +107,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         return _USAGE
     tls = ServerTls(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca) if arguments.tls_cert else None
     settings = Settings(arguments.host, arguments.port, arguments.metrics_port, tls, arguments.grace)
-    _log_as_json(arguments.log_level)
+    configure_logging(arguments.log_level)
     try:
         uvloop.run(_until_told(settings))
     except CannotListen as error:
@@ -125,22 +126,6 @@ async def _until_told(settings: object) -> None:
         loop.add_signal_handler(number, told.set)
     async with serve(settings):
         await told.wait()
-
-
-def _log_as_json(level: str) -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from fluxqueue.api import names
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
+from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of
 from fluxqueue.queue.jobspecs import jobspec_of, shape_of
@@ -27,7 +28,6 @@ __all__ = ["QueueDefaults", "Surroundings", "describe_job", "describe_pod", "own
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _LONGEST_REPEATED_LIST = 1_000
 """Indexes of a Job of one pod at a time whose hostlist still fits an annotation easily."""
-_PRIORITY_LIMIT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ def _describe(
     priority = around.priority_classes.get(spec.priority_class_name or "", around.default_priority) + defaults.priority
     if text := meta.annotation(names.PRIORITY_ANNOTATION):
         try:
-            priority = _priority(text)
-        except ValueError as error:
+            priority = parse_priority(text)
+        except InvalidPriority as error:
             problems.append((Reason.INVALID_REQUEST, f"{where}: annotation {names.PRIORITY_ANNOTATION}: {error}"))
 
     jobspec = shape = ""
@@ -241,13 +241,3 @@ def _worst(problems: list[tuple[Reason, str]]) -> tuple[Reason, str]:
     # What only an edit can mend is told before what will pass by itself.
     order = (Reason.INVALID_REQUEST, Reason.UNKNOWN_QUEUE, Reason.USER_SUSPENDED, Reason.QUEUE_HELD)
     return min(problems, key=lambda problem: order.index(problem[0]), default=(Reason.NONE, ""))
-
-
-def _priority(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a whole number: write for example 100") from None
-    if abs(value) > _PRIORITY_LIMIT:
-        raise ValueError(f"{text!r} is beyond ±{_PRIORITY_LIMIT}: write a smaller number")
-    return value

@@ -37,8 +37,9 @@ from fluxqueue.queue.controllers.tracker import Tracker
 from fluxqueue.queue.health import make_server
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import API_CALLS, LEADER, POSTGRES_UP
+from fluxqueue.queue.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, Store, migrate
-from fluxqueue.queue.tasks import ControlTasks
+from fluxqueue.queue.tasks import ControlTasks, WorkersEnded
 
 __all__ = ["QueueService", "ServiceSettings"]
 
@@ -166,7 +167,22 @@ class QueueService:
                     group.create_task(fluxjobs.run())
                     await tasks.trigger.schedule()
                     await tasks.trigger.release()
-                    await tasks.run_workers(handlers, epoch)
+                    await self._work(tasks, handlers, epoch, database)
+
+    async def _work(self, tasks: ControlTasks, handlers: _Handlers, epoch: Epoch, database: Database) -> None:
+        """Run the control tasks; when Postgres goes away, go on once it is back."""
+        while True:
+            try:
+                await tasks.run_workers(handlers, epoch)
+            except (WorkersEnded, DatabaseUnavailable) as error:
+                POSTGRES_UP.set(0)
+                self._missing = {"postgres": str(error)}
+                log.warning("postgres is away: what runs goes on, nothing new starts", error=str(error))
+            while not await database.healthy():
+                await asyncio.sleep(_FIRST_RETRY_S)
+            POSTGRES_UP.set(1)
+            self._missing = {}
+            log.info("postgres is back")
 
     async def _await_database(self) -> None:
         """Bring the tables to this version, for as long as it takes Postgres to be there."""

@@ -20,7 +20,7 @@ from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.objects import Job, Pod
 from fluxqueue.queue.records import Allocation, Slot, SlotState
 
-__all__ = ["JobPhase", "Judgement", "job_phase", "judge_job", "judge_pod", "parse_indexes"]
+__all__ = ["JobPhase", "Judgement", "conclude_job", "job_phase", "judge_job", "judge_pod", "parse_indexes"]
 
 
 class JobPhase(Enum):
@@ -154,6 +154,15 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
         outcome=outcome,
         message=message,
     )
+
+
+def conclude_job(job: Job | None, pods: Sequence[Pod], last: JobPhase | None = None) -> Judgement:
+    """Judge a released Job whose places have all gone back already: it ends when it says so and no pod is left."""
+    phase = job_phase(job)
+    if any(not pod.terminal for pod in pods):
+        return Judgement()
+    state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
+    return Judgement(state=state, outcome=outcome, message=message)
 
 
 def judge_pod(pod: Pod | None, allocation: Allocation, last_phase: str = "") -> Judgement:

@@ -7,7 +7,7 @@ from queue_builders import a_job, a_pod, an_allocation
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.objects import Pod
 from fluxqueue.queue.records import SlotState
-from fluxqueue.queue.tracking import JobPhase, Judgement, judge_job, judge_pod, parse_indexes
+from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, judge_job, judge_pod, parse_indexes
 
 HOSTS = ("n1", "n2", "n3")
 TAKEN = (SlotState.TAKEN,) * 3
@@ -156,3 +156,11 @@ def test_a_pod_that_is_still_gated_is_let_go_again() -> None:
 def test_indexes_are_read_as_the_job_controller_writes_them() -> None:
     assert parse_indexes("") == set()
     assert parse_indexes("1,3-5,7") == {1, 3, 4, 5, 7}
+
+
+def test_a_job_whose_places_went_back_before_it_was_complete_ends_with_it() -> None:
+    done = [pod(f"p{index}", index, host, phase="Succeeded") for index, host in enumerate(HOSTS)]
+    assert conclude_job(a_job(indexed()), done) == Judgement()
+    complete = a_job(indexed().with_("status.conditions", [{"type": "Complete", "status": "True"}]))
+    assert conclude_job(complete, done).state is State.COMPLETED
+    assert conclude_job(complete, [*done, pod("late", node="n1")]).state is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import gc
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import uvloop
 
+    from fluxqueue.api.logs import configure_logging
     from fluxqueue.webhook.decisions import Settings
     from fluxqueue.webhook.server import CannotListen, ServerSettings, serve
 
-    _log_as_json(arguments.log_level)
+    configure_logging(arguments.log_level)
     admission = Settings(
         job_controllers=frozenset(arguments.job_controllers or names.JOB_CONTROLLERS),
         daemonset_controllers=frozenset(arguments.daemonset_controllers or names.DAEMONSET_CONTROLLERS),
@@ -116,33 +116,6 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= 3_600:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: 0 to 3600")
     return seconds
-
-
-def _log_as_json(level: str) -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)
-
-
-class _Forward(logging.Handler):
-    """What the server's libraries log, in our form."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        import structlog
-
-        structlog.get_logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ __all__ = ["FluxJobWriter", "status_of"]
 log = structlog.get_logger()
 
 _WORKERS = 8
-_PASSING_S = 1.0
+_UNTOLD_S = 10.0
+"""A FluxJob is pending by default: that nothing is known yet is written only if it lasts."""
+_PASSING_S = 2.0
 """How long a state that usually passes by itself may go unwritten."""
 _SETTLED_S = 0.3
 
@@ -78,10 +80,7 @@ class FluxJobWriter:
         if workload is not None and workload.state is State.PENDING and found not in self._created:
             self._keys.add(found)
             return
-        passing = workload is not None and (
-            workload.state is State.ALLOCATED or (workload.state is State.PENDING and workload.reason is Reason.NONE)
-        )
-        self._keys.add_after(found, _PASSING_S if passing else _SETTLED_S)
+        self._keys.add_after(found, _patience_s(workload))
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         if change.kind is not ChangeKind.DELETED:
@@ -114,7 +113,7 @@ class FluxJobWriter:
                 log.info("no FluxJob was made", workload=found, error=str(error))
                 return None
             self._created.add(found)
-            return _PASSING_S
+            return _patience_s(self._ledger.get(found))
         self._tell(workload)
         if present is not None:
             await self._correct_spec(present, workload)
@@ -156,6 +155,13 @@ class FluxJobWriter:
             self._told[workload.id] = said
             subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
             self._recorder.record(subject, str(workload.reason), workload.message, severity=_TELLING[workload.reason])
+
+
+def _patience_s(workload: Workload | None) -> float:
+    """How long a workload's status may stay unwritten, because it is likely to change."""
+    if workload is not None and workload.state is State.PENDING and workload.reason is Reason.NONE:
+        return _UNTOLD_S
+    return _PASSING_S if workload is not None and workload.state is State.ALLOCATED else _SETTLED_S
 
 
 def status_of(workload: Workload) -> FluxJobStatus:

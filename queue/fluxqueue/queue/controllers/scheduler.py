@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import JobRequest, MatchResult, Verdict
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.jobspecs import SLOT
-from fluxqueue.queue.ledger import Ledger
+from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
 from fluxqueue.queue.policies.fcfs import FcfsPass
 from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Workload, WorkloadId
@@ -84,6 +84,7 @@ class Scheduler:
             self._judged_version = self._graph.version
             self._impossible.clear()
             self._possible.clear()
+        self._forget_departed()
         candidates = [workload for workload in self._ledger.pending() if not workload.blocked or workload.reason is Reason.UNSATISFIABLE]
         round_ = FcfsPass(candidates, self._impossible)
         granted = 0
@@ -117,6 +118,12 @@ class Scheduler:
         if new:
             self._jobids.update(zip(new, await self._ledger.store.next_jobids(len(new)), strict=True))
         return [self._jobids[workload.id] for workload in batch]
+
+    def _forget_departed(self) -> None:
+        """Give back what may have been granted under the ids of workloads that are no longer pending."""
+        departed = [found for found in self._jobids if (workload := self._ledger.get(found)) is None or workload.state is not State.PENDING]
+        if departed:
+            self._ledger.put_freed(Freed(jobs={self._jobids.pop(found) for found in departed}))
 
     async def _judge_new_shapes(self, reasons: Sequence[ReasonChange]) -> None:
         """Find out early which of those that wait their turn could never start."""

@@ -27,7 +27,7 @@ from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.releases import clear_job, release_pod
 from fluxqueue.queue.tasks import Trigger
-from fluxqueue.queue.tracking import JobPhase, Judgement, job_phase, judge_job, judge_pod
+from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, job_phase, judge_job, judge_pod
 
 __all__ = ["Tracker"]
 
@@ -63,8 +63,9 @@ class Tracker:
 
     def look_at_everything(self) -> None:
         """Judge every live workload once, as at start and in a sweep."""
-        for workload, _ in self._ledger.live():
-            self._keys.add(workload.id)
+        for workload in self._ledger.all():
+            if workload.state is not State.PENDING:
+                self._keys.add(workload.id)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -93,7 +94,8 @@ class Tracker:
         self._touch(owner or uid)
 
     def _workload_changed(self, workload: WorkloadId) -> None:
-        if self._ledger.allocation(workload) is not None:
+        found = self._ledger.get(workload)
+        if found is not None and found.state is not State.PENDING:
             self._keys.add(workload)
 
     def _touch(self, uid: str) -> None:
@@ -105,9 +107,19 @@ class Tracker:
 
     async def _judge(self, ids: list[WorkloadId]) -> None:
         judged: list[tuple[Workload, Allocation, Judgement]] = []
+        concluded: list[Ending] = []
         for found in ids:
             workload, allocation = self._ledger.get(found), self._ledger.allocation(found)
-            if workload is None or allocation is None or allocation.released_at is None:
+            if workload is None or workload.state is State.PENDING:
+                continue
+            if allocation is None:
+                # The last index was done before the Job said that it is.
+                job, pods = self._caches.jobs.get_by_uid(workload.uid), self._caches.pods_of_job(workload.uid)
+                end = conclude_job(job, pods, self._last_job_phase.get(workload.uid))
+                if end.state is not None:
+                    concluded.append(Ending(workload.id, end.state, end.outcome, end.message))
+                continue
+            if allocation.released_at is None:
                 continue
             if workload.release_mode is ReleaseMode.POD:
                 pod = self._caches.pods.get_by_uid(workload.uid)
@@ -119,6 +131,7 @@ class Tracker:
                     continue
                 judgement = judge_job(job, self._caches.pods_of_job(workload.uid), allocation, self._last_job_phase.get(workload.uid))
             judged.append((workload, allocation, judgement))
+        await self._ledger.finish(concluded)
         await self._store(judged)
         await self._let_pods_go(judged)
 
