@@ -129,7 +129,7 @@ class Bookings:
                     break
             if left > 0:
                 missing[kind] = left
-        placement.slots.extend(_split(node, share.slots, taken))
+        placement.slots.extend(_slots_from(node, share.slots, taken))
         return [NodeShare(share.node, amounts=missing)] if missing else []
 
     # ---- moving an end ---------------------------------------------------------------------------------------------------------
@@ -209,17 +209,19 @@ class _Return:
         if count < 0 or count > have:
             raise Refused(f"job {self._job.jobid}: has {have} slots {label!r:.40} on node {name!r:.80}, not {count}")
         freed: dict[str, int] = {}
-        for position in range(len(self._slots) - 1, -1, -1):
+        position = len(self._slots)
+        while count and position:
+            position -= 1
             slot = self._slots[position]
-            if count == 0:
-                break
-            if slot.node is node and slot.label == label:
-                del self._slots[position]
-                for run, mask in slot.leaves:
-                    mask &= self._leaves.get(run, 0)
-                    freed[run.type] = freed.get(run.type, 0) + run.amount(mask)
-                    self._leaves[run] = self._leaves.get(run, 0) & ~mask
-                count -= 1
+            if slot.node is not node or slot.label != label:
+                continue
+            kept, returned = _part(slot, min(count, slot.count))
+            self._slots[position : position + 1] = [kept] if kept is not None else []
+            count -= returned.count
+            for run, mask in returned.leaves:
+                mask &= self._leaves.get(run, 0)
+                freed[run.type] = freed.get(run.type, 0) + run.amount(mask)
+                self._leaves[run] = self._leaves.get(run, 0) & ~mask
         return freed
 
     def _amount_of(self, name: str, node: Vertex | None, kind: str, amount: int) -> None:
@@ -319,22 +321,22 @@ def leaves_of(run: LeafRun, free: int, amount: int) -> int:
     return mask
 
 
-def _split(node: Vertex, slots: Mapping[str, int], taken: Mapping[LeafRun, int]) -> list[Slot]:
-    """Divide leaves among slots of which only the number is known: evenly, the remainder to the first."""
-    labels = [label for label, count in slots.items() for _ in range(count)]
-    if not labels:
-        return []
-    parts: list[list[tuple[LeafRun, int]]] = [[] for _ in labels]
-    if len(slots) == 1:
-        for run, mask in taken.items():
-            left = mask
-            each = mask.bit_count() // len(labels)
-            for part in reversed(parts[1:]):
-                share = highest(left, each)
-                left &= ~share
-                part.append((run, share))
-            parts[0].append((run, left))
-    return [Slot(label, node, tuple(part)) for label, part in zip(labels, parts, strict=True)]
+def _part(slot: Slot, count: int) -> tuple[Slot | None, Slot]:
+    """Divide slots into those kept and so many returned, each of which is an even share of the leaves."""
+    if count == slot.count:
+        return None, slot
+    kept, returned = [], []
+    for run, mask in slot.leaves:
+        part = highest(mask, mask.bit_count() // slot.count * count)
+        returned.append((run, part))
+        kept.append((run, mask & ~part))
+    return Slot(slot.label, slot.node, tuple(kept), slot.count - count), Slot(slot.label, slot.node, tuple(returned), count)
+
+
+def _slots_from(node: Vertex, slots: Mapping[str, int], taken: Mapping[LeafRun, int]) -> list[Slot]:
+    """Slots of which only the number is known; with several labels nobody knows whose a leaf is."""
+    leaves = tuple(taken.items()) if len(slots) == 1 else ()
+    return [Slot(label, node, leaves, count) for label, count in slots.items() if count > 0]
 
 
 def _same(live: Sequence[NodeShare], given: Sequence[NodeShare]) -> bool:

@@ -146,7 +146,7 @@ def shares(placement: Placement) -> tuple[NodeShare, ...]:
     for slot in placement.slots:
         if slot.node is not None:
             per_label = slots.setdefault(slot.node, {})
-            per_label[slot.label] = per_label.get(slot.label, 0) + 1
+            per_label[slot.label] = per_label.get(slot.label, 0) + slot.count
     nodes = list(amounts)
     if len(nodes) > 1:
         nodes.sort(key=_place)

@@ -55,7 +55,7 @@ class Grants:
         state = self._state
         restriction = Restriction(self._vertices(request.exclude)) if request.exclude else Restriction()
         end = state.end_of(state.now, duration_s)
-        key = (jobspec.resources, jobspec.constraint, request.exclude, end - state.now, request.reserve, request.explain)
+        key = (jobspec, request.exclude, end - state.now, request.reserve, request.explain)
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)

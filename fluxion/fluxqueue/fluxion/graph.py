@@ -11,6 +11,7 @@ and those that merely pass through, a run knows the bits of each job. Times stan
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["NODE", "Entry", "Graph", "LeafRun", "Vertex", "bits", "highest", "lowest"]
 
 NODE = "node"
+UNTOUCHED = (1 << 64) - 1
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -31,23 +33,40 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def lowest(mask: int, count: int) -> int:
-    """The lowest ``count`` set bits of a mask that has that many."""
+    """The lowest ``count`` set bits of a mask that has that many; neighbours are taken together."""
+    if count == mask.bit_count():
+        return mask
     taken = 0
-    for _ in range(count):
-        low = mask & -mask
-        taken |= low
-        mask ^= low
+    while count:
+        block = mask & ~(mask + (mask & -mask))
+        if (length := block.bit_count()) > count:
+            start = (block & -block).bit_length() - 1
+            return taken | ((1 << count) - 1) << start
+        taken |= block
+        mask ^= block
+        count -= length
     return taken
 
 
 def highest(mask: int, count: int) -> int:
-    """The highest ``count`` set bits of a mask that has that many."""
+    """The highest ``count`` set bits of a mask that has that many; neighbours are taken together."""
+    if count == mask.bit_count():
+        return mask
     taken = 0
-    for _ in range(count):
-        high = 1 << (mask.bit_length() - 1)
-        taken |= high
-        mask ^= high
+    while count:
+        top = mask.bit_length()
+        gap = (((1 << top) - 1) ^ mask).bit_length()
+        if (length := top - gap) > count:
+            return taken | ((1 << count) - 1) << (top - count)
+        block = ((1 << length) - 1) << gap
+        taken |= block
+        mask ^= block
+        count -= length
     return taken
+
+
+def _ascending(numbers: Sequence[int]) -> bool:
+    return isinstance(numbers, range) or all(a < b for a, b in zip(numbers, numbers[1:], strict=False))
 
 
 class LeafRun:
@@ -61,6 +80,8 @@ class LeafRun:
         Size of every leaf but those in ``odd_sizes``.
     names, paths
         Only those that do not follow from basename and id, from the parent's path and the name.
+    regular, monotone
+        Whether ids, and unique ids, are strictly ascending.
     order, position
         Leaves in the order of their edges (None: by id), and the position of the run among the parent's entries (-1: scattered).
     full, down
@@ -77,6 +98,7 @@ class LeafRun:
         "down",
         "full",
         "ids",
+        "monotone",
         "names",
         "odd_sizes",
         "order",
@@ -85,6 +107,7 @@ class LeafRun:
         "position",
         "properties",
         "ranks",
+        "regular",
         "reserved",
         "shared",
         "size",
@@ -109,6 +132,8 @@ class LeafRun:
         self.properties: dict[int, Mapping[str, str]] = {}
         self.order: Sequence[int] | None = None
         self.position = 0
+        self.regular = _ascending(ids)
+        self.monotone = _ascending(uniq_ids)
         self.full = (1 << len(ids)) - 1
         self.down = 0
         self.busy = 0
@@ -218,8 +243,10 @@ class Vertex:
         Exploration weight of children under policies that stop at the first match; absent means untouched.
     position
         Position among the parent's entries.
-    index
-        Position among all nodes, -1 for other types.
+    index, row
+        Position among all nodes and in the node table, -1 for other types.
+    ranking
+        Children in order of exploration, made when first asked for.
     """
 
     __slots__ = (
@@ -238,6 +265,8 @@ class Vertex:
         "position",
         "properties",
         "rank",
+        "ranking",
+        "row",
         "runs",
         "shared",
         "size",
@@ -280,6 +309,8 @@ class Vertex:
         self.entries: list[Entry] = []
         self.factor = 0
         self.index = -1
+        self.row = -1
+        self.ranking: list[tuple[int, int, int, Vertex]] | None = None
         self.exclusive: dict[Job, None] = {}
         self.shared: dict[Job, None] = {}
         self.weights: dict[Vertex, int] = {}
@@ -287,11 +318,30 @@ class Vertex:
     def __repr__(self) -> str:
         return f"<{self.type} {self.path}>"
 
+    def explored(self) -> Iterator[Vertex]:
+        """Inner children by weight, then by unique id, the highest first; those never used come before all others."""
+        if self.ranking is None:
+            self.ranking = sorted(self._rank(child) for child in self.children)
+        for _, _, _, child in self.ranking:
+            yield child
+
+    def weigh(self, child: Vertex, weight: int) -> None:
+        """Set the exploration weight of a child."""
+        if self.ranking is not None:
+            del self.ranking[bisect_left(self.ranking, self._rank(child))]
+        self.weights[child] = weight
+        if self.ranking is not None:
+            insort(self.ranking, self._rank(child))
+
+    def _rank(self, child: Vertex) -> tuple[int, int, int, Vertex]:
+        return -self.weights.get(child, UNTOUCHED), -child.uniq_id, child.position, child
+
     def adopt(self, child: Vertex) -> None:
         """Add an inner child behind the children there are."""
         child.parent = self
         child.depth = self.depth + 1
         child.position = len(self.entries)
+        self.ranking = None
         self.children.append(child)
         self.entries.append(child)
         child.place()

@@ -7,7 +7,6 @@ is the only place where its times stand, so moving its end is one assignment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.graph import LeafRun, Vertex
@@ -18,10 +17,12 @@ __all__ = ["Job", "Placement", "Slot"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot as it was placed: its label and the leaves that are its own.
+    """Slots of one label as they were placed, and the leaves that are their own.
 
     Attributes
     ----------
+    count
+        How many slots share these leaves, evenly.
     node
         The node it counts on: the one it lies in, or the first of those it consists of.
     """
@@ -29,6 +30,7 @@ class Slot:
     label: str
     node: Vertex | None
     leaves: tuple[tuple[LeafRun, int], ...]
+    count: int = 1
 
 
 @dataclass(slots=True)
@@ -131,8 +133,3 @@ class Job:
     def info(self, horizon: int, *, with_shares: bool = True) -> JobInfo:
         """The job as clients see it."""
         return JobInfo(self.jobid, self.mode, self.start, 0 if self.end >= horizon else self.end, self.shares if with_shares else ())
-
-
-def freed(jobs: Iterable[Job]) -> set[Vertex]:
-    """Nodes on which these jobs have something."""
-    return {vertex for job in jobs for vertex in job.placement.vertices if vertex.index >= 0}

@@ -93,9 +93,9 @@ class Resource:
             yield from child.walk()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Jobspec:
-    """A request: levels, wall time (0: unset) and constraint."""
+    """A request: levels, wall time (0: unset) and constraint. Compared by identity, so that it can be a quick key."""
 
     resources: tuple[Resource, ...]
     duration_s: int

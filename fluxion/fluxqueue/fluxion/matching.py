@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
+from fluxqueue.fluxion.plans import Plan, plan_for
+from fluxqueue.fluxion.shortcuts import Shortcut, Unfit
 from fluxqueue.fluxion.state import State
 from fluxqueue.fluxion.walk import Walk, Window
 
@@ -42,6 +44,9 @@ class Matcher:
         self._state = state
         self.astray = astray
         self._jobspecs: dict[str, Jobspec] = {}
+        self._known: dict[tuple[object, ...], Jobspec] = {}
+        self._shortcut = Shortcut(state.graph, state.policy, state.table)
+        self._plans: dict[Jobspec, tuple[int, Plan | None]] = {}
         self._satisfiable: dict[tuple[object, ...], Placement | None] = {}
         self._satisfiable_topology = -1
 
@@ -50,9 +55,11 @@ class Matcher:
         jobspec = self._jobspecs.get(text)
         if jobspec is None:
             jobspec = read_jobspec(text)
+            jobspec = self._known.setdefault((jobspec.resources, jobspec.constraint, jobspec.duration_s), jobspec)
             if len(text) <= _MAX_CACHED_TEXT:
                 if len(self._jobspecs) >= _MAX_CACHED:
                     self._jobspecs.clear()
+                    self._known.clear()
                 self._jobspecs[text] = jobspec
         return jobspec
 
@@ -65,8 +72,33 @@ class Matcher:
 
     def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
         """A place for the request in [start, end), or None."""
-        window = Window(start, end, self._state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+        state = self._state
+        window = Window(start, end, state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+        return self._try(jobspec, window)
+
+    def _try(self, jobspec: Jobspec, window: Window) -> Placement | None:
+        """Place a request in a window, by the shortcut where one holds."""
+        plan = self._plan(jobspec)
+        if plan is not None:
+            try:
+                return self._shortcut.place(plan, window)
+            except Unfit:
+                pass
         return Walk(self._state.graph, self._state.policy, window, self.astray).place(jobspec.resources)
+
+    def _plan(self, jobspec: Jobspec) -> Plan | None:
+        """The plan of a request, if this graph and policy allow one; remembered until the graph changes."""
+        topology = self._state.topology
+        known = self._plans.get(jobspec)
+        if known is not None and known[0] == topology:
+            return known[1]
+        if len(self._plans) >= _MAX_CACHED:
+            self._plans.clear()
+        plan = plan_for(jobspec.resources)
+        if plan is not None and not self._shortcut.covers(plan):
+            plan = None
+        self._plans[jobspec] = topology, plan
+        return plan
 
     def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION) -> tuple[int, Placement] | None:
         """The earliest later moment at which the request fits, and its place."""
@@ -85,12 +117,12 @@ class Matcher:
         if self._satisfiable_topology != state.topology:
             self._satisfiable.clear()
             self._satisfiable_topology = state.topology
-        key = (jobspec.resources, jobspec.constraint, frozenset(restriction.exclude), restriction.only and frozenset(restriction.only))
+        key = (jobspec, frozenset(restriction.exclude), None if restriction.only is None else frozenset(restriction.only))
         if key not in self._satisfiable:
             window = Window(0, 1, empty=True, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
             if len(self._satisfiable) >= _MAX_CACHED:
                 self._satisfiable.clear()
-            self._satisfiable[key] = Walk(state.graph, state.policy, window, self.astray).place(jobspec.resources)
+            self._satisfiable[key] = self._try(jobspec, window)
         return self._satisfiable[key]
 
 

@@ -113,11 +113,14 @@ class OriginalCalls:
         if vertex is not None:
             if vertex.up != up:
                 vertex.up = up
+                self._state.table.touch_below(vertex)
                 below = sum(1 for other in vertex.subtree() if other.type == NODE)
                 graph.nodes_up += below if up else -below
         elif (leaf := graph.find_leaf(path)) is not None:
             run, index = leaf
             run.down = run.down & ~(1 << index) if up else run.down | 1 << index
+            if run.parent.index >= 0:
+                self._state.table.refresh(run.parent)
         else:
             raise UnknownPath(f"vertex {path!r:.200}: no such containment path")
         self._state.releases += 1

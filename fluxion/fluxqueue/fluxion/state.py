@@ -13,6 +13,7 @@ from fluxqueue.fluxion.graph import Graph
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import GRAPH_DURATION_S
 from fluxqueue.fluxion.messages import Mode
+from fluxqueue.fluxion.nodetable import NodeTable
 from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.schedule import ChangePoints
 from fluxqueue.fluxion.weights import Weights
@@ -54,6 +55,17 @@ class State:
     topology: int = 0
     journal: list[Callable[[], None]] | None = None
     weights: Weights | None = None
+    table: NodeTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = NodeTable(self.graph)
+
+    def graph_changed(self) -> None:
+        """Take note that vertices came, went or changed shape."""
+        self.topology += 1
+        self.releases += 1
+        self.bookings += 1
+        self.table.rebuild()
 
     def advance(self, now: int) -> None:
         """Move the clock; it never goes back."""
@@ -90,15 +102,13 @@ class State:
         """Let a job occupy what its placement says."""
         self.jobs[job.jobid] = job
         self.ended.pop(job.jobid, None)
-        job.book()
-        self.points.add(job)
+        self._occupy(job)
         self.bookings += 1
         self._undo(lambda: self.free(job))
 
     def free(self, job: Job) -> None:
         """Take a job out."""
-        self.points.remove(job)
-        job.release()
+        self._vacate(job)
         del self.jobs[job.jobid]
         mode, job.mode = job.mode, Mode.CANCELED
         self.ended[job.jobid] = job
@@ -118,22 +128,28 @@ class State:
         change
             Makes the change and returns how to unmake it; called while the job is out of the graph.
         """
-        self.points.remove(job)
-        job.release()
+        self._vacate(job)
         unmake = change()
-        job.book()
-        self.points.add(job)
+        self._occupy(job)
         self.releases += 1
         self.bookings += 1
 
         def undo() -> None:
-            self.points.remove(job)
-            job.release()
+            self._vacate(job)
             unmake()
-            job.book()
-            self.points.add(job)
+            self._occupy(job)
 
         self._undo(undo)
+
+    def _occupy(self, job: Job) -> None:
+        job.book()
+        self.points.add(job)
+        self.table.booked(job, 1)
+
+    def _vacate(self, job: Job) -> None:
+        self.points.remove(job)
+        job.release()
+        self.table.booked(job, -1)
 
     def _undo(self, step: Callable[[], None]) -> None:
         if self.journal is not None:

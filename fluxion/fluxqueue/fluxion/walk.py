@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
-from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits
+from fluxqueue.fluxion.graph import NODE, UNTOUCHED, Graph, LeafRun, Vertex, bits
 from fluxqueue.fluxion.introsort import introsort
 from fluxqueue.fluxion.jobs import Placement, Slot
 from fluxqueue.fluxion.jobspecs import SLOT, Count, Resource
@@ -235,13 +235,15 @@ class Walk:
                 else:
                     yield entry[0], (entry[1],)
             return
-        untouched = 1 << 64
+        wanted = [run for run in vertex.runs.values() if _level_of(levels, run.type) is not None]
+        if not wanted:
+            yield from vertex.explored()
+            return
         keyed: list[tuple[int, int, Vertex | tuple[LeafRun, Iterable[int]]]] = [
-            (vertex.weights.get(child, untouched), child.uniq_id, child) for child in vertex.children
+            (vertex.weights.get(child, UNTOUCHED), child.uniq_id, child) for child in vertex.children
         ]
-        for run in vertex.runs.values():
-            if _level_of(levels, run.type) is not None:
-                keyed.extend((untouched, run.uniq_ids[index], (run, (index,))) for index in bits(run.full))
+        for run in wanted:
+            keyed.extend((UNTOUCHED, run.uniq_ids[index], (run, (index,))) for index in bits(run.full))
         keyed.sort(key=lambda item: item[:2], reverse=True)
         for _, _, entry in keyed:
             yield entry

@@ -78,11 +78,11 @@ class Weights:
         """Write the weight of every edge a placement goes through; one that is not booked leaves no trace at what it would hold."""
         for vertex, exclusive in placement.vertices.items():
             parent = vertex.parent
-            if parent is None or (exclusive and not booked and vertex.type=='socket'):
+            if parent is None or (exclusive and not booked and vertex.type == "socket"):
                 continue
             kind = self._last_type(vertex)
             if kind is not None:
-                parent.weights[vertex] = _free(vertex, kind, now)
+                parent.weigh(vertex, _free(vertex, kind, now))
 
     def _last_type(self, vertex: Vertex) -> str | None:
         if vertex not in self._counted:
@@ -102,5 +102,3 @@ def _free(vertex: Vertex, kind: str, now: int) -> int:
         if inner.type == kind and inner is not vertex and not inner.held(now, now + 1, now):
             free += inner.size
     return free
-
-

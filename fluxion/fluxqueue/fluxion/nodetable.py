@@ -1,0 +1,164 @@
+"""One row per node: what a quick look must know before anything is walked.
+
+Rows stand by node id, which is the order in which policies take nodes, so "the first node that could do" is the first set entry of a
+boolean vector. A row says whether the node can be used at all, how many leaves of each type no allocation holds, how many jobs are on
+it and whether reservations are among them. It describes the present: allocations hold what they have from now on, so it is exact for
+windows that begin now and contain no reservation, and otherwise an upper bound that must be looked at closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.fluxion.constraints import Constraint
+from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex
+from fluxqueue.fluxion.jobs import Job
+
+__all__ = ["NodeTable"]
+
+Mask = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int32]
+
+
+class NodeTable:
+    """Vectors over the nodes of a graph.
+
+    Attributes
+    ----------
+    nodes
+        Node of each row, ascending by id.
+    usable
+        Up, open, held by no allocation, and all its ancestors too.
+    jobs, reservations
+        Allocations and reservations that touch the node.
+    free
+        Type -> leaves that are up and held by no allocation.
+    sizes, largest, smallest, top_id, odd
+        Type -> size of the leaves of each node, extremes over all nodes, highest id; types with a leaf of another size.
+    least_step
+        Smallest distance of the factors of neighbouring rows.
+    ordered
+        Whether all ids differ, so that the order of rows is the order of every policy by id.
+    flat
+        Whether all nodes are children of the root.
+    monotone
+        Whether unique ids of leaves ascend with their ids.
+    plain
+        Whether all leaves hang directly on nodes, so that nothing below a node needs a walk.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Make all rows anew, after a change of the graph."""
+        graph = self._graph
+        self.nodes: list[Vertex] = sorted(graph.nodes, key=lambda node: node.id)
+        size = len(self.nodes)
+        self.usable: Mask = np.zeros(size, dtype=np.bool_)
+        self.jobs: Counts = np.zeros(size, dtype=np.int32)
+        self.reservations: Counts = np.zeros(size, dtype=np.int32)
+        self.free: dict[str, Counts] = {}
+        self.sizes: dict[str, Counts] = {}
+        self.largest: dict[str, int] = {}
+        self.smallest: dict[str, int] = {}
+        self.top_id: dict[str, int] = {}
+        self.odd: set[str] = set()
+        self.monotone = True
+        self.ordered = all(a.id < b.id for a, b in zip(self.nodes, self.nodes[1:], strict=False))
+        inner = [vertex for vertex in graph.by_path.values() if vertex.type != NODE]
+        self.plain = (
+            graph.root.type != NODE
+            and not any(vertex.runs for vertex in inner)
+            and not any(node.children for node in self.nodes)
+            and not any(child.type == NODE for node in self.nodes for child in node.children)
+        )
+        self.flat = all(node.parent is graph.root for node in self.nodes)
+        self.inner_types = {vertex.type for vertex in graph.by_path.values()}
+        self._accepted: dict[str, Mask] = {}
+        for row, node in enumerate(self.nodes):
+            node.row = row
+            for kind, run in node.runs.items():
+                if kind not in self.free:
+                    self.free[kind] = np.zeros(size, dtype=np.int32)
+                    self.sizes[kind] = np.zeros(size, dtype=np.int32)
+                self._measure(row, run)
+            self.refresh(node)
+        steps = [after.factor - before.factor for before, after in zip(self.nodes, self.nodes[1:], strict=False)]
+        self.least_step = min(steps, default=10_000)
+
+    def _measure(self, row: int, run: LeafRun) -> None:
+        kind = run.type
+        self.sizes[kind][row] = run.size
+        self.largest[kind] = max(self.largest.get(kind, 0), run.size, *run.odd_sizes.values())
+        self.smallest[kind] = min(self.smallest.get(kind, run.size), run.size)
+        self.top_id[kind] = max(self.top_id.get(kind, 0), run.ids[-1] if len(run.ids) else 0)
+        self.monotone = self.monotone and run.monotone
+        if run.odd_sizes:
+            self.odd.add(kind)
+
+    def refresh(self, node: Vertex) -> None:
+        """Look at one node again."""
+        row = node.row
+        reserved = sum(1 for job in node.shared if job.reserved) + sum(1 for job in node.exclusive if job.reserved)
+        self.reservations[row] = reserved
+        self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
+        self.usable[row] = _usable(node)
+        for kind, run in node.runs.items():
+            self.free[kind][row] = (run.full & ~run.down & ~run.busy).bit_count()
+
+    def booked(self, job: Job, step: int) -> None:
+        """Count a job in (1) or out (-1) at the nodes it touches."""
+        counts = self.reservations if job.reserved else self.jobs
+        usable, free = self.usable, self.free
+        for vertex, exclusive in job.placement.vertices.items():
+            if vertex.type == NODE:
+                row = vertex.row
+                counts[row] += step
+                if exclusive:
+                    usable[row] = _usable(vertex)
+            elif exclusive:
+                self.touch_below(vertex)
+        if not job.reserved:
+            for run in job.placement.leaves:
+                if run.parent.type == NODE:
+                    free[run.type][run.parent.row] = (run.full & ~run.down & ~run.busy).bit_count()
+
+    def touch_below(self, vertex: Vertex) -> None:
+        """Look again at whether nodes below a vertex can be used."""
+        for below in vertex.subtree():
+            if below.type == NODE:
+                self.usable[below.row] = _usable(below)
+
+    def accepted(self, constraint: Constraint) -> Mask:
+        """Nodes a constraint accepts; remembered until the graph changes."""
+        mask = self._accepted.get(constraint.text)
+        if mask is None:
+            if len(self._accepted) > 1_024:
+                self._accepted.clear()
+            accepts = constraint.accepts
+            mask = np.fromiter((accepts(node) for node in self.nodes), dtype=np.bool_, count=len(self.nodes))
+            self._accepted[constraint.text] = mask
+        return mask
+
+    def forget_properties(self) -> None:
+        """Properties have changed: ask constraints again."""
+        self._accepted.clear()
+
+    def rows(self, nodes: Iterable[Vertex]) -> npt.NDArray[Any]:
+        """Rows of these nodes."""
+        return np.fromiter((node.row for node in nodes), dtype=np.intp)
+
+
+def _usable(node: Vertex) -> bool:
+    at: Vertex | None = node
+    while at is not None:
+        if not at.up or at.closed or any(not job.reserved for job in at.exclusive):
+            return False
+        at = at.parent
+    return node.size > 0
