@@ -13,8 +13,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fluxqueue.api.logs import configure_logging
+
+if TYPE_CHECKING:
+    from fluxqueue.fluxion.server import Settings
 
 __all__ = ["main"]
 
@@ -116,10 +120,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _until_told(settings: object) -> None:
-    from fluxqueue.fluxion.server import Settings, serve
+async def _until_told(settings: Settings) -> None:
+    from fluxqueue.fluxion.server import serve
 
-    assert isinstance(settings, Settings)
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
