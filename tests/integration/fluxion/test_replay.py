@@ -62,7 +62,7 @@ def write(folder: Path, case: dict[str, Any]) -> None:
 def test_answers_as_recorded_agree_at_every_level(folder: Path, how: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(folder), *how]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("1 cases against")
+    assert "1 cases against" in out
     for level in ("results", "vertex sets", "order and R"):
         line = next(line for line in out.splitlines() if line.startswith(f"  {level} "))
         assert "1 of 1" in line
@@ -92,7 +92,7 @@ def test_cases_that_need_more_than_three_calls_are_left_out_over_grpc(
     case["grpc_reachable"] = False
     write(folder, case)
     assert main(["replay", str(folder), "--grpc"]) == 1
-    assert capsys.readouterr().out.startswith("0 cases against")
+    assert "0 cases against" in capsys.readouterr().out
 
 
 def test_a_folder_without_cases_is_no_success(tmp_path: Path) -> None:
