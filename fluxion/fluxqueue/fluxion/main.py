@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0 for all)")
     parser.add_argument("--port", type=_port, default=4242, help="port to listen on, 0 for a free one (default: %(default)s)")
     parser.add_argument("--metrics-port", type=_port, help="serve Prometheus metrics on this port (default: none are served)")
+    parser.add_argument("--metrics-host", help="address to serve metrics on (default: that of --host)")
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
     parser.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="time for calls under way at the end")
     tls = parser.add_argument_group("encryption", "With --tls-client-ca, clients must show a certificate signed by it.")
@@ -110,7 +111,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         print("fluxqueue fluxion: encryption needs both --tls-cert and --tls-key", file=sys.stderr)  # noqa: T201  before there is a log
         return _USAGE
     tls = ServerTls(arguments.tls_cert, arguments.tls_key, arguments.tls_client_ca) if arguments.tls_cert else None
-    settings = Settings(arguments.host, arguments.port, arguments.metrics_port, tls, arguments.grace)
+    settings = Settings(arguments.host, arguments.port, arguments.metrics_port, arguments.metrics_host, tls, arguments.grace)
     configure_logging(arguments.log_level)
     try:
         uvloop.run(_until_told(settings))

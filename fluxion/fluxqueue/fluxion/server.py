@@ -120,11 +120,25 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where and how to serve; ports of 0 are picked by the system, a metrics port of None serves none."""
+    """Where and how to serve.
+
+    Attributes
+    ----------
+    host, port
+        Of the service; a port of 0 is picked by the system.
+    metrics_port, metrics_host
+        Of ``/metrics``: none is served where the port is None, the host is the service's where it is None. As a sidecar the service
+        listens on the loopback address only, while its metrics are read from elsewhere.
+    tls
+        Files for encrypted connections; plain text if None. Metrics are always plain.
+    grace_s
+        Time for calls under way at the end.
+    """
 
     host: str = "127.0.0.1"
     port: int = 4242
     metrics_port: int | None = None
+    metrics_host: str | None = None
     tls: ServerTls | None = None
     grace_s: float = 10.0
 
@@ -211,10 +225,11 @@ def _metrics_server(settings: Settings, metrics: Metrics) -> Iterator[int | None
     if settings.metrics_port is None:
         yield None
         return
+    host = settings.metrics_host or settings.host
     try:
-        http, thread = start_http_server(settings.metrics_port, settings.host, metrics.registry)
+        http, thread = start_http_server(settings.metrics_port, host, metrics.registry)
     except OSError as error:
-        raise CannotListen(f"cannot serve metrics on {_address(settings.host, settings.metrics_port)}: {error.strerror}") from None
+        raise CannotListen(f"cannot serve metrics on {_address(host, settings.metrics_port)}: {error.strerror}") from None
     try:
         yield http.server_port
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import ipaddress
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,8 +98,6 @@ async def test_with_a_client_authority_only_its_clients_are_served(authority: Au
 
 
 async def test_the_client_without_asyncio_speaks_it_too(authority: Authority) -> None:
-    import asyncio
-
     def work(port: int) -> int:
         with FluxionClient(f"127.0.0.1:{port}", tls=Tls(authority.file), deadlines=SHORT) as fluxion:
             fluxion.init("lonode", nodes=[make_node("a")])
@@ -123,3 +124,30 @@ async def test_a_certificate_that_vanishes_while_serving_stays_in_use(authority:
         await load(running.port, Tls(authority.file))
         cert.unlink()
         assert await ask(running.port, Tls(authority.file)) == 1
+
+
+async def test_the_program_takes_the_files_from_its_command_line(authority: Authority, tmp_path: Path) -> None:
+    clients = Authority(tmp_path, "clients")
+    cert, key = authority.issue("server")
+    words = ["-m", "fluxqueue.fluxion.main", "--port", "0", "--metrics-port", "0", "--metrics-host", "127.0.0.2"]
+    files = ["--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(clients.file)]
+    process = await asyncio.create_subprocess_exec(sys.executable, *words, *files, stderr=asyncio.subprocess.PIPE)
+    try:
+        assert process.stderr
+        async with asyncio.timeout(60):
+            started = json.loads(await process.stderr.readline())
+        assert started["tls"] is True
+        port = int(started["address"].rpartition(":")[2])
+        ours = Tls(authority.file, *clients.issue("queue"))
+        await load(port, ours)
+        assert await ask(port, ours) == 1
+        with pytest.raises(FluxionUnavailable):
+            await ask(port, Tls(authority.file))
+        reader, writer = await asyncio.open_connection("127.0.0.2", started["metrics_port"])
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"fluxion_nodes" in await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        process.terminate()
+        await process.communicate()
