@@ -8,32 +8,18 @@ rest is excess, which closes the node for new matches until it is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fluxqueue.fluxion.emission import shares
-from fluxqueue.fluxion.graph import LeafRun, Vertex, bits, highest, lowest
+from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex, bits, highest, lowest
 from fluxqueue.fluxion.jobs import Job, Placement, Slot
 from fluxqueue.fluxion.messages import Mode, NodeShare, RestoredJob
 from fluxqueue.fluxion.state import State
 
-__all__ = ["Bookings", "Effect", "Refused", "leaves_of"]
+__all__ = ["Bookings", "Refused", "leaves_of", "runs_of"]
 
 
 class Refused(Exception):
     """A change that cannot be made; nothing has changed. The message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a change did beside itself."""
-
-    displaced: tuple[int, ...] = ()
-    excess: tuple[NodeShare, ...] = ()
-
-    @staticmethod
-    def none(_: None) -> Effect:
-        """Of a change that touches nothing else."""
-        return Effect()
 
 
 class Bookings:
@@ -76,14 +62,12 @@ class Bookings:
 
     # ---- putting back ----------------------------------------------------------------------------------------------------------
 
-    def restore(self, jobs: Sequence[RestoredJob]) -> tuple[NodeShare, ...]:
-        """Book allocations that are known from elsewhere; returns what did not fit their nodes."""
-        excess: list[NodeShare] = []
+    def restore(self, jobs: Sequence[RestoredJob]) -> None:
+        """Book allocations that are known from elsewhere; what does not fit a node is noted as its excess."""
         for restored in jobs:
-            excess.extend(self._restore(restored))
-        return tuple(excess)
+            self._restore(restored)
 
-    def _restore(self, restored: RestoredJob) -> list[NodeShare]:
+    def _restore(self, restored: RestoredJob) -> None:
         state = self._state
         if restored.jobid <= 0:
             raise Refused(f"job {restored.jobid}: a job id above 0 is needed")
@@ -92,23 +76,23 @@ class Bookings:
         live = state.jobs.get(restored.jobid)
         if live is not None:
             if _same(live.shares, restored.shares):
-                return []
+                return
             raise Refused(f"job {restored.jobid}: is there already with other shares: cancel it first")
         if end <= start:
             raise Refused(f"job {restored.jobid}: ends at {end}, not after its start {start}")
-        placement, excess = Placement(), []
+        placement, missing = Placement(), dict[Vertex, dict[str, int]]()
         job = Job(restored.jobid, start, end, placement, reserved=restored.reserved)
         for share in restored.shares:
-            excess.extend(self._take(job, placement, share))
+            node = state.graph.by_name.get(share.node) or state.graph.removed.get(share.node)
+            if node is not None and (short := self._take(job, placement, node, share)):
+                missing.setdefault(node, {}).update(short)
         job.shares = restored.shares
         state.book(job)
-        return excess
+        for node, short in missing.items():
+            state.note_excess(node, job, short)
 
-    def _take(self, job: Job, placement: Placement, share: NodeShare) -> list[NodeShare]:
-        """Find leaves for one share; what is not there is the excess."""
-        node = self._state.graph.by_name.get(share.node)
-        if node is None:
-            return [share]
+    def _take(self, job: Job, placement: Placement, node: Vertex, share: NodeShare) -> dict[str, int]:
+        """Find leaves for one share; returns what is not there."""
         start, end, now = job.start, job.end, self._state.now
         if share.exclusive:
             placement.take_vertex(node, exclusive=True)
@@ -118,7 +102,7 @@ class Bookings:
         taken: dict[LeafRun, int] = {}
         for kind, amount in share.amounts.items():
             left = amount
-            for run in _runs(node, kind):
+            for run in runs_of(node, kind):
                 free = run.full & ~run.taken(start, end, now) & ~placement.leaves.get(run, 0)
                 mask = leaves_of(run, free, left)
                 if mask:
@@ -130,7 +114,7 @@ class Bookings:
             if left > 0:
                 missing[kind] = left
         placement.slots.extend(_slots_from(node, share.slots, taken))
-        return [NodeShare(share.node, amounts=missing)] if missing else []
+        return missing
 
     # ---- moving an end ---------------------------------------------------------------------------------------------------------
 
@@ -184,7 +168,7 @@ class _Return:
         have = self._shares.get(given.node)
         if have is None:
             raise Refused(f"job {self._job.jobid}: has nothing on node {given.node!r:.80}")
-        node = next((vertex for vertex in self._job.placement.vertices if vertex.index >= 0 and vertex.name == given.node), None)
+        node = next((vertex for vertex in self._job.placement.vertices if vertex.type == NODE and vertex.name == given.node), None)
         if not given.slots and not given.amounts:
             self._all_of(given.node, node)
             return
@@ -242,7 +226,7 @@ class _Return:
             for below in vertex.subtree():
                 for run in below.runs.values():
                     self._leaves.pop(run, None)
-            if vertex.index >= 0:
+            if vertex.type == NODE:
                 self._all_of(vertex.name, vertex)
             return
         leaf = graph.find_leaf(path)
@@ -255,7 +239,7 @@ class _Return:
         before = self._job.placement
         kept = Placement()
         for vertex, exclusive in before.vertices.items():
-            if vertex.index >= 0 and exclusive and vertex.name not in self._emptied and not self._used_up(vertex):
+            if vertex.type == NODE and exclusive and vertex.name not in self._emptied and not self._used_up(vertex):
                 kept.take_vertex(vertex, exclusive=True)
         for run, mask in self._leaves.items():
             if mask:
@@ -296,7 +280,8 @@ def _swap(job: Job, placement: Placement, left: tuple[NodeShare, ...]) -> Callab
     return unmake
 
 
-def _runs(node: Vertex, kind: str) -> list[LeafRun]:
+def runs_of(node: Vertex, kind: str) -> list[LeafRun]:
+    """Runs of a type on a node and below it."""
     return [vertex.runs[kind] for vertex in node.subtree() if kind in vertex.runs]
 
 

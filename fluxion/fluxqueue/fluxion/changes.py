@@ -22,6 +22,7 @@ __all__ = [
     "RestoreJobs",
     "SetNodeStatus",
     "SetProperties",
+    "nodes_of",
 ]
 
 
@@ -92,3 +93,16 @@ class RemoveNodes:
 
 
 Change = CancelJobs | CancelPart | RestoreJobs | ResizeSystem | ExtendJob | SetNodeStatus | SetProperties | AddNodes | RemoveNodes
+
+
+def nodes_of(change: Change) -> tuple[str, ...]:
+    """Names of the nodes a change speaks of."""
+    match change:
+        case CancelPart(_, shares, _) | ResizeSystem(shares):
+            return tuple(share.node for share in shares)
+        case RestoreJobs(jobs):
+            return tuple(share.node for job in jobs for share in job.shares)
+        case AddNodes(specs):
+            return tuple(spec.name for spec in specs)
+        case _:
+            return ()

@@ -35,15 +35,18 @@ class CompatMatch:
         True exactly if ``at`` is not 0.
     at
         Start, in seconds from the start of the graph.
-    vertices
-        In the order of emission: children before their parent, the root last. Empty for satisfiability.
     """
 
     jobid: int
     reserved: bool
     at: int
-    vertices: tuple[VertexRow, ...]
+    _list: Callable[[], tuple[VertexRow, ...]] = field(repr=False, compare=False)
     _write: Callable[[], str] = field(repr=False, compare=False)
+
+    @property
+    def vertices(self) -> tuple[VertexRow, ...]:
+        """What was taken, in the order of emission: children before their parent, the root last. Empty for satisfiability."""
+        return self._list()
 
     def allocation(self) -> str:
         """R as JGF text: one line and a newline. Written only when asked for."""

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.fluxion.compat import VertexRow
-from fluxqueue.fluxion.graph import LeafRun, Vertex
+from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex
 from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.messages import NodeShare
 
@@ -136,10 +136,10 @@ def shares(placement: Placement) -> tuple[NodeShare, ...]:
     amounts: dict[Vertex, dict[str, int]] = {}
     slots: dict[Vertex, dict[str, int]] = {}
     for vertex in placement.vertices:
-        if vertex.index >= 0:
+        if vertex.type == NODE:
             amounts[vertex] = {}
     for run, mask in placement.leaves.items():
-        node = run.parent if run.parent.index >= 0 else run.parent.node
+        node = run.parent if run.parent.type == NODE else run.parent.node
         if node is not None:
             per_type = amounts.setdefault(node, {})
             per_type[run.type] = per_type.get(run.type, 0) + run.amount(mask)

@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from fluxqueue.fluxion.bookings import Bookings, Effect, Refused
-from fluxqueue.fluxion.changes import Change
+from fluxqueue.fluxion.bookings import Bookings, Refused
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    CancelPart,
+    Change,
+    ExtendJob,
+    RemoveNodes,
+    ResizeSystem,
+    RestoreJobs,
+    SetNodeStatus,
+    SetProperties,
+    nodes_of,
+)
 from fluxqueue.fluxion.compat import CompatInfo, CompatMatch, MatchRequestKind
 from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
+from fluxqueue.fluxion.foreign import Foreign
 from fluxqueue.fluxion.grants import Grants
 from fluxqueue.fluxion.jgf import InvalidGraph, read_jgf
 from fluxqueue.fluxion.matching import Matcher
@@ -37,6 +50,7 @@ from fluxqueue.fluxion.original import OriginalCalls
 from fluxqueue.fluxion.policies import UnknownPolicy, read_policy
 from fluxqueue.fluxion.state import State
 from fluxqueue.fluxion.statistics import stat
+from fluxqueue.fluxion.topology import Topology
 from fluxqueue.fluxion.weights import InvalidPruneFilters, Weights, read_prune_filters
 
 __all__ = ["Engine"]
@@ -53,6 +67,31 @@ class _Session:
         self.original = OriginalCalls(state, Matcher(state, astray=True))
         self.grants = Grants(state, self.matcher)
         self.bookings = Bookings(state)
+        self.foreign = Foreign(state)
+        self.topology = Topology(state)
+
+    def make(self, change: Change) -> tuple[int, ...]:
+        """Make one change; returns dropped reservations."""
+        match change:
+            case CancelJobs(jobids):
+                self.bookings.cancel(jobids)
+            case CancelPart(jobid, shares, paths):
+                self.bookings.cancel_part(jobid, shares, paths)
+            case RestoreJobs(jobs):
+                self.bookings.restore(jobs)
+            case ResizeSystem(shares):
+                return self.foreign.resize(shares)
+            case ExtendJob(jobid, end):
+                return self.bookings.extend(jobid, end)
+            case SetNodeStatus(up):
+                self.topology.set_status(up)
+            case SetProperties(nodes):
+                self.topology.set_properties(nodes)
+            case AddNodes(specs):
+                return self.topology.add(specs)
+            case RemoveNodes(names):
+                return self.topology.remove(names)
+        return ()
 
 
 class Engine:
@@ -135,7 +174,9 @@ class Engine:
 
     def cancel(self, jobid: int, noent_ok: bool = True) -> None:
         """Free a job. Raises `UnknownJob` if it is unknown or cancelled already and ``noent_ok`` is false."""
-        self._open().original.cancel(jobid, noent_ok=noent_ok)
+        session = self._open()
+        session.original.cancel(jobid, noent_ok=noent_ok)
+        session.foreign.settle()
 
     def info(self, jobid: int) -> CompatInfo:
         """How a job stands; `UnknownJob` if it never was."""
@@ -190,48 +231,49 @@ class Engine:
 
     def cancel_many(self, jobids: Iterable[int], call: Call = NO_CALL) -> tuple[list[int], list[int]]:
         """Free jobs; returns (cancelled, unknown or cancelled before)."""
-        return self._enter(call).bookings.cancel(list(jobids))
+        session = self._enter(call)
+        answer = session.bookings.cancel(list(jobids))
+        session.foreign.settle()
+        return answer
 
     def partial_cancel(self, jobid: int, shares: Sequence[NodeShare], paths: Sequence[str] = (), call: Call = NO_CALL) -> Applied:
         """Give back slots (by label) or amounts on nodes, or vertices by path; all or nothing. The job ends with its last vertex."""
-        session = self._enter(call)
-        return self._change(session, lambda: Effect.none(session.bookings.cancel_part(jobid, shares, paths)))
+        return self._change(self._enter(call), CancelPart(jobid, tuple(shares), tuple(paths)))
 
     def restore(self, jobs: Sequence[RestoredJob], call: Call = NO_CALL) -> Applied:
         """Put back known allocations; all or none. The same jobid with the same shares again is no change."""
-        session = self._enter(call, places=True)
-        return self._change(session, lambda: Effect(excess=session.bookings.restore(jobs)))
+        return self._change(self._enter(call, places=True), RestoreJobs(tuple(jobs)))
 
     def resize(self, shares: Sequence[NodeShare], call: Call = NO_CALL) -> Applied:
         """Set what runs on nodes without us (``amounts``). ``excess``: what was not free; those nodes are closed meanwhile."""
-        raise NotImplementedError
+        return self._change(self._enter(call, places=True), ResizeSystem(tuple(shares)))
 
     def extend(self, jobid: int, end: int, call: Call = NO_CALL) -> Applied:
         """Move a job's end. ``displaced``: reservations that no longer fit and were dropped."""
-        session = self._enter(call, places=True)
-        return self._change(session, lambda: Effect(displaced=session.bookings.extend(jobid, end)))
+        return self._change(self._enter(call, places=True), ExtendJob(jobid, end))
 
     def apply(self, changes: Sequence[Change], call: Call = NO_CALL) -> Applied:
         """Make several changes, all or none; ``failed_index`` tells which could not be made."""
-        raise NotImplementedError
+        placing = (RestoreJobs, ResizeSystem, ExtendJob)
+        return self._change(self._enter(call, places=any(isinstance(change, placing) for change in changes)), *changes)
 
     # ---- the graph -------------------------------------------------------------------------------------------------------------
 
     def add_nodes(self, nodes: Sequence[NodeSpec], call: Call = NO_CALL) -> Applied:
         """Add nodes; a known name with another shape is resized, jobs on it stay."""
-        raise NotImplementedError
+        return self._change(self._enter(call), AddNodes(tuple(nodes)))
 
     def remove_nodes(self, nodes: Sequence[str], call: Call = NO_CALL) -> Applied:
         """Take nodes away; jobs on them keep their shares until cancelled."""
-        raise NotImplementedError
+        return self._change(self._enter(call), RemoveNodes(tuple(nodes)))
 
     def set_node_status(self, up: Mapping[str, bool], call: Call = NO_CALL) -> Applied:
         """Mark nodes (by name) or vertices (by containment path) up or down."""
-        raise NotImplementedError
+        return self._change(self._enter(call), SetNodeStatus(up))
 
     def set_properties(self, properties: Mapping[str, Mapping[str, str]], call: Call = NO_CALL) -> Applied:
         """Replace all properties of these nodes."""
-        raise NotImplementedError
+        return self._change(self._enter(call), SetProperties(properties))
 
     def stat(self, call: Call = NO_CALL, per_node: bool = False) -> Stat:
         """The graph in numbers."""
@@ -267,18 +309,23 @@ class Engine:
             raise StaleEpoch(f"epoch {call.epoch} is over: {state.epoch} leads now")
         state.epoch = max(state.epoch, call.epoch)
 
-    def _change(self, session: _Session, change: Callable[[], Effect]) -> Applied:
-        """Make one change, or none of it."""
-        effect = Effect()
+    def _change(self, session: _Session, *changes: Change) -> Applied:
+        """Make changes, all or none."""
         instance = session.state.instance
+        displaced: list[int] = []
+        done = 0
 
         def work() -> bool:
-            nonlocal effect
-            effect = change()
+            nonlocal done
+            for change in changes:
+                displaced.extend(session.make(change))
+                done += 1
+            session.foreign.settle()
             return True
 
         try:
             session.state.atomically(work)
         except Refused as refusal:
-            return Applied(False, instance, str(refusal))
-        return Applied(True, instance, "", effect.displaced, effect.excess)
+            return Applied(False, instance, str(refusal), failed_index=done)
+        touched = {name for change in changes for name in nodes_of(change)}
+        return Applied(True, instance, "", tuple(sorted(set(displaced))), session.foreign.owed(touched))

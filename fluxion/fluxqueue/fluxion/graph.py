@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def highest(mask: int, count: int) -> int:
 
 
 def _ascending(numbers: Sequence[int]) -> bool:
-    return isinstance(numbers, range) or all(a < b for a, b in zip(numbers, numbers[1:], strict=False))
+    return isinstance(numbers, range) or all(a < b for a, b in pairwise(numbers))
 
 
 class LeafRun:
@@ -204,6 +205,14 @@ class LeafRun:
                 mask |= leaves
         return mask
 
+    def held(self) -> int:
+        """Leaves that any job has, now or later."""
+        mask = self.busy
+        for holders in (self.reserved, self.shared):
+            for leaves in holders.values():
+                mask |= leaves
+        return mask
+
     def book(self, job: Job, mask: int, *, shared: bool = False) -> None:
         """Give leaves to a job, on top of what it has."""
         if shared:
@@ -243,8 +252,8 @@ class Vertex:
         Exploration weight of children under policies that stop at the first match; absent means untouched.
     position
         Position among the parent's entries.
-    index, row
-        Position among all nodes and in the node table, -1 for other types.
+    row
+        Position in the node table; -1 for other types and for nodes that were removed.
     ranking
         Children in order of exploration, made when first asked for.
     """
@@ -258,7 +267,6 @@ class Vertex:
         "exclusive",
         "factor",
         "id",
-        "index",
         "name",
         "parent",
         "path",
@@ -308,7 +316,6 @@ class Vertex:
         self.runs: dict[str, LeafRun] = {}
         self.entries: list[Entry] = []
         self.factor = 0
-        self.index = -1
         self.row = -1
         self.ranking: list[tuple[int, int, int, Vertex]] | None = None
         self.exclusive: dict[Job, None] = {}
@@ -317,6 +324,17 @@ class Vertex:
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.path}>"
+
+    def disown(self, child: Vertex) -> None:
+        """Let go of an inner child."""
+        self.children.remove(child)
+        self.entries.remove(child)
+        for position, entry in enumerate(self.entries):
+            if not isinstance(entry, tuple):
+                entry.position = position
+        self.weights.pop(child, None)
+        self.ranking = None
+        child.parent = None
 
     def explored(self) -> Iterator[Vertex]:
         """Inner children by weight, then by unique id, the highest first; those never used come before all others."""
@@ -357,7 +375,7 @@ class Vertex:
         return 2 + (self.parent.factor if self.parent is not None else 0) + self.id
 
     def subtree(self) -> Iterator[Vertex]:
-        """This vertex and all inner vertices below it, parents first."""
+        """Yield this vertex and all inner vertices below it, parents first."""
         yield self
         for child in self.children:
             yield from child.subtree()
@@ -388,7 +406,9 @@ class Graph:
     Attributes
     ----------
     nodes
-        All vertices of type node, in order of discovery; ``None`` where one was removed.
+        All vertices of type node, in order of discovery.
+    removed
+        Nodes that were taken away while jobs had something on them, by name.
     types
         Resource types known to jobspecs because they occur here.
     leaf_types
@@ -402,7 +422,9 @@ class Graph:
         self.leaf_types = leaf_types
         self.by_path: dict[str, Vertex] = {}
         self.by_name: dict[str, Vertex] = {}
-        self.nodes: list[Vertex] = []
+        self.nodes: dict[Vertex, None] = {}
+        self.next_node_id = 0
+        self.removed: dict[str, Vertex] = {}
         self.types: set[str] = set()
         self.nodes_up = 0
         for vertex in root.subtree():
@@ -414,10 +436,19 @@ class Graph:
         self.types.add(vertex.type)
         self.types.update(vertex.runs)
         if vertex.type == NODE:
-            vertex.index = len(self.nodes)
-            self.nodes.append(vertex)
+            self.nodes[vertex] = None
+            self.next_node_id = max(self.next_node_id, vertex.id + 1)
             self.by_name.setdefault(vertex.name, vertex)
             self.nodes_up += 1 if vertex.up else -1
+
+    def unregister(self, vertex: Vertex) -> None:
+        """Take one vertex out of the indexes."""
+        del self.by_path[vertex.path]
+        if vertex.type == NODE:
+            del self.nodes[vertex]
+            if self.by_name.get(vertex.name) is vertex:
+                del self.by_name[vertex.name]
+            self.nodes_up -= 1 if vertex.up else -1
 
     def find_leaf(self, path: str) -> tuple[LeafRun, int] | None:
         """The leaf of this containment path."""

@@ -7,6 +7,7 @@ is the only place where its times stand, so moving its end is one assignment.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.graph import LeafRun, Vertex
@@ -129,6 +130,17 @@ class Job:
             run.free(self, mask)
         for run, mask in self.placement.shared_leaves.items():
             run.free(self, mask)
+
+    def grow(self, leaves: Mapping[LeafRun, int]) -> Callable[[], None]:
+        """Take further leaves (while the job is out of the graph); returns how to give them back."""
+        before = dict(self.placement.leaves)
+        for run, mask in leaves.items():
+            self.placement.take_leaves(run, mask)
+
+        def shrink() -> None:
+            self.placement.leaves = before
+
+        return shrink
 
     def info(self, horizon: int, *, with_shares: bool = True) -> JobInfo:
         """The job as clients see it."""

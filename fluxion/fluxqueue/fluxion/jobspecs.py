@@ -87,7 +87,7 @@ class Resource:
     exclusive: bool | None = None
 
     def walk(self) -> Iterator[Resource]:
-        """This resource and all below it."""
+        """Yield this resource and all below it."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -13,7 +13,7 @@ from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex
 from fluxqueue.fluxion.jgf import InvalidGraph
 from fluxqueue.fluxion.messages import Level, NodeSpec, Pool
 
-__all__ = ["add_node", "graph_of_nodes", "resize_pools"]
+__all__ = ["add_node", "check_spec", "graph_of_nodes", "place_for", "resize_pools"]
 
 _STRIDE = 10_000_000
 _MAX_LEAVES = 1_000_000
@@ -32,16 +32,14 @@ def graph_of_nodes(nodes: Sequence[NodeSpec]) -> Graph:
 def add_node(graph: Graph, spec: NodeSpec) -> Vertex:
     """Add one node that is not there yet, creating its levels where needed."""
     check_spec(spec)
-    parent = graph.root
-    for level in spec.levels:
-        parent = _level(graph, parent, level)
-    index = len(graph.nodes)
+    parent = place_for(graph, spec)
+    number = graph.next_node_id
     node = Vertex(
         NODE,
         spec.name,
         spec.name,
-        index,
-        (index + 1) * _STRIDE + 1,
+        number,
+        (number + 1) * _STRIDE + 1,
         path=f"{parent.path}/{spec.name}",
         properties=dict(spec.properties),
         up=not spec.down,
@@ -50,6 +48,14 @@ def add_node(graph: Graph, spec: NodeSpec) -> Vertex:
     resize_pools(node, spec.pools)
     graph.register(node)
     return node
+
+
+def place_for(graph: Graph, spec: NodeSpec) -> Vertex:
+    """Return the vertex a node belongs below, made where needed."""
+    parent = graph.root
+    for level in spec.levels:
+        parent = _level(graph, parent, level)
+    return parent
 
 
 def check_spec(spec: NodeSpec) -> None:
@@ -96,7 +102,8 @@ def resize_pools(node: Vertex, pools: Sequence[Pool]) -> None:
         if run is None or run.size != size:
             run = LeafRun(kind, kind, node, range(count), range(offset, offset + count), node.rank, size)
         else:
-            run.ids, run.uniq_ids, run.full = range(max(count, run.busy.bit_length())), range(offset, offset + count), (1 << count) - 1
+            reach = max(count, run.held().bit_length())
+            run.ids, run.uniq_ids, run.full = range(reach), range(offset, offset + reach), (1 << count) - 1
         remainder = pool.total - (count - 1) * size
         run.odd_sizes = {count - 1: remainder} if remainder != size else {}
         runs[kind] = run

@@ -8,7 +8,8 @@ windows that begin now and contain no reservation, and otherwise an upper bound 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class NodeTable:
     ----------
     nodes
         Node of each row, ascending by id.
+    present
+        False where a node was removed; its row stays until the next rebuild.
     usable
         Up, open, held by no allocation, and all its ancestors too.
     jobs, reservations
@@ -59,6 +62,7 @@ class NodeTable:
         """Make all rows anew, after a change of the graph."""
         graph = self._graph
         self.nodes: list[Vertex] = sorted(graph.nodes, key=lambda node: node.id)
+        self.present: Mask = np.ones(len(self.nodes), dtype=np.bool_)
         size = len(self.nodes)
         self.usable: Mask = np.zeros(size, dtype=np.bool_)
         self.jobs: Counts = np.zeros(size, dtype=np.int32)
@@ -70,7 +74,7 @@ class NodeTable:
         self.top_id: dict[str, int] = {}
         self.odd: set[str] = set()
         self.monotone = True
-        self.ordered = all(a.id < b.id for a, b in zip(self.nodes, self.nodes[1:], strict=False))
+        self.ordered = all(a.id < b.id for a, b in pairwise(self.nodes))
         inner = [vertex for vertex in graph.by_path.values() if vertex.type != NODE]
         self.plain = (
             graph.root.type != NODE
@@ -89,7 +93,7 @@ class NodeTable:
                     self.sizes[kind] = np.zeros(size, dtype=np.int32)
                 self._measure(row, run)
             self.refresh(node)
-        steps = [after.factor - before.factor for before, after in zip(self.nodes, self.nodes[1:], strict=False)]
+        steps = [after.factor - before.factor for before, after in pairwise(self.nodes)]
         self.least_step = min(steps, default=10_000)
 
     def _measure(self, row: int, run: LeafRun) -> None:
@@ -112,6 +116,43 @@ class NodeTable:
         for kind, run in node.runs.items():
             self.free[kind][row] = (run.full & ~run.down & ~run.busy).bit_count()
 
+    def append(self, node: Vertex) -> None:
+        """Add a row for a node with the highest id of all."""
+        if (self.nodes and node.id <= self.nodes[-1].id) or len(self.present) - int(self.present.sum()) > 256 + len(self.nodes) // 2:
+            self.rebuild()
+            return
+        if self.nodes:
+            self.least_step = min(self.least_step, node.factor - self.nodes[-1].factor)
+        node.row = len(self.nodes)
+        self.nodes.append(node)
+        self.present = np.append(self.present, True)
+        self.usable = np.append(self.usable, False)
+        self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
+        for vectors in (self.free, self.sizes):
+            for kind in vectors:
+                vectors[kind] = np.append(vectors[kind], np.int32(0))
+        self.flat = self.flat and node.parent is self._graph.root
+        self.inner_types.update(vertex.type for vertex in _line(node))
+        self._accepted.clear()
+        self.resized(node)
+
+    def resized(self, node: Vertex) -> None:
+        """Measure a node again."""
+        for vectors in (self.free, self.sizes):
+            for vector in vectors.values():
+                vector[node.row] = 0
+        for kind, run in node.runs.items():
+            if kind not in self.free:
+                self.free[kind] = np.zeros(len(self.nodes), dtype=np.int32)
+                self.sizes[kind] = np.zeros(len(self.nodes), dtype=np.int32)
+            self._measure(node.row, run)
+        self.refresh(node)
+
+    def drop(self, node: Vertex) -> None:
+        """Give up the row of a node that was removed."""
+        self.present[node.row] = self.usable[node.row] = False
+        node.row = -1
+
     def booked(self, job: Job, step: int) -> None:
         """Count a job in (1) or out (-1) at the nodes it touches."""
         counts = self.reservations if job.reserved else self.jobs
@@ -119,6 +160,8 @@ class NodeTable:
         for vertex, exclusive in job.placement.vertices.items():
             if vertex.type == NODE:
                 row = vertex.row
+                if row < 0:
+                    continue
                 counts[row] += step
                 if exclusive:
                     usable[row] = _usable(vertex)
@@ -126,13 +169,13 @@ class NodeTable:
                 self.touch_below(vertex)
         if not job.reserved:
             for run in job.placement.leaves:
-                if run.parent.type == NODE:
+                if run.parent.row >= 0:
                     free[run.type][run.parent.row] = (run.full & ~run.down & ~run.busy).bit_count()
 
     def touch_below(self, vertex: Vertex) -> None:
         """Look again at whether nodes below a vertex can be used."""
         for below in vertex.subtree():
-            if below.type == NODE:
+            if below.row >= 0:
                 self.usable[below.row] = _usable(below)
 
     def accepted(self, constraint: Constraint) -> Mask:
@@ -155,10 +198,15 @@ class NodeTable:
         return np.fromiter((node.row for node in nodes), dtype=np.intp)
 
 
-def _usable(node: Vertex) -> bool:
+def _line(node: Vertex) -> Iterator[Vertex]:
     at: Vertex | None = node
     while at is not None:
+        yield at
+        at = at.parent
+
+
+def _usable(node: Vertex) -> bool:
+    for at in _line(node):
         if not at.up or at.closed or any(not job.reserved for job in at.exclusive):
             return False
-        at = at.parent
     return node.size > 0

@@ -39,7 +39,7 @@ class OriginalCalls:
         kind = MatchRequestKind
         if request is kind.SATISFIABILITY:
             self._satisfy(jobspec)
-            return CompatMatch(0, False, 0, (), str)
+            return CompatMatch(0, False, 0, tuple, str)
         books = request in (kind.ALLOCATE, kind.ALLOCATE_ORELSE_RESERVE, kind.ALLOCATE_WITH_SATISFIABILITY)
         later = request in (kind.ALLOCATE_ORELSE_RESERVE, kind.WITHOUT_ALLOCATING_FUTURE)
         jobid = self._state.next_jobid if books else 0
@@ -54,7 +54,7 @@ class OriginalCalls:
             job = Job(jobid, at, self._state.end_of(at, jobspec.duration_s), placement, reserved=at != 0)
             self._state.book(job)
         self._state.weigh(placement, booked=books)
-        return CompatMatch(jobid, books and at != 0, at, rows(placement), partial(write_r, placement))
+        return CompatMatch(jobid, books and at != 0, at, partial(rows, placement), partial(write_r, placement))
 
     def _schedule(self, jobspec: Jobspec, *, later: bool, satisfiable: bool) -> tuple[int, Placement]:
         state, matcher = self._state, self._matcher
@@ -119,7 +119,7 @@ class OriginalCalls:
         elif (leaf := graph.find_leaf(path)) is not None:
             run, index = leaf
             run.down = run.down & ~(1 << index) if up else run.down | 1 << index
-            if run.parent.index >= 0:
+            if run.parent.type == NODE:
                 self._state.table.refresh(run.parent)
         else:
             raise UnknownPath(f"vertex {path!r:.200}: no such containment path")

@@ -75,7 +75,7 @@ class Shortcut:
         """Nodes that might do; all others certainly do not."""
         table = self._table
         present = not window.empty and window.start <= window.now
-        mask = table.usable.copy() if present else np.ones(len(table.nodes), dtype=np.bool_)
+        mask = table.usable.copy() if present else table.present.copy()
         if window.constraint is not None:
             mask &= table.accepted(window.constraint)
         if window.exclude:

@@ -6,10 +6,10 @@ must make several changes together takes a `journal`: it collects how to undo ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fluxqueue.fluxion.graph import Graph
+from fluxqueue.fluxion.graph import Graph, Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import GRAPH_DURATION_S
 from fluxqueue.fluxion.messages import Mode
@@ -32,7 +32,9 @@ class State:
     wall_clock
         None until a call has placed something in time; then whether such calls carry ``now``.
     jobs
-        Live jobs by id; ``ended`` remembers cancelled ones, ``system`` what runs on a node without us.
+        Live jobs by id; ``ended`` remembers cancelled ones.
+    system, excess, closed
+        System allocation of a node by name; what jobs should have on a node and do not; nodes that take nothing new meanwhile.
     bookings, releases
         Counters that move with every booking and with every change that can make room: keys of cached verdicts.
     topology
@@ -55,17 +57,47 @@ class State:
     topology: int = 0
     journal: list[Callable[[], None]] | None = None
     weights: Weights | None = None
+    system: dict[str, Job] = field(default_factory=dict)
+    excess: dict[Vertex, dict[Job, dict[str, int]]] = field(default_factory=dict)
+    closed: set[Vertex] = field(default_factory=set)
     table: NodeTable = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = NodeTable(self.graph)
 
     def graph_changed(self) -> None:
-        """Take note that vertices came, went or changed shape."""
+        """Take note that vertices came, went or changed: remembered verdicts no longer hold."""
         self.topology += 1
         self.releases += 1
         self.bookings += 1
-        self.table.rebuild()
+
+    def note_excess(self, node: Vertex, job: Job, missing: Mapping[str, int]) -> None:
+        """Write down what a job should have on a node and does not; nothing missing takes the note away."""
+        notes = self.excess.get(node, {})
+        before = notes.get(job)
+        if before == missing or (before is None and not missing):
+            return
+        if missing:
+            self.excess.setdefault(node, {})[job] = dict(missing)
+        else:
+            del notes[job]
+            if not notes:
+                del self.excess[node]
+        self.reclose(node)
+        self.undo(lambda: self.note_excess(node, job, before or {}))
+
+    def reclose(self, node: Vertex) -> None:
+        """Close a node that holds more than it has, or open it again."""
+        closed = bool(self.excess.get(node)) or any(run.busy & ~run.full for run in node.runs.values())
+        if closed != node.closed:
+            node.closed = closed
+            if closed:
+                self.closed.add(node)
+            else:
+                self.closed.discard(node)
+            self.releases += 1
+            if node.row >= 0:
+                self.table.refresh(node)
 
     def advance(self, now: int) -> None:
         """Move the clock; it never goes back."""
@@ -104,7 +136,7 @@ class State:
         self.ended.pop(job.jobid, None)
         self._occupy(job)
         self.bookings += 1
-        self._undo(lambda: self.free(job))
+        self.undo(lambda: self.free(job))
 
     def free(self, job: Job) -> None:
         """Take a job out."""
@@ -118,7 +150,7 @@ class State:
             job.mode = mode
             self.book(job)
 
-        self._undo(undo)
+        self.undo(undo)
 
     def change(self, job: Job, change: Callable[[], Callable[[], None]]) -> None:
         """Change times or placement of a live job.
@@ -139,7 +171,7 @@ class State:
             unmake()
             self._occupy(job)
 
-        self._undo(undo)
+        self.undo(undo)
 
     def _occupy(self, job: Job) -> None:
         job.book()
@@ -151,7 +183,8 @@ class State:
         job.release()
         self.table.booked(job, -1)
 
-    def _undo(self, step: Callable[[], None]) -> None:
+    def undo(self, step: Callable[[], None]) -> None:
+        """Remember how to take back what was just done."""
         if self.journal is not None:
             self.journal.append(step)
 
