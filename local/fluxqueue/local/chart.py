@@ -129,18 +129,17 @@ class Pod:
 
 
 def chart_folder() -> Path:
-    """The chart: in the package's data, or in the checkout this package is used from.
+    """The project's chart, which is part of the package's data (in a checkout, a link to it).
 
     Raises
     ------
     ChartError
         The installation is incomplete.
     """
-    here = Path(__file__).parent
-    for folder in (here / "chart", here.parents[2] / "charts" / "fluxqueue"):
-        if (folder / "Chart.yaml").is_file():
-            return folder
-    raise ChartError(f"the chart is missing from the installation around {here}: install fluxqueue again")
+    folder = Path(__file__).with_name("data") / "chart"
+    if (folder / "Chart.yaml").is_file():
+        return folder.resolve()
+    raise ChartError(f"the chart is missing from the installation ({folder}): install fluxqueue again")
 
 
 def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], chart: Path | None = None) -> RenderedChart:

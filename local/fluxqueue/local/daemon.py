@@ -31,7 +31,7 @@ from fluxqueue.local.pki import write_private
 
 __all__ = ["RunningProcess", "State", "holds_lock", "read_state", "serve"]
 
-_REFRESH_S = 1.0
+_REFRESH_S = 3.0
 
 
 class RunningProcess(msgspec.Struct, frozen=True):

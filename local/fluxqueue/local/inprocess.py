@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
 import subprocess
 import threading
@@ -160,7 +161,10 @@ class InProcessPlane:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Postgres does not run as root: its account must get through to its folder below. What is in ours guards itself.
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
+            for private in ("programs", "logs"):
+                (self.folder / private).mkdir(exist_ok=True, mode=0o700)
             self._start_services()
             self._report("installing the chart")
             charts = self._render()

@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.set_defaults(run=_logs)
 
     binaries = commands.add_parser("binaries", help="find or build the Kubernetes programs and say where they are")
+    binaries.add_argument("-q", "--quiet", action="store_true", help="say nothing if all are there")
     binaries.set_defaults(run=_binaries)
     commands.add_parser("demo", add_help=False, help="show the main job, see `fluxqueue local demo --help`")
     return parser
@@ -223,9 +224,11 @@ def _logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _binaries(_: argparse.Namespace) -> int:
+def _binaries(arguments: argparse.Namespace) -> int:
     with Display() as display:
         found = _find(display)
+    if arguments.quiet:
+        return 0
     for tool in Tool:
         print(f"{tool.common_name:<24} {found[tool]}")
     for sentence in found.passed_over:

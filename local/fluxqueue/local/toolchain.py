@@ -60,18 +60,17 @@ class _Silent:
 
 
 def module_folder() -> Path:
-    """Where ``go.mod`` and ``go.sum`` are: in the package's data, or beside the package in a checkout.
+    """Where ``go.mod`` and ``go.sum`` are: part of the package's data (in a checkout, a link to them).
 
     Raises
     ------
     BinariesError
         The installation is incomplete.
     """
-    here = Path(__file__).parent
-    for folder in (here / "controlplane", here.parents[1] / "controlplane"):
-        if (folder / "go.sum").is_file():
-            return folder
-    raise BinariesError(f"controlplane/go.mod is missing from the installation around {here}: install fluxqueue again")
+    folder = Path(__file__).with_name("data") / "controlplane"
+    if (folder / "go.sum").is_file():
+        return folder.resolve()
+    raise BinariesError(f"go.mod is missing from the installation ({folder}): install fluxqueue again")
 
 
 def find_go(display: BuildDisplay) -> Path:
