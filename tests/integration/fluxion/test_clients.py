@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from fluxionrequests import cluster_jgf, make_jobspec, make_node
 
-from fluxqueue.fluxion.changes import CancelJobs, RestoreJobs
-from fluxqueue.fluxion.client import AsyncFluxionClient, Fluxion, FluxionClient
+from fluxqueue.fluxion.changes import CancelJobs, ResizeSystem
+from fluxqueue.fluxion.client import MAX_MESSAGE_BYTES, AsyncFluxionClient, Fluxion, FluxionClient
 from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
 from fluxqueue.fluxion.failures import InvalidCall, MatchFailed
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import Call, JobRequest, Mode, NodeShare, NodeSpec, Pool, RestoredJob, Verdict
 from fluxqueue.fluxion.server import RunningServer
+from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
 NOW = 1_700_000_000
 CALL = Call(now=NOW, epoch=1)
@@ -123,8 +126,8 @@ async def test_what_runs_without_us_is_set_and_its_excess_named(loaded: Fluxion)
 
 async def test_changes_are_made_together_or_not_at_all(loaded: Fluxion) -> None:
     await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
-    too_much = RestoreJobs((RestoredJob(2, (NodeShare("nowhere", {}, {"cpu": 100}),)),))
-    refused = await loaded.apply([CancelJobs((1,)), too_much], call=CALL)
+    impossible = ResizeSystem((NodeShare("nowhere", amounts={"cpu": 100}),))
+    refused = await loaded.apply([CancelJobs((1,)), impossible], call=CALL)
     assert (refused.done, refused.failed_index) == (False, 1)
     assert refused.reason
     assert [job.jobid for job in await loaded.list_jobs(call=CALL)] == [1]
@@ -271,3 +274,30 @@ async def test_a_graph_of_many_megabytes_is_one_message(fluxion: AsyncFluxionCli
     await fluxion.init("lonode", jgf=jgf, call=CALL)
     batch = await fluxion.match_batch([JobRequest(make_jobspec(core=20_000), 1)], call=CALL, with_allocation=True)
     assert len(batch.results[0].allocation) > 2 * 2**20
+
+
+async def test_a_graph_described_twice_is_refused_by_the_service(server: RunningServer) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        call = channel.unary_unary("/fluxion.FluxionService/Init", request_serializer=pb.InitRequest.SerializeToString)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(pb.InitRequest(jgf="{}", nodes_given=True))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "both jgf and nodes" in (refused.value.details() or "")
+
+
+async def test_a_negative_epoch_is_refused(fluxion: AsyncFluxionClient) -> None:
+    await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
+    with pytest.raises(InvalidCall, match="call.epoch is -3"):
+        await fluxion.stat(call=Call(epoch=-3))
+
+
+async def test_a_message_beyond_the_limit_is_refused_before_it_is_sent(fluxion: AsyncFluxionClient) -> None:
+    with pytest.raises(InvalidCall, match="MatchBatch is larger than"):
+        await fluxion.match_batch([JobRequest("x" * (MAX_MESSAGE_BYTES + 1), 1)], call=CALL)
+
+
+async def test_a_jobspec_of_a_hundred_megabytes_is_read_and_refused(fluxion: AsyncFluxionClient) -> None:
+    await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
+    batch = await fluxion.match_batch([JobRequest("x" * 100_000_000, 1)], call=CALL)
+    assert batch.results[0].verdict is Verdict.INVALID
+    assert batch.results[0].reason

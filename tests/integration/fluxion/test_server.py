@@ -28,7 +28,7 @@ from fluxqueue.fluxion.compat import CompatMatch, MatchRequestKind
 from fluxqueue.fluxion.engine import Engine
 from fluxqueue.fluxion.errors import Errno, MatchError
 from fluxqueue.fluxion.failures import DeadlinePassed, FluxionUnavailable, InternalError, Unsupported
-from fluxqueue.fluxion.messages import Call, JobRequest, MatchBatch, Stat
+from fluxqueue.fluxion.messages import Call, JobRequest, MatchBatch, MatchResult, Stat
 from fluxqueue.fluxion.server import CannotListen, RunningServer, ServerTls, Settings, serve
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
@@ -202,6 +202,28 @@ async def test_a_request_whose_caller_has_gone_before_its_turn_is_never_begun(en
         assert (await first).jobid == 1
         assert [job.jobid for job in await patient.list_jobs(call=Call())] == [1]
     assert engine.started == 1
+
+
+async def test_a_reservation_under_an_id_of_the_service_is_undone_too(entries: list[Any]) -> None:
+    class HeldReservations(HeldEngine):
+        def reserve_at(self, *arguments: Any, **more: Any) -> MatchResult:
+            self._hold()
+            return super().reserve_at(*arguments, **more)
+
+    engine = HeldReservations()
+    async with serving(engine, call_s=0.3) as fluxion:
+        await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
+        with pytest.raises(DeadlinePassed):
+            await fluxion.reserve_at(0, make_jobspec(cpu=1_000, duration=60), 1_700_000_600, call=CALL)
+        await noticed(entries, fluxion)
+        engine.gate.set()
+
+        async def undone() -> bool:
+            await health(fluxion.target, "")
+            return any(entry["event"] == "fluxion.undone" for entry in entries)
+
+        await until(undone)
+        assert await fluxion.list_jobs(call=CALL) == ()
 
 
 async def test_a_defect_is_one_sentence_to_the_caller(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,6 +109,17 @@ def test_a_cpu_vertex_is_never_larger_than_a_core(size: int) -> None:
         NodeRules(cpu_vertex_m=size)
 
 
+def test_memory_vertices_have_a_size_and_a_number() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        NodeRules(memory_vertex_mib=0)
+
+
+def test_a_node_that_is_being_deleted_is_down() -> None:
+    node = make_node()
+    node.metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert graph_node(node.build()).reason == "node n1 is down: it is being deleted"
+
+
 def test_gpus_of_several_vendors_are_gpus() -> None:
     made = graph_node(make_node().has("nvidia.com/gpu", 2).has("amd.com/gpu", 1).build())
     assert pools(made) == {"gpu": Pool("gpu", 3, 1)}
