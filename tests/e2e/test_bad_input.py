@@ -52,7 +52,7 @@ def test_an_unknown_queue_is_waited_for(stage: Stage) -> None:
 
 
 def test_a_bad_duration_is_refused_with_the_fields_name(stage: Stage) -> None:
-    document = job("soon").annotation(names.DURATION_ANNOTATION, "soon").build()
+    document = job("soon").namespace(stage.namespace).annotation(names.DURATION_ANNOTATION, "soon").build()
     done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(document), check=False)
     assert done.returncode != 0
     assert names.DURATION_ANNOTATION in done.stderr
@@ -116,7 +116,7 @@ def test_a_job_deleted_as_soon_as_it_is_applied_leaves_nothing(stage: Stage) -> 
 def test_a_job_edited_while_it_waits_is_matched_as_it_is_then(stage: Stage) -> None:
     stage.apply(job("blocker", "forever").cpu("8").indexed(8).build())
     stage.until_state("blocker", State.RUNNING)
-    stage.apply(job("edited").cpu("8").pods(4).build())
+    stage.apply(job("edited").cpu("8").pods(4, 4).build())
     stage.until_reason("edited", "WaitingForNodes")
     stage.kubectl("patch", "job", "edited", "-p", '{"spec":{"parallelism":2}}')
     stage.until("the FluxJob asks for two", lambda: (found := stage.row("edited").fluxjob) is not None and found.spec.pods == 2)

@@ -35,7 +35,7 @@ def owner(kind: str, name: str, replicas: int) -> Json:
         pytest.param(job("one").build(), id="Job of one pod"),
         pytest.param(job("indexed").indexed(4).build(), id="Indexed Job of four"),
         pytest.param(job("packed").indexed(12).build(), id="Indexed Job with several pods on a node"),
-        pytest.param(job("together").pods(3).build(), id="Job of three pods at once"),
+        pytest.param(job("together").pods(3, 3).build(), id="Job of three pods at once"),
         pytest.param(job("in-turn").pods(1, 3).build(), id="Job of one pod at a time"),
         pytest.param(job("more").pods(2, 5).build(), id="Job of more completions than pods at once"),
         pytest.param(job("pieces").indexed(3).annotation(names.REPLACE_ANNOTATION, "pod").build(), id="Indexed Job released pod by pod"),
@@ -66,7 +66,7 @@ def test_no_pod_of_a_group_is_bound_while_one_of_it_has_no_node(shape: str, stag
     stage.apply(job("first", "forever").cpu("8").build())
     stage.until_state("first", State.RUNNING)
     group = job("group").cpu("8")
-    stage.apply(group.indexed(8).build() if shape == "pinned" else group.pods(8).build())
+    stage.apply(group.indexed(8).build() if shape == "pinned" else group.pods(8, 8).build())
     fluxjob = stage.until_reason("group", "WaitingForNodes")
     assert fluxjob.status.message
     assert stage.row("group").ran_on == []
