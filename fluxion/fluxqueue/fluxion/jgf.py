@@ -10,7 +10,9 @@ The text may have a million vertices, so it is decoded straight into small struc
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -28,9 +30,13 @@ class InvalidGraph(ValueError):
     """The text is no graph that can be loaded; the message names the vertex or the key."""
 
 
+class _Paths(msgspec.Struct, gc=False):
+    containment: str | None = None
+
+
 class _Metadata(msgspec.Struct, gc=False):
     type: str
-    paths: dict[str, str]
+    paths: _Paths
     uniq_id: int | None = None
     id: int | None = None
     basename: str | None = None
@@ -40,7 +46,7 @@ class _Metadata(msgspec.Struct, gc=False):
     unit: str = ""
     status: int = 0
     exclusive: bool = False
-    properties: dict[str, str] = {}
+    properties: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Node(msgspec.Struct, gc=False):
@@ -88,13 +94,23 @@ def read_jgf(text: str | bytes) -> Graph:
     InvalidGraph
         With the vertex or key that is wrong.
     """
+    # A million small objects that all stay: looking for garbage among them again and again would take longer than reading them.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        body = _DECODER.decode(text).graph
+        return _Loader(_decode(text)).graph()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _decode(text: str | bytes) -> _Body:
+    try:
+        return _DECODER.decode(text).graph
     except msgspec.ValidationError as error:
         raise InvalidGraph(f"JGF: {error}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise InvalidGraph(f"JGF is not JSON: {error}") from None
-    return _Loader(body).graph()
 
 
 class _Loader:
@@ -109,12 +125,13 @@ class _Loader:
 
     def _read_nodes(self) -> int:
         root = -1
-        places: dict[tuple[str, int], int] = {}
+        places: dict[str | tuple[str, int], int] = {}
+        number = self._number
         for i, node in enumerate(self._nodes):
-            if node.id in self._number:
+            if node.id in number:
                 raise InvalidGraph(f"JGF: two vertices have the id {node.id!r:.40}")
             data = node.metadata
-            path = data.paths.get(CONTAINMENT)
+            path = data.paths.containment
             if path is None:
                 raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has no paths.containment")
             if data.uniq_id is None:
@@ -124,11 +141,10 @@ class _Loader:
                     raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has no uniq_id and its id is not a whole number") from None
             if not -_MAX_NUMBER <= data.uniq_id <= _MAX_NUMBER or data.size < 0 or data.status not in (0, 1):
                 raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has a size, status or uniq_id out of range")
-            first = places.setdefault((path, data.rank), i)
-            self._number[node.id] = first
-            if first == i and path.count("/") == 1 and path.startswith("/"):
+            number[node.id] = first = places.setdefault(path if data.rank == -1 else (path, data.rank), i)
+            if path.rfind("/") == 0 and first == i:
                 if root >= 0:
-                    raise InvalidGraph(f"JGF: two roots, {self._nodes[root].metadata.paths[CONTAINMENT]} and {path}")
+                    raise InvalidGraph(f"JGF: two roots, {self._nodes[root].metadata.paths.containment} and {path}")
                 root = i
         if root < 0:
             raise InvalidGraph("JGF: no root: one vertex needs a containment path with a single /")
@@ -173,7 +189,7 @@ class _Loader:
             kids = [kid for kid in out.get(number, ()) if not visited[kid]]
             for kid in kids:
                 visited[kid] = 1
-            has_children = [any(not visited[target] for target in out.get(kid, ())) for kid in kids]
+            has_children = [kid in out and not all(visited[target] for target in out[kid]) for kid in kids]
             leaves: dict[str, list[int]] = {}
             order: list[Vertex | tuple[str, int]] = []
             for kid, inner in zip(kids, has_children, strict=True):
@@ -192,7 +208,7 @@ class _Loader:
         if not out.get(self._root):
             leaf_types.add(root.type)
         graph = Graph(root, leaf_types=frozenset(leaf_types))
-        graph.types.update(node.metadata.type for node in nodes)
+        graph.types |= {node.metadata.type for node in nodes}
         return graph
 
     def _vertex(self, number: int) -> Vertex:
@@ -206,8 +222,8 @@ class _Loader:
             data.uniq_id or 0,
             rank=data.rank,
             size=data.size,
-            path=data.paths[CONTAINMENT],
-            properties=data.properties,
+            path=data.paths.containment or "",
+            properties=data.properties or None,
             up=data.status == 0,
         )
 
@@ -249,43 +265,38 @@ class _Loader:
 
     def _run(self, parent: Vertex, kind: str, numbers: list[int]) -> tuple[LeafRun, dict[int, int]]:
         """Build a run; leaves stand by id, ties in the order of their edges."""
-        rows = [(self._nodes[number].metadata, number) for number in numbers]
-        identities = [_identity(data) for data, _ in rows]
-        by_id = sorted(range(len(rows)), key=lambda i: identities[i][0])
-        sizes = [rows[i][0].size for i in by_id]
-        common = max(set(sizes), key=sizes.count) if len(set(sizes)) > 1 else sizes[0]
-        ranks = [rows[i][0].rank for i in by_id]
+        rows = [self._nodes[number].metadata for number in numbers]
+        identities = [_identity(data) for data in rows]
+        ids = [identity[0] for identity in identities]
+        by_id: Sequence[int] = range(len(rows))
+        if any(a > b for a, b in pairwise(ids)):
+            by_id = sorted(by_id, key=ids.__getitem__)
+            ids = [ids[i] for i in by_id]
+        sizes = {data.size for data in rows}
+        common = rows[0].size if len(sizes) == 1 else max(sizes, key=[data.size for data in rows].count)
+        ranks = [rows[i].rank for i in by_id]
         basename = identities[0][1]
-        run = LeafRun(
-            kind,
-            basename,
-            parent,
-            _compact([identities[i][0] for i in by_id]),
-            _compact([rows[i][0].uniq_id or 0 for i in by_id]),
-            ranks[0] if len(set(ranks)) == 1 else ranks,
-            common,
-        )
-        if by_id != list(range(len(rows))):
-            places_by_edge = [0] * len(rows)
-            for place, i in enumerate(by_id):
-                places_by_edge[i] = place
-            run.order = places_by_edge
+        uniq_ids = _compact([rows[i].uniq_id or 0 for i in by_id])
+        run = LeafRun(kind, basename, parent, _compact(ids), uniq_ids, ranks[0] if len(set(ranks)) == 1 else ranks, common)
+        places = dict(zip((numbers[i] for i in by_id), range(len(rows)), strict=True))
+        if not isinstance(by_id, range):
+            run.order = [places[number] for number in numbers]
+        prefix = parent.path + "/"
         for place, i in enumerate(by_id):
-            data = rows[i][0]
-            id_, _, name = identities[i]
+            data = rows[i]
+            id_, own, name = identities[i]
+            if own != basename or name != f"{basename}{id_}":
+                run.basenames[place] = own
+                run.names[place] = name
+            if data.paths.containment != prefix + name:
+                run.paths[place] = data.paths.containment or ""
             if data.size != common:
                 run.odd_sizes[place] = data.size
-            if name != f"{basename}{id_}":
-                run.names[place] = name
-            if (path := data.paths[CONTAINMENT]) != f"{parent.path}/{name}":
-                run.paths[place] = path
             if data.properties:
                 run.properties[place] = data.properties
             if data.status:
                 run.down |= 1 << place
-            if identities[i][1] != basename:
-                run.basenames[place] = identities[i][1]
-        return run, {rows[i][1]: place for place, i in enumerate(by_id)}
+        return run, places
 
 
 def _identity(data: _Metadata) -> tuple[int, str, str]:
@@ -303,6 +314,7 @@ def _identity(data: _Metadata) -> tuple[int, str, str]:
 
 def _compact(numbers: list[int]) -> Sequence[int]:
     first = numbers[0]
-    if all(number == first + i for i, number in enumerate(numbers)):
-        return range(first, first + len(numbers))
+    stretch = range(first, first + len(numbers))
+    if numbers[-1] == stretch[-1] and numbers == list(stretch):
+        return stretch
     return numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fluxqueue.fluxion.earliest import Sweep
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
@@ -72,9 +73,7 @@ class Matcher:
 
     def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
         """A place for the request in [start, end), or None."""
-        state = self._state
-        window = Window(start, end, state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
-        return self._try(jobspec, window)
+        return self._try(jobspec, self._window(jobspec, start, end, restriction))
 
     def _try(self, jobspec: Jobspec, window: Window) -> Placement | None:
         """Place a request in a window, by the shortcut where one holds."""
@@ -103,13 +102,29 @@ class Matcher:
     def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION) -> tuple[int, Placement] | None:
         """The earliest later moment at which the request fits, and its place."""
         state = self._state
-        for start in state.points.after(state.now):
+        plan = self._plan(jobspec)
+        if plan is not None:
+            probe = self._window(jobspec, state.now, state.now + 1, restriction)
+            sweep = Sweep(state, plan, self._shortcut.allowed(probe, state.table.present), whole=self._shortcut.whole(plan))
+            try:
+                for start, mask in sweep.moments():
+                    window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
+                    if (placement := self._shortcut.place_among(plan, window, mask)) is not None:
+                        return start, placement
+            except Unfit:
+                pass
+            else:
+                return None
+        for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon:
                 break
-            placement = self.place(jobspec, start, state.end_of(start, duration_s), restriction)
-            if placement is not None:
+            if ending and (placement := self.place(jobspec, start, state.end_of(start, duration_s), restriction)) is not None:
                 return start, placement
         return None
+
+    def _window(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction) -> Window:
+        now = self._state.now
+        return Window(start, end, now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
 
     def on_empty(self, jobspec: Jobspec, restriction: Restriction = NO_RESTRICTION) -> Placement | None:
         """A place in the same graph emptied, with everything up."""

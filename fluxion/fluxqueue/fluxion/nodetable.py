@@ -34,8 +34,10 @@ class NodeTable:
         Node of each row, ascending by id.
     present
         False where a node was removed; its row stays until the next rebuild.
-    usable
-        Up, open, held by no allocation, and all its ancestors too.
+    open, usable
+        Up and not closed, with all ancestors; and, for usable, none of them held by an allocation.
+    held
+        Allocations that hold the node.
     jobs, reservations
         Allocations and reservations that touch the node.
     free
@@ -65,6 +67,8 @@ class NodeTable:
         self.present: Mask = np.ones(len(self.nodes), dtype=np.bool_)
         size = len(self.nodes)
         self.usable: Mask = np.zeros(size, dtype=np.bool_)
+        self.open: Mask = np.zeros(size, dtype=np.bool_)
+        self.held: Counts = np.zeros(size, dtype=np.int32)
         self.jobs: Counts = np.zeros(size, dtype=np.int32)
         self.reservations: Counts = np.zeros(size, dtype=np.int32)
         self.free: dict[str, Counts] = {}
@@ -112,7 +116,8 @@ class NodeTable:
         reserved = sum(1 for job in node.shared if job.reserved) + sum(1 for job in node.exclusive if job.reserved)
         self.reservations[row] = reserved
         self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
-        self.usable[row] = _usable(node)
+        self.held[row] = sum(1 for job in node.exclusive if not job.reserved)
+        self._look(node)
         for kind, run in node.runs.items():
             self.free[kind][row] = (run.full & ~run.down & ~run.busy).bit_count()
 
@@ -126,7 +131,8 @@ class NodeTable:
         node.row = len(self.nodes)
         self.nodes.append(node)
         self.present = np.append(self.present, True)
-        self.usable = np.append(self.usable, False)
+        self.usable, self.open = np.append(self.usable, False), np.append(self.open, False)
+        self.held = np.append(self.held, np.int32(0))
         self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
         for vectors in (self.free, self.sizes):
             for kind in vectors:
@@ -150,13 +156,13 @@ class NodeTable:
 
     def drop(self, node: Vertex) -> None:
         """Give up the row of a node that was removed."""
-        self.present[node.row] = self.usable[node.row] = False
+        self.present[node.row] = self.usable[node.row] = self.open[node.row] = False
         node.row = -1
 
     def booked(self, job: Job, step: int) -> None:
         """Count a job in (1) or out (-1) at the nodes it touches."""
         counts = self.reservations if job.reserved else self.jobs
-        usable, free = self.usable, self.free
+        free = self.free
         for vertex, exclusive in job.placement.vertices.items():
             if vertex.type == NODE:
                 row = vertex.row
@@ -164,7 +170,9 @@ class NodeTable:
                     continue
                 counts[row] += step
                 if exclusive:
-                    usable[row] = _usable(vertex)
+                    if not job.reserved:
+                        self.held[row] += step
+                    self._look(vertex)
             elif exclusive:
                 self.touch_below(vertex)
         if not job.reserved:
@@ -176,7 +184,17 @@ class NodeTable:
         """Look again at whether nodes below a vertex can be used."""
         for below in vertex.subtree():
             if below.row >= 0:
-                self.usable[below.row] = _usable(below)
+                self._look(below)
+
+    def _look(self, node: Vertex) -> None:
+        open_ = free = node.size > 0
+        for at in _line(node):
+            if not at.up or at.closed:
+                open_ = free = False
+                break
+            if at.exclusive and any(not job.reserved for job in at.exclusive):
+                free = False
+        self.open[node.row], self.usable[node.row] = open_, free
 
     def accepted(self, constraint: Constraint) -> Mask:
         """Nodes a constraint accepts; remembered until the graph changes."""
@@ -203,10 +221,3 @@ def _line(node: Vertex) -> Iterator[Vertex]:
     while at is not None:
         yield at
         at = at.parent
-
-
-def _usable(node: Vertex) -> bool:
-    for at in _line(node):
-        if not at.up or at.closed or any(not job.reserved for job in at.exclusive):
-            return False
-    return node.size > 0

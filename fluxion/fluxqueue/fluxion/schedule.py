@@ -1,8 +1,7 @@
-"""When a request fits: now, later, or never.
+"""The times at which anything changes.
 
-The times at which anything changes are the starts and ends of live jobs. A request that does not fit now is tried at each of them in
-order; the first at which the whole window is free is its reservation. If there is none, a look at the emptied graph tells *busy* from
-*impossible*.
+They are the starts and ends of live jobs. A request that does not fit now can first fit at one of them, and to be exact only where
+something ends: whatever is free for a while from the start of another job on has been free since the last end before it.
 """
 
 from __future__ import annotations
@@ -16,31 +15,32 @@ __all__ = ["ChangePoints"]
 
 
 class ChangePoints:
-    """Starts and ends of live jobs, ascending, each counted as often as it occurs."""
+    """Starts and ends of live jobs, ascending, with the jobs that start or end there."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
-        self._counts: dict[int, int] = {}
+        self._starting: dict[int, dict[Job, None]] = {}
+        self._ending: dict[int, dict[Job, None]] = {}
 
     def add(self, job: Job) -> None:
-        """Count the times of a job."""
-        for time in (job.start, job.end):
-            count = self._counts.get(time, 0)
-            self._counts[time] = count + 1
-            if count == 0:
+        """Enter the times of a job."""
+        for time, jobs in ((job.start, self._starting), (job.end, self._ending)):
+            if time not in self._starting and time not in self._ending:
                 insort(self._times, time)
+            jobs.setdefault(time, {})[job] = None
 
     def remove(self, job: Job) -> None:
         """Forget the times of a job; call it before they change."""
-        for time in (job.start, job.end):
-            count = self._counts[time] - 1
-            if count:
-                self._counts[time] = count
-            else:
-                del self._counts[time]
-                del self._times[bisect_left(self._times, time)]
+        for time, jobs in ((job.start, self._starting), (job.end, self._ending)):
+            there = jobs[time]
+            del there[job]
+            if not there:
+                del jobs[time]
+                if time not in self._starting and time not in self._ending:
+                    del self._times[bisect_left(self._times, time)]
 
-    def after(self, time: int) -> Iterator[int]:
-        """Times later than this one; the points must not change meanwhile."""
+    def after(self, time: int) -> Iterator[tuple[int, tuple[Job, ...], tuple[Job, ...]]]:
+        """Times later than this one, each with the jobs that end and those that start there; nothing may change meanwhile."""
         for position in range(bisect_right(self._times, time), len(self._times)):
-            yield self._times[position]
+            at = self._times[position]
+            yield at, tuple(self._ending.get(at, ())), tuple(self._starting.get(at, ()))

@@ -64,7 +64,10 @@ class Shortcut:
 
     def place(self, plan: Plan, window: Window) -> Placement | None:
         """A place in a window, or None if there is none; `Unfit` if only a walk can tell."""
-        mask = self.eligible(plan, window)
+        return self.place_among(plan, window, self.eligible(plan, window))
+
+    def place_among(self, plan: Plan, window: Window, mask: Mask) -> Placement | None:
+        """As `place`, with nodes already chosen by vector."""
         if isinstance(plan, NodePlan):
             return self._place_nodes(plan, window, mask)
         return self._place_slots(plan, window, mask)
@@ -75,15 +78,7 @@ class Shortcut:
         """Nodes that might do; all others certainly do not."""
         table = self._table
         present = not window.empty and window.start <= window.now
-        mask = table.usable.copy() if present else table.present.copy()
-        if window.constraint is not None:
-            mask &= table.accepted(window.constraint)
-        if window.exclude:
-            mask[table.rows(node for node in window.exclude if node.row >= 0)] = False
-        if window.only is not None:
-            only = np.zeros(len(mask), dtype=np.bool_)
-            only[table.rows(node for node in window.only if node.row >= 0)] = True
-            mask &= only
+        mask = self.allowed(window, table.usable if present else table.present)
         slots = plan if isinstance(plan, SlotPlan) else plan.slots
         if isinstance(plan, NodePlan) and present and (plan.exclusive or self._policy.node_exclusive):
             mask &= table.jobs == 0
@@ -96,6 +91,24 @@ class Shortcut:
                     break
                 if present:
                     mask &= free >= times * -(-count.low // max(1, table.largest[kind]))
+        return mask
+
+    def whole(self, plan: Plan) -> bool:
+        """Whether a plan takes nodes whole."""
+        return isinstance(plan, NodePlan) and (plan.exclusive or self._policy.node_exclusive)
+
+    def allowed(self, window: Window, base: Mask) -> Mask:
+        """Of these nodes, those that constraint and restrictions let through."""
+        table = self._table
+        mask = base.copy()
+        if window.constraint is not None:
+            mask &= table.accepted(window.constraint)
+        if window.exclude:
+            mask[table.rows(node for node in window.exclude if node.row >= 0)] = False
+        if window.only is not None:
+            only = np.zeros(len(mask), dtype=np.bool_)
+            only[table.rows(node for node in window.only if node.row >= 0)] = True
+            mask &= only
         return mask
 
     def _in_order(self, mask: Mask) -> Iterator[Vertex]:
