@@ -8,27 +8,32 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: demo test lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
 
+# The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
 	@$(PYTHON) local/bootstrap.py
 
-demo: setup
+# The Kubernetes programs, found or built once (several minutes) and cached.
+controlplane: setup
+	@$(BIN)/fluxqueue local binaries --quiet
+
+demo: controlplane
 	@$(BIN)/fluxqueue local demo
 
-test: setup
+test: controlplane
 	$(PYTEST) tests/unit tests/conformance
 	$(PYTEST) tests/integration
 	$(PYTEST) tests/e2e
 
-unit: setup
+unit: controlplane
 	$(PYTEST) tests/unit
 
 conformance: setup
 	$(PYTEST) tests/conformance
 
-integration: setup
+integration: controlplane
 	$(PYTEST) tests/integration
 
-e2e: setup
+e2e: controlplane
 	$(PYTEST) tests/e2e
 
 lint: setup
@@ -39,7 +44,7 @@ lint: setup
 	$(BIN)/lint-imports
 	git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
 
-bench: setup
+bench: controlplane
 	$(BIN)/python benchmarks/run.py
 
 bench-fluxion: setup
