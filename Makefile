@@ -49,6 +49,7 @@ bench: controlplane
 
 bench-fluxion: setup
 	$(BIN)/python benchmarks/fluxion_matching.py
+	$(BIN)/python benchmarks/fluxion_grpc.py
 
 proto: setup
 	$(BIN)/python proto/generate.py

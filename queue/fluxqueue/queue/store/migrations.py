@@ -55,7 +55,7 @@ class SchemaTooNew(Exception):
 
 def our_migrations() -> dict[str, str]:
     """Our migrations: name to SQL, in order."""
-    folder = resources.files(__package__) / "migrations"
+    folder = resources.files(__package__) / "sql" / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return {_OURS + name.removesuffix(".sql"): (folder / name).read_text("utf-8") for name in names}
 

@@ -40,7 +40,7 @@ def _without_comments(text: str) -> str:
 
 
 def _load() -> dict[str, bytes]:
-    folder = resources.files(__package__) / "queries"
+    folder = resources.files(__package__) / "sql" / "queries"
     queries: dict[str, bytes] = {}
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".sql"):
