@@ -11,6 +11,7 @@ committed is safe, and the next start goes on from there.
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -157,6 +158,7 @@ class QueueService:
                     self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
                     await caches.synced()
                     await ledger.load()
+                    _settle_memory()
                     intake.look_at_everything()
                     tracker.look_at_everything()
                     fluxjobs.look_at_everything()
@@ -217,6 +219,13 @@ class _Handlers:
 
     async def sweep(self) -> None:
         await self._sweeper.sweep()
+
+
+def _settle_memory() -> None:
+    """The caches are large and live as long as the process: looking through them again for garbage would cost more than all else."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _node_rules(config: QueueConfig) -> NodeRules:
