@@ -147,7 +147,7 @@ class QueueService:
                 handlers = _Handlers(
                     scheduler,
                     Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
-                    Sweeper(ledger, graph, tasks.trigger, intake, tracker, fluxjobs),
+                    Sweeper(ledger, graph, tasks.trigger, intake, tracker, fluxjobs, retention_s=settings.config.retention_seconds),
                 )
                 caches.nodes.add_handler(lambda _change: scheduler.soon())
                 async with asyncio.TaskGroup() as group:

@@ -6,6 +6,8 @@ sweep makes each of them look at all objects and rows again, and compares what F
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import structlog
 
 from fluxqueue.api.fluxjobs import State
@@ -23,6 +25,8 @@ __all__ = ["Sweeper"]
 
 log = structlog.get_logger()
 
+_FORGET = 10_000
+
 
 class Sweeper:
     """Compares and mends.
@@ -33,10 +37,20 @@ class Sweeper:
         The queue, the matcher's graph, and how cycles are asked for.
     intake, tracker, fluxjobs
         Told to look at everything.
+    retention_s
+        How long ended workloads stay in the table; their history stays for good.
     """
 
     def __init__(
-        self, ledger: Ledger, graph: GraphKeeper, trigger: Trigger, intake: IntakeController, tracker: Tracker, fluxjobs: FluxJobWriter
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        trigger: Trigger,
+        intake: IntakeController,
+        tracker: Tracker,
+        fluxjobs: FluxJobWriter,
+        *,
+        retention_s: float,
     ) -> None:
         self._ledger = ledger
         self._graph = graph
@@ -44,6 +58,7 @@ class Sweeper:
         self._intake = intake
         self._tracker = tracker
         self._fluxjobs = fluxjobs
+        self._retention = timedelta(seconds=retention_s)
 
     async def sweep(self) -> None:
         """Compare everything once."""
@@ -57,6 +72,8 @@ class Sweeper:
             totals[row.state] += row.workloads
         for state, workloads in totals.items():
             WORKLOADS.labels(str(state)).set(workloads)
+        while await self._ledger.store.forget(self._ledger.epoch, self._ledger.clock() - self._retention, _FORGET) == _FORGET:
+            log.info("ended workloads left the table", workloads=_FORGET)
         await self._trigger.release()
         await self._trigger.schedule()
 
