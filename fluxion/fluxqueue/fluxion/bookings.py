@@ -84,11 +84,32 @@ class Bookings:
         job = Job(restored.jobid, start, end, placement, reserved=restored.reserved)
         for share in restored.shares:
             node = state.graph.by_name.get(share.node) or state.graph.removed.get(share.node)
-            if node is not None and (short := self._take(job, placement, node, share)):
+            if node is None:
+                state.awaited.setdefault(share.node, set()).add(job)
+            elif short := self._take(job, placement, node, share):
                 missing.setdefault(node, {}).update(short)
         job.shares = restored.shares
         state.book(job)
         for node, short in missing.items():
+            state.note_excess(node, job, short)
+
+    def arrived(self, node: Vertex) -> None:
+        """Book what jobs were restored with on a node that has only now come."""
+        state = self._state
+        for job in sorted(state.awaited.pop(node.name, ()), key=lambda job: job.jobid):
+            if state.jobs.get(job.jobid) is not job:
+                continue
+            short: dict[str, int] = {}
+
+            def join(job: Job = job, short: dict[str, int] = short) -> Callable[[], None]:
+                before = job.placement
+                job.placement = before.copy()
+                for share in job.shares:
+                    if share.node == node.name:
+                        short.update(self._take(job, job.placement, node, share))
+                return lambda: setattr(job, "placement", before)
+
+            state.change(job, join)
             state.note_excess(node, job, short)
 
     def _take(self, job: Job, placement: Placement, node: Vertex, share: NodeShare) -> dict[str, int]:

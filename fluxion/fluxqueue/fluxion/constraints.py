@@ -7,6 +7,7 @@ list. An empty map and an empty list accept everything. Only vertices of type no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +20,9 @@ from fluxqueue.fluxion.documents import Document
 __all__ = ["CONSTRAINED_TYPES", "Constraint", "InvalidConstraint", "Subject", "read_constraint"]
 
 CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
+_MAX_OPERANDS = 10_000
+_MAX_HOSTS = 50_000
+_RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
 _MAX_RANK = (1 << 32) - 1
 
 
@@ -135,6 +139,8 @@ def _term(value: Document) -> _Term:
         raise InvalidConstraint(f"constraints: {operator!r:.40} is no operator: use properties, hostlist, ranks, and, or, not")
     if not isinstance(operands, list):
         raise InvalidConstraint(f"constraints.{operator}: a list is needed, not {operands!r:.40}")
+    if len(operands) > _MAX_OPERANDS:
+        raise InvalidConstraint(f"constraints.{operator}: more than {_MAX_OPERANDS} operands are not read")
     if operator in ("and", "or", "not"):
         terms = tuple(_term(operand) for operand in operands)
         if operator == "or":
@@ -164,6 +170,8 @@ def _hosts(texts: list[str]) -> _Term:
         return _All(())
     names: set[str] = set()
     for text in texts:
+        if len(names) + sum(int(high) - int(low) for low, high in _RANGE.findall(text)) > _MAX_HOSTS:
+            raise InvalidConstraint(f"constraints.hostlist: more than {_MAX_HOSTS} hosts are not read")
         try:
             names.update(hostlists.decode(text))
         except hostlists.InvalidHostlist as error:

@@ -53,11 +53,13 @@ def read_document(text: str) -> Document:
     if len(text) > MAX_TEXT:
         raise InvalidDocument(f"the text has {len(text)} characters: at most {MAX_TEXT} are read")
     if text.lstrip()[:1] in ("{", "["):
-        _check_depth(text)
         try:
-            return orjson.loads(text)  # type: ignore[no-any-return]  # orjson types its result as Any
+            value: Document = orjson.loads(text)
         except orjson.JSONDecodeError:
             pass  # YAML's flow style looks like JSON and may still be read
+        else:
+            _check_depth(value)
+            return value
     try:
         return _Composer(text).document()
     except yaml.YAMLError as error:
@@ -70,28 +72,20 @@ def read_document(text: str) -> Document:
         raise InvalidDocument(f"the text cannot be read: {error}") from None
 
 
-def _check_depth(text: str) -> None:
-    """Refuse deep nesting before a parser sees it; brackets inside quoted text only ever make this stricter by their surplus."""
-    if text.count("{") + text.count("[") <= MAX_DEPTH:
-        return
-    depth = 0
-    quoted = escaped = False
-    for character in text:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                quoted = False
-        elif character == '"':
-            quoted = True
-        elif character in "{[":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise InvalidDocument(f"the text nests deeper than {MAX_DEPTH} levels")
-        elif character in "}]":
-            depth -= 1
+def _check_depth(value: Document) -> None:
+    """Refuse deep nesting, without recursion of our own."""
+    level: list[Document] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise InvalidDocument(f"the text nests deeper than {MAX_DEPTH} levels")
 
 
 class _Composer:
@@ -129,6 +123,7 @@ class _Composer:
             if event.anchor not in self._anchors:
                 raise InvalidDocument(f"alias {event.anchor!r} names nothing")
             return self._anchors[event.anchor]
+        assert isinstance(event, yaml.NodeEvent)
         anchor = event.anchor
         value: Document
         if isinstance(event, yaml.ScalarEvent):

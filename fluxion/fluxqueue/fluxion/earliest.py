@@ -22,6 +22,9 @@ from fluxqueue.fluxion.state import State
 __all__ = ["Sweep"]
 
 
+_MAX_LEAVES = (1 << 31) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Footprint:
     """Rows a job touches, those it holds, and leaves it takes by type."""
@@ -56,7 +59,7 @@ class Sweep:
         self._needs: list[tuple[str, int]] = []
         self._free: dict[str, Counts] = {}
         for kind, count in slots.needs if slots is not None else ():
-            self._needs.append((kind, times * -(-count.low // max(1, table.largest.get(kind, 1)))))
+            self._needs.append((kind, min(_MAX_LEAVES, times * -(-count.low // max(1, table.largest.get(kind, 1))))))
             self._free[kind] = table.free[kind].copy() if kind in table.free else np.zeros(len(static), dtype=np.int32)
         for job in state.jobs.values():
             if job.reserved and job.start <= state.now:

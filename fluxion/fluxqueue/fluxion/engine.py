@@ -68,7 +68,7 @@ class _Session:
         self.grants = Grants(state, self.matcher)
         self.bookings = Bookings(state)
         self.foreign = Foreign(state)
-        self.topology = Topology(state)
+        self.topology = Topology(state, self.bookings)
 
     def make(self, change: Change) -> tuple[int, ...]:
         """Make one change; returns dropped reservations."""

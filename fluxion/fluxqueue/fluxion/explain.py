@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jobspecs import SLOT, Jobspec, Resource
 from fluxqueue.fluxion.messages import Shortage
+from fluxqueue.fluxion.nodetable import NodeTable
 from fluxqueue.fluxion.walk import Window
 
 __all__ = ["explain"]
+
+_CLOSE_LOOKS = 512
+_MAX_AMOUNT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class _Need:
     level: str
 
 
-def explain(graph: Graph, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
+def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
     """Say what is short for a request that does not fit a window.
 
     Parameters
@@ -41,36 +47,92 @@ def explain(graph: Graph, jobspec: Jobspec, window: Window) -> tuple[str, tuple[
     tuple
         One sentence, and the shortages, closest miss first.
     """
-    admitted = [node for node in graph.nodes if _admitted(node, window)]
+    if jobspec.asks_for_none:
+        return "a count in the request is 0: nothing can match it", ()
+    survey = _Survey(graph, table, window)
     needs = _needs(jobspec.resources)
     wanted_nodes = max((need.pieces for need in needs if need.level == NODE), default=1)
-    if len(admitted) < wanted_nodes and (jobspec.constraint is not None or window.exclude or window.only is not None):
+    admitted = survey.admitted
+    if admitted < wanted_nodes and (jobspec.constraint is not None or window.exclude or window.only is not None):
         text = jobspec.constraint.text if jobspec.constraint is not None else ""
-        shortage = Shortage("constraint", wanted_nodes, len(admitted), NODE, text)
-        what = f"the constraint {text}" if text else "the nodes allowed"
-        return f"wants {_nodes(wanted_nodes)}, {len(admitted) or 'no node'} of {len(graph.nodes)} {_satisfies(len(admitted))} {what}", (
-            shortage,
-        )
-    usable = [node for node in admitted if window.empty or (node.up and not node.closed)]
-    if not usable:
+        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, text)
+        what = f"the constraint {text:.200}" if text else "the nodes allowed"
+        verb = "satisfy" if admitted > 1 else "satisfies"
+        return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb} {what}", (shortage,)
+    if not survey.usable:
         return f"no node is up: {len(graph.nodes)} in all", (Shortage("nodes", wanted_nodes, 0, "cluster"),)
-    shortages: list[Shortage] = []
-    for need in needs:
-        shortages.extend(_missing(need, usable, window))
+    shortages = [
+        Shortage(kind, amount * need.per_piece, most, NODE)
+        for need in needs
+        for kind, amount in need.amounts
+        if (most := survey.most(kind)) < amount * need.per_piece
+    ]
     if shortages:
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
         return _sentence(shortages[0], window), tuple(shortages)
     for need in needs:
-        fit = sum(
-            min(_slots(node, need.amounts, window), need.per_piece if need.level == NODE else 1 << 40) >= need.per_piece for node in usable
-        )
-        found = fit if need.level == NODE else sum(_slots(node, need.amounts, window) for node in usable)
+        per_node = survey.slots(need.amounts)
+        found = sum(count >= need.per_piece for count in per_node) if need.level == NODE else sum(per_node)
         if found < need.pieces:
-            kind = "nodes" if need.level == NODE else SLOT
+            kind, noun = ("nodes", "nodes") if need.level == NODE else (SLOT, "slots")
             where = "the empty cluster holds" if window.empty else "free now:"
-            noun = "nodes" if need.level == NODE else "slots"
             return f"wants {need.pieces} {noun}, {where} {found}", (Shortage(kind, need.pieces, found, "cluster"),)
     return "the parts fit, but not in the arrangement the request asks for", ()
+
+
+class _Survey:
+    """Asks nodes what they could give.
+
+    In a plain graph the node table bounds every answer from above, so that only the nodes that matter are looked at closely.
+    """
+
+    def __init__(self, graph: Graph, table: NodeTable, window: Window) -> None:
+        self._window = window
+        self._table = table
+        self._counts = table.full if window.empty else table.free
+        if table.plain:
+            mask = table.present.copy()
+            if window.constraint is not None:
+                mask &= table.accepted(window.constraint)
+            for node in window.exclude:
+                mask[node.row] = False
+            if window.only is not None:
+                mask &= np.isin(np.arange(len(mask)), table.rows(window.only))
+            self.admitted = int(mask.sum())
+            if not window.empty:
+                mask &= table.open
+            self._rows = np.flatnonzero(mask)
+            self.usable = len(self._rows) > 0
+            return
+        nodes = [node for node in graph.nodes if _admitted(node, window)]
+        self.admitted = len(nodes)
+        self._nodes = [node for node in nodes if window.empty or (node.up and not node.closed)]
+        self.usable = bool(self._nodes)
+
+    def most(self, kind: str) -> int:
+        """The most of a type that one place could give."""
+        if not self._table.plain:
+            return max(_free(node, kind, self._window) for node in self._nodes)
+        if kind not in self._counts:
+            return 0
+        bound = self._counts[kind][self._rows].astype(np.int64) * self._table.largest[kind]
+        best = 0
+        for position in np.argsort(-bound, kind="stable")[:_CLOSE_LOOKS].tolist():
+            if bound[position] <= best:
+                break
+            best = max(best, _free(self._table.nodes[int(self._rows[position])], kind, self._window))
+        return best
+
+    def slots(self, amounts: Sequence[tuple[str, int]]) -> list[int]:
+        """Slots of these amounts on each node that holds any."""
+        if not self._table.plain:
+            return [_slots(node, amounts, self._window) for node in self._nodes]
+        fit = np.ones(len(self._rows), dtype=np.bool_)
+        for kind, amount in amounts:
+            if kind not in self._counts or amount > _MAX_AMOUNT:
+                return []
+            fit &= self._counts[kind][self._rows] >= -(-amount // max(1, self._table.largest[kind]))
+        return [_slots(self._table.nodes[row], amounts, self._window) for row in self._rows[fit].tolist()]
 
 
 def _admitted(node: Vertex, window: Window) -> bool:
@@ -132,16 +194,6 @@ def _slots(node: Vertex, amounts: Sequence[tuple[str, int]], window: Window) -> 
     return fewest if amounts else 1
 
 
-def _missing(need: _Need, nodes: Sequence[Vertex], window: Window) -> list[Shortage]:
-    out: list[Shortage] = []
-    for kind, amount in need.amounts:
-        wanted = amount * need.per_piece
-        most = max(_free(node, kind, window) for node in nodes)
-        if most < wanted:
-            out.append(Shortage(kind, wanted, most, NODE))
-    return out
-
-
 def _sentence(shortage: Shortage, window: Window) -> str:
     if window.empty:
         return f"no node has {shortage.type} {shortage.wanted}: the largest has {shortage.available} in all"
@@ -150,7 +202,3 @@ def _sentence(shortage: Shortage, window: Window) -> str:
 
 def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
-
-
-def _satisfies(count: int) -> str:
-    return "satisfy" if count > 1 else "satisfies"

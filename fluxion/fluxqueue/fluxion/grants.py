@@ -38,13 +38,19 @@ class Grants:
         if live is not None and not live.reserved:
             return self._answer(Verdict.GRANTED, live, with_allocation)
         try:
-            jobspec = self._matcher.read(request.jobspec)
+            jobspec = self._read(request.jobspec)
             duration_s = jobspec.duration_s if request.duration_s is None else self._override(request.duration_s)
         except InvalidJobspec as error:
             return MatchResult(Verdict.INVALID, request.jobid, reason=str(error))
         if live is not None:
             return self._start(live, jobspec, duration_s, request, with_allocation)
         return self._fresh(jobspec, duration_s, request, with_allocation)
+
+    def _read(self, text: str) -> Jobspec:
+        jobspec = self._matcher.read(text)
+        if not jobspec.takes_something and not self._state.policy.node_exclusive:
+            raise InvalidJobspec("resources: nothing is exclusive: ask for a slot, or set exclusive: true")
+        return jobspec
 
     def _override(self, duration_s: int) -> int:
         if duration_s < 0:
@@ -118,12 +124,12 @@ class Grants:
             reason, shortages = self._why_never(jobspec, Restriction())
             return MatchResult(Verdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
         window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
-        reason, shortages = explain(state.graph, jobspec, window)
+        reason, shortages = explain(state.graph, state.table, jobspec, window)
         return MatchResult(Verdict.BUSY, jobid, reason=reason, shortages=shortages)
 
     def _why_never(self, jobspec: Jobspec, restriction: Restriction) -> tuple[str, tuple[Shortage, ...]]:
         window = Window(0, 1, empty=True, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
-        return explain(self._state.graph, jobspec, window)
+        return explain(self._state.graph, self._state.table, jobspec, window)
 
     def reserve_at(self, jobid: int, text: str, start: int, nodes: Sequence[str]) -> MatchResult:
         """Reserve from a given moment on."""
@@ -132,7 +138,7 @@ class Grants:
         if live is not None:
             return self._answer(Verdict.RESERVED if live.reserved else Verdict.GRANTED, live, with_allocation=False)
         try:
-            jobspec = self._matcher.read(text)
+            jobspec = self._read(text)
         except InvalidJobspec as error:
             return MatchResult(Verdict.INVALID, jobid, reason=str(error))
         start = max(start, state.now)
@@ -145,13 +151,13 @@ class Grants:
             reason, shortages = self._why_never(jobspec, restriction)
             return MatchResult(Verdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
         window = Window(start, end, state.now, constraint=jobspec.constraint, only=restriction.only)
-        reason, shortages = explain(state.graph, jobspec, window)
+        reason, shortages = explain(state.graph, state.table, jobspec, window)
         return MatchResult(Verdict.BUSY, jobid, reason=reason, shortages=shortages)
 
     def satisfy(self, text: str) -> MatchResult:
         """Would it fit the empty graph?"""
         try:
-            jobspec = self._matcher.read(text)
+            jobspec = self._read(text)
         except InvalidJobspec as error:
             return MatchResult(Verdict.INVALID, reason=str(error))
         placement = self._matcher.on_empty(jobspec)

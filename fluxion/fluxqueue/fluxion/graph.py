@@ -85,8 +85,8 @@ class LeafRun:
         Whether ids, and unique ids, are strictly ascending.
     order, position
         Leaves in the order of their edges (None: by id), and the position of the run among the parent's entries (-1: scattered).
-    full, down
-        Sets of leaves: all there are, those marked down.
+    full, down, void
+        Sets of leaves: all there are, those marked down, those of size 0, which can never be taken.
     busy
         Union of ``allocated``; ``reserved`` are the sets of reservations, kept apart because they lie in the future.
     """
@@ -114,6 +114,7 @@ class LeafRun:
         "size",
         "type",
         "uniq_ids",
+        "void",
     )
 
     def __init__(
@@ -137,6 +138,7 @@ class LeafRun:
         self.monotone = _ascending(uniq_ids)
         self.full = (1 << len(ids)) - 1
         self.down = 0
+        self.void = 0
         self.busy = 0
         self.allocated: dict[Job, int] = {}
         self.reserved: dict[Job, int] = {}

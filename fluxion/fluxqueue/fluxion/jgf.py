@@ -292,6 +292,8 @@ class _Loader:
                 run.paths[place] = data.paths.containment or ""
             if data.size != common:
                 run.odd_sizes[place] = data.size
+            if data.size == 0:
+                run.void |= 1 << place
             if data.properties:
                 run.properties[place] = data.properties
             if data.status:

@@ -57,6 +57,12 @@ class Placement:
     whole: list[Vertex] = field(default_factory=list)
     labels: dict[Vertex | tuple[LeafRun, int], str] = field(default_factory=dict)
 
+    def copy(self) -> Placement:
+        """A placement that can be changed without changing this one."""
+        return Placement(
+            dict(self.vertices), dict(self.leaves), dict(self.shared_leaves), list(self.slots), list(self.whole), dict(self.labels)
+        )
+
     def pass_through(self, vertex: Vertex | None) -> None:
         """Mark a vertex and its ancestors as passed through, where they are not marked already."""
         while vertex is not None and vertex not in self.vertices:

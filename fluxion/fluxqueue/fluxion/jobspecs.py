@@ -101,6 +101,16 @@ class Jobspec:
     duration_s: int
     constraint: Constraint | None
 
+    @property
+    def asks_for_none(self) -> bool:
+        """Whether a count of 0 keeps it from ever matching."""
+        return any(level.count.low == 0 for level in self.walk())
+
+    @property
+    def takes_something(self) -> bool:
+        """Whether anything in it would be held: what is merely shared cannot be booked."""
+        return any(level.type == SLOT or level.exclusive for level in self.walk())
+
     def walk(self) -> Iterator[Resource]:
         """All levels, from the top down."""
         for resource in self.resources:

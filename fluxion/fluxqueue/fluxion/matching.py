@@ -53,7 +53,7 @@ class Matcher:
 
     def read(self, text: str) -> Jobspec:
         """Read a jobspec; `InvalidJobspec` if that cannot be done."""
-        jobspec = self._jobspecs.get(text)
+        jobspec = self._jobspecs.get(text) if len(text) <= _MAX_CACHED_TEXT else None
         if jobspec is None:
             jobspec = read_jobspec(text)
             jobspec = self._known.setdefault((jobspec.resources, jobspec.constraint, jobspec.duration_s), jobspec)
@@ -77,6 +77,8 @@ class Matcher:
 
     def _try(self, jobspec: Jobspec, window: Window) -> Placement | None:
         """Place a request in a window, by the shortcut where one holds."""
+        if jobspec.asks_for_none:
+            return None
         plan = self._plan(jobspec)
         if plan is not None:
             try:

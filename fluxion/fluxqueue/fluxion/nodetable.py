@@ -23,6 +23,7 @@ __all__ = ["NodeTable"]
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int32]
+Sizes = npt.NDArray[np.int64]
 
 
 class NodeTable:
@@ -40,8 +41,8 @@ class NodeTable:
         Allocations that hold the node.
     jobs, reservations
         Allocations and reservations that touch the node.
-    free
-        Type -> leaves that are up and held by no allocation.
+    full, free
+        Type -> leaves there are, and leaves that are up and held by no allocation.
     sizes, largest, smallest, top_id, odd
         Type -> size of the leaves of each node, extremes over all nodes, highest id; types with a leaf of another size.
     least_step
@@ -72,7 +73,8 @@ class NodeTable:
         self.jobs: Counts = np.zeros(size, dtype=np.int32)
         self.reservations: Counts = np.zeros(size, dtype=np.int32)
         self.free: dict[str, Counts] = {}
-        self.sizes: dict[str, Counts] = {}
+        self.full: dict[str, Counts] = {}
+        self.sizes: dict[str, Sizes] = {}
         self.largest: dict[str, int] = {}
         self.smallest: dict[str, int] = {}
         self.top_id: dict[str, int] = {}
@@ -92,17 +94,22 @@ class NodeTable:
         for row, node in enumerate(self.nodes):
             node.row = row
             for kind, run in node.runs.items():
-                if kind not in self.free:
-                    self.free[kind] = np.zeros(size, dtype=np.int32)
-                    self.sizes[kind] = np.zeros(size, dtype=np.int32)
+                self._know(kind)
                 self._measure(row, run)
             self.refresh(node)
         steps = [after.factor - before.factor for before, after in pairwise(self.nodes)]
         self.least_step = min(steps, default=10_000)
 
+    def _know(self, kind: str) -> None:
+        if kind not in self.free:
+            self.free[kind] = np.zeros(len(self.nodes), dtype=np.int32)
+            self.full[kind] = np.zeros(len(self.nodes), dtype=np.int32)
+            self.sizes[kind] = np.zeros(len(self.nodes), dtype=np.int64)
+
     def _measure(self, row: int, run: LeafRun) -> None:
         kind = run.type
         self.sizes[kind][row] = run.size
+        self.full[kind][row] = len(run)
         self.largest[kind] = max(self.largest.get(kind, 0), run.size, *run.odd_sizes.values())
         self.smallest[kind] = min(self.smallest.get(kind, run.size), run.size)
         self.top_id[kind] = max(self.top_id.get(kind, 0), run.ids[-1] if len(run.ids) else 0)
@@ -134,9 +141,11 @@ class NodeTable:
         self.usable, self.open = np.append(self.usable, False), np.append(self.open, False)
         self.held = np.append(self.held, np.int32(0))
         self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
-        for vectors in (self.free, self.sizes):
-            for kind in vectors:
-                vectors[kind] = np.append(vectors[kind], np.int32(0))
+        for counts in (self.free, self.full):
+            for kind in counts:
+                counts[kind] = np.append(counts[kind], np.int32(0))
+        for kind in self.sizes:
+            self.sizes[kind] = np.append(self.sizes[kind], np.int64(0))
         self.flat = self.flat and node.parent is self._graph.root
         self.inner_types.update(vertex.type for vertex in _line(node))
         self._accepted.clear()
@@ -144,13 +153,10 @@ class NodeTable:
 
     def resized(self, node: Vertex) -> None:
         """Measure a node again."""
-        for vectors in (self.free, self.sizes):
-            for vector in vectors.values():
-                vector[node.row] = 0
+        for vector in (*self.free.values(), *self.full.values(), *self.sizes.values()):
+            vector[node.row] = 0
         for kind, run in node.runs.items():
-            if kind not in self.free:
-                self.free[kind] = np.zeros(len(self.nodes), dtype=np.int32)
-                self.sizes[kind] = np.zeros(len(self.nodes), dtype=np.int32)
+            self._know(kind)
             self._measure(node.row, run)
         self.refresh(node)
 

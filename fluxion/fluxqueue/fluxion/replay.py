@@ -207,9 +207,9 @@ def _replay_command(case: Mapping[str, Any], number: int, command: Mapping[str, 
     elif command["op"] == "info":
         got = target.info(command["jobid"])
         compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['jobid']}: ok {got.ok}")
-        for key, value in (("mode", got.mode), ("reserved", got.reserved), ("at", got.at)):
+        for key, said in (("mode", got.mode), ("reserved", got.reserved), ("at", got.at)):
             if key in expect:
-                compare(LEVELS[3], value == expect[key], f"{where} {command['jobid']}: {key} {value}, recorded {expect[key]}")
+                compare(LEVELS[3], said == expect[key], f"{where} {command['jobid']}: {key} {said}, recorded {expect[key]}")
     else:
         got = target.set_status(command["path"], command["status"] == "up")
         compare(LEVELS[3], got.ok == expect["ok"], f"{where} {command['path']}: ok {got.ok}")

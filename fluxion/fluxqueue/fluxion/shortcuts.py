@@ -15,7 +15,8 @@ from heapq import merge
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits, highest, lowest
+from fluxqueue.fluxion.bundles import bundles, shares, take
+from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits
 from fluxqueue.fluxion.jobs import Placement, Slot
 from fluxqueue.fluxion.jobspecs import Count
 from fluxqueue.fluxion.nodetable import Mask, NodeTable
@@ -32,6 +33,7 @@ Held = tuple[Vertex, int, list[Option]]
 """A node that qualifies, its slots, and what they can be taken from."""
 
 _PIECE = 64
+_MAX_LEAVES = (1 << 31) - 1
 
 
 class Unfit(Exception):
@@ -84,13 +86,13 @@ class Shortcut:
             mask &= table.jobs == 0
         if slots is not None:
             times = slots.count.low if isinstance(plan, NodePlan) else 1
+            counts = table.free if present else table.full
             for kind, count in slots.needs:
-                free = table.free.get(kind)
-                if free is None:
+                leaves = times * -(-count.low // max(1, table.largest.get(kind, 1)))
+                if kind not in counts or leaves > _MAX_LEAVES:
                     mask[:] = False
                     break
-                if present:
-                    mask &= free >= times * -(-count.low // max(1, table.largest[kind]))
+                mask &= counts[kind] >= leaves
         return mask
 
     def whole(self, plan: Plan) -> bool:
@@ -210,77 +212,29 @@ class Shortcut:
             run = node.runs.get(kind)
             if run is None:
                 return None
+            if not run.regular or run.size == 0:
+                raise Unfit
             free = window.free(run, exclusive=True)
-            if run.odd_sizes:
-                amount = run.amount(free)
-            else:
-                amount = free.bit_count() * run.size
+            amount = run.amount(free) if run.odd_sizes else free.bit_count() * run.size
             each = need.low if need.low == need.high else need.qualify(amount)
             if each == 0 or amount < each:
                 return None
             options.append((run, free, each))
-            possible = min(possible, self._shares(run, free, each))
+            possible = min(possible, shares(run, free, each, descending=self._policy.descending))
         slots = count.qualify(possible)
         if slots == 0:
             return None
         return slots, options
 
     def _take_all(self, options: list[Option], slots: int) -> list[tuple[LeafRun, int]]:
-        return [(run, self._take(run, free, each, slots)) for run, free, each in options]
-
-    def _shares(self, run: LeafRun, free: int, each: int) -> int:
-        """Disjoint bundles of whole leaves of at least this amount."""
-        if not run.regular or run.size == 0:
-            raise Unfit
-        if not run.odd_sizes:
-            return free.bit_count() // -(-each // run.size)
-        return sum(1 for _ in self._bundles(run, free, each))
-
-    def _bundles(self, run: LeafRun, free: int, each: int) -> Iterator[int]:
-        """Bundles one after the other, in the policy's order of leaves, of a run whose last leaf has another size."""
-        per = -(-each // run.size)
-        odd = 0
-        for index in run.odd_sizes:
-            odd |= 1 << index
-        descending = self._policy.descending
-        take = highest if descending else lowest
-        # Only the very last leaf may differ; anything else is for the walk.
-        if odd.bit_count() > 1 or odd.bit_length() != run.full.bit_length():
-            raise Unfit
-        if descending and free & odd:
-            size = run.size_of(odd.bit_length() - 1)
-            rest = -(-max(0, each - size) // run.size)
-            if (free & ~odd).bit_count() < rest:
-                return
-            bundle = odd | take(free & ~odd, rest)
-            yield bundle
-            free &= ~bundle
-        plain = free & ~odd
-        while plain.bit_count() >= per:
-            bundle = take(plain, per)
-            yield bundle
-            plain ^= bundle
-        if not descending and free & odd:
-            left = run.amount(plain | odd)
-            if left >= each:
-                yield plain | odd
-
-    def _take(self, run: LeafRun, free: int, each: int, slots: int) -> int:
-        """Leaves of the first so many bundles."""
-        if not run.odd_sizes:
-            count = slots * -(-each // run.size)
-            return highest(free, count) if self._policy.descending else lowest(free, count)
-        mask = 0
-        for number, bundle in enumerate(self._bundles(run, free, each)):
-            if number == slots:
-                break
-            mask |= bundle
-        return mask
+        return [(run, take(run, free, each, slots, descending=self._policy.descending)) for run, free, each in options]
 
     # ---- slots wherever there is room ------------------------------------------------------------------------------------------
 
     def _place_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> Placement | None:
         """The best slots of all nodes."""
+        if self._most_slots(plan, window, mask) < plan.count.low:
+            return None
         most = plan.count.most
         chosen: dict[Vertex, int] = {}
         options: dict[Vertex, list[Option]] = {}
@@ -306,6 +260,18 @@ class Shortcut:
                 placement.take_leaves(run, leaves)
             placement.slots.append(Slot(plan.label, node, tuple(taken), slots))
         return placement
+
+    def _most_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> int:
+        """No more slots than this can be found; cheap to say, and often enough to stop."""
+        table = self._table
+        counts = table.free if not window.empty and window.start <= window.now else table.full
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return 0
+        fewest = np.full(len(rows), _MAX_LEAVES, dtype=np.int64)
+        for kind, count in plan.needs:
+            np.minimum(fewest, counts[kind][rows] // max(1, -(-count.low // max(1, table.largest[kind]))), out=fewest)
+        return int(fewest.sum())
 
     def _slots_in_order(self, plan: SlotPlan, window: Window, mask: Mask) -> Iterator[tuple[Vertex, list[Option]]]:
         """Slots by score, each as the node it lies in.
@@ -354,10 +320,10 @@ class Shortcut:
     def _scored(self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Vertex, list[Option]]]:
         sign = -1 if self._policy.descending else 1
         for node, fit, slots in self._fits(plan, window, rows):
-            bundles = [self._bundles(run, free, each) for run, free, each in fit]
+            streams = [bundles(run, free, each, descending=self._policy.descending) for run, free, each in fit]
             for _ in range(slots):
                 score = 1
-                for (run, _, _), stream in zip(fit, bundles, strict=True):
+                for (run, _, _), stream in zip(fit, streams, strict=True):
                     bundle = next(stream)
                     score += bundle.bit_count() * (2 + node.factor) + sum(run.ids[index] for index in bits(bundle))
                 yield sign * score, node, fit

@@ -35,6 +35,8 @@ class State:
         Live jobs by id; ``ended`` remembers cancelled ones.
     system, excess, closed
         System allocation of a node by name; what jobs should have on a node and do not; nodes that take nothing new meanwhile.
+    awaited
+        Jobs that were restored with a share on a node that is not there yet, by its name.
     bookings, releases
         Counters that move with every booking and with every change that can make room: keys of cached verdicts.
     topology
@@ -60,6 +62,7 @@ class State:
     system: dict[str, Job] = field(default_factory=dict)
     excess: dict[Vertex, dict[Job, dict[str, int]]] = field(default_factory=dict)
     closed: set[Vertex] = field(default_factory=set)
+    awaited: dict[str, set[Job]] = field(default_factory=dict)
     table: NodeTable = field(init=False)
 
     def __post_init__(self) -> None:

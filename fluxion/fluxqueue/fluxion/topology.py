@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fluxqueue.fluxion.bookings import Refused
+from fluxqueue.fluxion.bookings import Bookings, Refused
 from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex
 from fluxqueue.fluxion.jgf import InvalidGraph
 from fluxqueue.fluxion.messages import NodeSpec
@@ -22,8 +22,9 @@ __all__ = ["Topology"]
 class Topology:
     """Changes of one state's graph. All raise `Refused` with a sentence, and can be undone."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, bookings: Bookings) -> None:
         self._state = state
+        self._bookings = bookings
 
     def add(self, specs: Sequence[NodeSpec]) -> tuple[int, ...]:
         """Add nodes, or give known ones another shape, place, labels and status; returns dropped reservations."""
@@ -48,6 +49,7 @@ class Topology:
             fresh = add_node(graph, spec)
             state.table.append(fresh)
             state.undo(lambda: self._detach(fresh))
+            self._bookings.arrived(fresh)
             return []
         if (parent := place_for(graph, spec)) is not node.parent:
             self._detach(node)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fluxqueue.fluxion.bundles import bundles, take
 from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
 from fluxqueue.fluxion.graph import NODE, UNTOUCHED, Graph, LeafRun, Vertex, bits
 from fluxqueue.fluxion.introsort import introsort
@@ -69,8 +70,8 @@ class Window:
     def free(self, run: LeafRun, *, exclusive: bool) -> int:
         """Leaves of a run that may be used."""
         if self.empty:
-            return run.full
-        mask = run.full & ~run.down & ~run.taken(self.start, self.end, self.now)
+            return run.full & ~run.void
+        mask = run.full & ~run.down & ~run.void & ~run.taken(self.start, self.end, self.now)
         if exclusive and run.shared:
             mask &= ~run.visited(self.start, self.end, self.now)
         return mask
@@ -175,7 +176,7 @@ class Walk:
         if not self.astray or len(slots) != 1 or not _slot_fits(vertex, slots[0]) or not self.window.admits(vertex, exclusive):
             return False
         found: Found = {}
-        self._pack(vertex, slots[0], found)
+        self._pack(vertex, slots[0], found, limit=slots[0].count.most)
         lost = [Candidate(candidate.score, candidate.size, _nothing) for candidate in found.get(SLOT, ())]
         if lost:
             into.setdefault(SLOT, []).extend(lost)
@@ -192,8 +193,11 @@ class Walk:
         slots = [level for level in inner if level.type == SLOT]
         here = [slot for slot in slots if _slot_fits(vertex, slot)]
         if len(slots) == 1 and here and _distinct(here[0].children):
-            self._pack(vertex, here[0], into)
+            limit = None if pristine and not self.policy.stop_on_first else here[0].count.most
+            self._pack(vertex, here[0], into, limit=limit)
         rest = [level for level in inner if level.type != SLOT]
+        if not pristine and _distinct(inner):
+            rest = [level for level in rest if not self._gather(vertex, level, exclusive=exclusive, into=into)]
         if slots and not here and (pristine or self.astray):
             rest = list(inner)
         if rest and _distinct(inner):
@@ -217,7 +221,7 @@ class Walk:
                 alone = exclusive or bool(level.exclusive)
                 free = self.window.free(run, exclusive=alone)
                 for index in positions:
-                    if free >> index & 1 and run.size_of(index):
+                    if free >> index & 1:
                         into.setdefault(run.type, []).append(_leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
                         if stop is not None and stop.reached():
                             return
@@ -227,13 +231,13 @@ class Walk:
     def _entries(self, vertex: Vertex, levels: Sequence[Resource]) -> Iterator[Vertex | tuple[LeafRun, Iterable[int]]]:
         """Children in the order in which they are explored."""
         if not self.policy.stop_on_first:
-            for entry in vertex.entries:
-                if isinstance(entry, Vertex):
-                    yield entry
-                elif isinstance(entry, LeafRun):
-                    yield entry, entry.in_order(entry.full)
+            for edge in vertex.entries:
+                if isinstance(edge, Vertex):
+                    yield edge
+                elif isinstance(edge, LeafRun):
+                    yield edge, edge.in_order(edge.full)
                 else:
-                    yield entry[0], (entry[1],)
+                    yield edge[0], (edge[1],)
             return
         wanted = [run for run in vertex.runs.values() if _level_of(levels, run.type) is not None]
         if not wanted:
@@ -250,19 +254,73 @@ class Walk:
 
     # ---- slots -----------------------------------------------------------------------------------------------------------------
 
-    def _pack(self, vertex: Vertex, slot: Resource, into: Found) -> None:
-        """Make as many slots as the children of a vertex allow, best members first."""
+    def _gather(self, vertex: Vertex, level: Resource, *, exclusive: bool, into: Found) -> bool:
+        """Choose leaves of a vertex that has matched, all at once; False if they must be looked at one by one."""
+        run = self._pool(vertex, level)
+        if run is None or self.policy.order is Order.VARIATION or (exclusive and level.exclusive is False):
+            return False
+        alone = exclusive or bool(level.exclusive)
+        free = self.window.free(run, exclusive=alone)
+        wanted = level.count.qualify(run.amount(free))
+        if wanted:
+            mask = take(run, free, wanted, 1, descending=self.policy.descending)
+            into[level.type] = [_leaves_candidate(run, mask, wanted, alone)]
+        return True
+
+    def _pool(self, vertex: Vertex, level: Resource) -> LeafRun | None:
+        """The run a level is matched by, if its leaves are taken strictly from one end."""
+        run = vertex.runs.get(level.type)
+        if run is None or level.children or level.label or level.count.low == 0 or run.size == 0:
+            return None
+        policy = self.policy
+        if policy.order is Order.VARIATION:
+            if run.properties or run.order is not None:
+                return None
+        elif not run.regular or (policy.stop_on_first and not (policy.descending and run.monotone)):
+            return None
+        return None if any(child.type == level.type for child in vertex.children) else run
+
+    def _pack_pools(self, vertex: Vertex, slot: Resource, into: Found, limit: int | None) -> bool:
+        """Make slots of leaves by sets of bits; False if leaves must be looked at one by one."""
+        pools: list[tuple[LeafRun, int, int]] = []
+        for level in slot.children:
+            run = self._pool(vertex, level)
+            if run is None:
+                return False
+            free = self.window.free(run, exclusive=True)
+            pools.append((run, free, level.count.qualify(run.amount(free))))
+        if all(each for _, _, each in pools):
+            factor = vertex.factor if self.policy.node_centric else 0
+            by_id = self.policy.order is not Order.VARIATION
+            streams = [bundles(run, free, each, descending=self.policy.descending) for run, free, each in pools]
+            runs = [run for run, _, _ in pools]
+            for number, masks in enumerate(zip(*streams, strict=False)):
+                if number == limit:
+                    break
+                score = 1
+                for run, mask in zip(runs, masks, strict=True):
+                    score += mask.bit_count() * (2 + factor if by_id else 10_000)
+                    if by_id:
+                        score += sum(run.ids[index] for index in bits(mask))
+                leaves = tuple(zip(runs, masks, strict=True))
+                into.setdefault(SLOT, []).append(_pool_slot_candidate(vertex, slot, score, leaves))
+        return True
+
+    def _pack(self, vertex: Vertex, slot: Resource, into: Found, *, limit: int | None) -> None:
+        """Make slots of the children of a vertex, best members first: as many as there can be, or no more than the limit."""
         members: Found = {}
         for level in slot.children:
             if level.exclusive is False:
                 return
+        if self._pack_pools(vertex, slot, into, limit):
+            return
         self._collect(vertex, slot.children, pristine=False, exclusive=True, into=members, times=slot.count.most)
         queues: list[tuple[Resource, list[Candidate], int]] = []
         for level in slot.children:
             candidates = members.get(level.type)
             if not candidates:
                 return
-            queues.append((level, self._sorted(candidates), level.count.qualify(sum(c.size for c in candidates))))
+            queues.append((level, self._members(candidates), level.count.qualify(sum(c.size for c in candidates))))
         if not queues or any(each == 0 for _, _, each in queues):
             return
         positions = [0] * len(queues)
@@ -306,6 +364,12 @@ class Walk:
             if wanted <= 0:
                 break
         return taken
+
+    def _members(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Members of slots, best first; policy variation turns its own order round for them."""
+        if self.policy.order is Order.VARIATION:
+            return sorted(candidates, key=lambda candidate: -candidate.score)
+        return self._sorted(candidates)
 
     def _sorted(self, candidates: list[Candidate], *, joined: bool = False) -> list[Candidate]:
         """Best first; ``joined`` (at the root) lets policy locality look at runs of scores."""
@@ -411,6 +475,22 @@ def _leaf_candidate(run: LeafRun, index: int, score: int, exclusive: bool, label
             placement.labels[run, index] = label
 
     return Candidate(score, run.size_of(index), take, leaf=(run, index))
+
+
+def _leaves_candidate(run: LeafRun, mask: int, size: int, exclusive: bool) -> Candidate:
+    def grab(placement: Placement) -> None:
+        placement.take_leaves(run, mask, shared=not exclusive)
+
+    return Candidate(0, size, grab)
+
+
+def _pool_slot_candidate(vertex: Vertex, slot: Resource, score: int, leaves: tuple[tuple[LeafRun, int], ...]) -> Candidate:
+    def grab(placement: Placement) -> None:
+        for run, mask in leaves:
+            placement.take_leaves(run, mask)
+        placement.slots.append(Slot(slot.label, vertex.node, leaves))
+
+    return Candidate(score, 1, grab)
 
 
 def _nothing(placement: Placement) -> None:
