@@ -268,9 +268,14 @@ class InProcessPlane:
                 "host": "127.0.0.1",
                 "port": webhook,
                 "clientUrl": f"https://127.0.0.1:{webhook}",
-                "drainSeconds": 1,  # the API server ends right after it
+                "drainSeconds": 0,  # there are no endpoints that it must leave first
             },
-            "queue": {"replicas": 1, "metricsPort": queue, "config": {"zoneLabel": ZONE_LABEL, "rackLabel": RACK_LABEL}},
+            "queue": {
+                "replicas": 1,
+                "host": "127.0.0.1",
+                "metricsPort": queue,
+                "config": {"zoneLabel": ZONE_LABEL, "rackLabel": RACK_LABEL},
+            },
             "fluxion": {"port": fluxion},
         }
 
