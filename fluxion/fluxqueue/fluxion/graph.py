@@ -331,9 +331,7 @@ class Vertex:
         """Let go of an inner child."""
         self.children.remove(child)
         self.entries.remove(child)
-        for position, entry in enumerate(self.entries):
-            if not isinstance(entry, tuple):
-                entry.position = position
+        self._number_entries()
         self.weights.pop(child, None)
         self.ranking = None
         child.parent = None
@@ -356,15 +354,24 @@ class Vertex:
     def _rank(self, child: Vertex) -> tuple[int, int, int, Vertex]:
         return -self.weights.get(child, UNTOUCHED), -child.uniq_id, child.position, child
 
-    def adopt(self, child: Vertex) -> None:
-        """Add an inner child behind the children there are."""
+    def adopt(self, child: Vertex, position: int | None = None) -> None:
+        """Add an inner child at a position, or behind the children there are."""
         child.parent = self
         child.depth = self.depth + 1
         child.position = len(self.entries)
         self.ranking = None
         self.children.append(child)
         self.entries.append(child)
+        if position is not None and position < child.position:
+            self.entries.insert(position, self.entries.pop())
+            self.children = [entry for entry in self.entries if isinstance(entry, Vertex)]
+            self._number_entries()
         child.place()
+
+    def _number_entries(self) -> None:
+        for position, entry in enumerate(self.entries):
+            if not isinstance(entry, tuple):
+                entry.position = position
 
     def place(self) -> None:
         """Take from the parent what children inherit."""

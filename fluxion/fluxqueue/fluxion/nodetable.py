@@ -153,8 +153,10 @@ class NodeTable:
 
     def resized(self, node: Vertex) -> None:
         """Measure a node again."""
-        for vector in (*self.free.values(), *self.full.values(), *self.sizes.values()):
-            vector[node.row] = 0
+        for counts in (*self.free.values(), *self.full.values()):
+            counts[node.row] = 0
+        for sizes in self.sizes.values():
+            sizes[node.row] = 0
         for kind, run in node.runs.items():
             self._know(kind)
             self._measure(node.row, run)

@@ -44,11 +44,25 @@ class Target(Protocol):
 
     everything: bool
 
-    def init(self, policy: str, jgf: str, prune_filters: str | None) -> Answer: ...
-    def match(self, jobspec: str, request: str) -> Answer: ...
-    def cancel(self, jobid: int, noent_ok: bool) -> Answer: ...
-    def info(self, jobid: int) -> Answer: ...
-    def set_status(self, path: str, up: bool) -> Answer: ...
+    def init(self, policy: str, jgf: str, prune_filters: str | None) -> Answer:
+        """Load a graph; an empty policy means the default."""
+        ...
+
+    def match(self, jobspec: str, request: str) -> Answer:
+        """Match; ``request`` is one of the original's names."""
+        ...
+
+    def cancel(self, jobid: int, noent_ok: bool) -> Answer:
+        """Free a job."""
+        ...
+
+    def info(self, jobid: int) -> Answer:
+        """How a job stands."""
+        ...
+
+    def set_status(self, path: str, up: bool) -> Answer:
+        """Mark a vertex up or down."""
+        ...
 
 
 class EngineTarget:
@@ -60,6 +74,7 @@ class EngineTarget:
         self._engine = Engine()
 
     def init(self, policy: str, jgf: str, prune_filters: str | None) -> Answer:
+        """Load a graph."""
         try:
             self._engine.init(policy, jgf=jgf, prune_filters=prune_filters)
         except InitError:
@@ -67,6 +82,7 @@ class EngineTarget:
         return Answer(True, "OK")
 
     def match(self, jobspec: str, request: str) -> Answer:
+        """Match."""
         try:
             match = self._engine.match(jobspec, MatchRequestKind(request))
         except MatchError as error:
@@ -74,6 +90,7 @@ class EngineTarget:
         return Answer(True, "OK", match.jobid, match.reserved, match.at, match.vertices, match.allocation() if match.vertices else "")
 
     def cancel(self, jobid: int, noent_ok: bool) -> Answer:
+        """Free a job."""
         try:
             self._engine.cancel(jobid, noent_ok)
         except UnknownJob:
@@ -81,6 +98,7 @@ class EngineTarget:
         return Answer(True, "OK")
 
     def info(self, jobid: int) -> Answer:
+        """How a job stands."""
         try:
             info = self._engine.info(jobid)
         except UnknownJob:
@@ -88,6 +106,7 @@ class EngineTarget:
         return Answer(True, "OK", reserved=info.reserved, at=info.at, mode=info.mode)
 
     def set_status(self, path: str, up: bool) -> Answer:
+        """Mark a vertex up or down."""
         try:
             self._engine.set_status(path, up)
         except UnknownPath:

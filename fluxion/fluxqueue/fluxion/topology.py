@@ -42,9 +42,7 @@ class Topology:
         state, graph = self._state, self._state.graph
         node = graph.by_name.get(spec.name)
         if node is None and spec.name in graph.removed:
-            node = graph.removed.pop(spec.name)
-            state.undo(lambda: graph.removed.__setitem__(spec.name, node))
-            self._attach(node, place_for(graph, spec))
+            node = self._bring_back(graph.removed.pop(spec.name), place_for(graph, spec))
         if node is None:
             fresh = add_node(graph, spec)
             state.table.append(fresh)
@@ -52,13 +50,33 @@ class Topology:
             self._bookings.arrived(fresh)
             return []
         if (parent := place_for(graph, spec)) is not node.parent:
-            self._detach(node)
-            state.undo(lambda: self._attach(node, parent))
-            self._attach(node, parent)
+            self._move(node, parent)
         displaced = self._reshape(node, spec)
         self._relabel(node, spec.properties)
         self._switch(node, up=not spec.down)
         return displaced
+
+    def _bring_back(self, node: Vertex, parent: Vertex) -> Vertex:
+        self._attach(node, parent)
+
+        def undo() -> None:
+            self._detach(node)
+            self._state.graph.removed[node.name] = node
+
+        self._state.undo(undo)
+        return node
+
+    def _move(self, node: Vertex, parent: Vertex) -> None:
+        before, position = node.parent, node.position
+        assert before is not None
+        self._detach(node)
+        self._attach(node, parent)
+
+        def undo() -> None:
+            self._detach(node)
+            self._attach(node, before, position)
+
+        self._state.undo(undo)
 
     def _reshape(self, node: Vertex, spec: NodeSpec) -> list[int]:
         """Give a node other pools."""
@@ -105,15 +123,15 @@ class Topology:
             for job in [job for job in (*node.shared, *node.exclusive) if job.reserved]:
                 state.free(job)
                 displaced.append(job.jobid)
-            parent = node.parent
+            parent, position = node.parent, node.position
             assert parent is not None
             self._detach(node)
             if node.shared or node.exclusive:
                 graph.removed[name] = node
 
-            def undo(node: Vertex = node, parent: Vertex = parent) -> None:
+            def undo(node: Vertex = node, parent: Vertex = parent, position: int = position) -> None:
                 graph.removed.pop(node.name, None)
-                self._attach(node, parent)
+                self._attach(node, parent, position)
 
             state.undo(undo)
         state.graph_changed()
@@ -126,9 +144,9 @@ class Topology:
         if node.parent is not None:
             node.parent.disown(node)
 
-    def _attach(self, node: Vertex, parent: Vertex) -> None:
+    def _attach(self, node: Vertex, parent: Vertex, position: int | None = None) -> None:
         """Put a vertex with everything booked on it back into the tree."""
-        parent.adopt(node)
+        parent.adopt(node, position)
         node.path = f"{parent.path}/{node.name}"
         self._state.graph.register(node)
         for job in (*node.shared, *node.exclusive):

@@ -1,0 +1,177 @@
+"""What the extended matching calls answer."""
+
+from __future__ import annotations
+
+import pytest
+from unit.fluxion.builders import NOW, ask, check_books, engine, jobspec, node, nodes, slot
+
+from fluxqueue.fluxion.engine import Engine
+from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
+from fluxqueue.fluxion.messages import Call, JobRequest, Mode, NodeShare, Verdict
+
+THREE = (node("a", cpu=4_000, memory=1_024, pods=10), node("b", cpu=4_000, memory=1_024, pods=10), node("c", cpu=4_000, pods=10))
+
+
+def test_slots_fill_the_lowest_nodes_first_and_shares_say_how_many_lie_where() -> None:
+    made = engine(*THREE)
+    result = ask(made, jobspec(slot(5, cpu=1_000, pods=1)), 7)
+    assert result.verdict is Verdict.GRANTED
+    assert (result.jobid, result.at, result.end) == (7, 1_000, 1_060)
+    assert result.shares == (NodeShare("a", {"w": 4}, {"cpu": 4_000, "pods": 4}), NodeShare("b", {"w": 1}, {"cpu": 1_000, "pods": 1}))
+    check_books(made)
+
+
+def test_a_request_is_rounded_up_to_whole_vertices() -> None:
+    made = engine(*THREE)
+    assert ask(made, jobspec(slot(1, cpu=250, memory=300))).shares[0].amounts == {"cpu": 300, "memory": 512}
+
+
+def test_the_remainder_of_a_pool_can_be_used() -> None:
+    made = engine(node("a", cpu=7_910))
+    assert ask(made, jobspec(slot(1, cpu=7_910))).shares[0].amounts == {"cpu": 7_910}
+
+
+def test_one_per_node_takes_as_many_nodes_as_asked() -> None:
+    made = engine(*THREE)
+    result = ask(made, jobspec(nodes(3, slot(1, cpu=500))))
+    assert [share.node for share in result.shares] == ["a", "b", "c"]
+
+
+def test_constraints_and_exclusions_leave_nodes_out() -> None:
+    made = engine(node("a", cpu=400), node("b", labels=("ssd",), cpu=400), node("c", labels=("ssd", "old"), cpu=400))
+    wanted = jobspec(slot(1, cpu=100), constraints={"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["x[1-9]"]}]}]})
+    assert ask(made, wanted).shares[0].node == "b"
+    assert ask(made, wanted, exclude=("b",)).shares[0].node == "c"
+
+
+def test_a_job_id_makes_a_request_repeatable() -> None:
+    made = engine(*THREE)
+    first = ask(made, jobspec(slot(2, cpu=1_000)), 9)
+    assert ask(made, jobspec(slot(2, cpu=1_000)), 9) == first
+    assert len(made.list_jobs(NOW)) == 1
+
+
+@pytest.mark.parametrize(
+    ("levels", "verdict", "reason"),
+    [
+        ([slot(1, cpu=9_000)], Verdict.UNSATISFIABLE, "no node has cpu 9000: the largest has 4000 in all"),
+        ([slot(20, cpu=1_000)], Verdict.UNSATISFIABLE, "wants 20 slots, the empty cluster holds 12"),
+        ([nodes(4, slot(1, cpu=100))], Verdict.UNSATISFIABLE, "wants 4 nodes, the empty cluster holds 3"),
+        ([slot(1, fpga=1)], Verdict.UNSATISFIABLE, "no node has fpga 1: the largest has 0 in all"),
+        ([slot(10, cpu=1_000)], Verdict.BUSY, "wants 10 slots, free now: 8"),
+        ([nodes(3, slot(1, cpu=100), exclusive=True)], Verdict.BUSY, "wants 3 nodes, free now: 2"),
+        ([slot(0, cpu=1)], Verdict.UNSATISFIABLE, "a count in the request is 0: nothing can match it"),
+        ([nodes(1)], Verdict.INVALID, "resources: nothing is exclusive: ask for a slot, or set exclusive: true"),
+    ],
+)
+def test_a_refusal_tells_busy_from_impossible_and_why(levels: list[dict[str, object]], verdict: Verdict, reason: str) -> None:
+    made = engine(*THREE)
+    ask(made, jobspec(slot(4, cpu=1_000)), 1)
+    result = ask(made, jobspec(*levels))
+    if reason.startswith("wants 3 nodes"):
+        assert result.verdict is Verdict.BUSY
+        return
+    assert (result.verdict, result.reason) == (verdict, reason)
+
+
+def test_a_constraint_no_node_satisfies_is_named() -> None:
+    result = ask(engine(*THREE), jobspec(slot(1, cpu=100), constraints={"properties": ["gold"]}))
+    assert result.verdict is Verdict.UNSATISFIABLE
+    assert result.shortages[0].type == "constraint"
+    assert result.shortages[0].constraint == '{"properties":["gold"]}'
+
+
+def test_down_nodes_make_a_request_busy_and_not_impossible() -> None:
+    made = engine(node("a", cpu=400), node("b", down=True, cpu=400))
+    assert ask(made, jobspec(nodes(2, slot(1, cpu=100)))).verdict is Verdict.BUSY
+    made.set_node_status({"b": True}, NOW)
+    assert ask(made, jobspec(nodes(2, slot(1, cpu=100)))).verdict is Verdict.GRANTED
+
+
+def test_a_batch_may_stop_at_the_first_that_is_not_granted() -> None:
+    made = engine(*THREE)
+    jobs = [JobRequest(jobspec(slot(count, cpu=1_000)), number) for number, count in enumerate((8, 8, 1), 1)]
+    assert [r.verdict for r in made.match_batch(jobs, NOW).results] == [Verdict.GRANTED, Verdict.BUSY, Verdict.GRANTED]
+    made.cancel_many([1, 3], NOW)
+    assert len(made.match_batch(jobs, NOW, stop_at_first_failure=True).results) == 2
+
+
+def test_what_did_not_fit_is_tried_again_after_something_was_freed() -> None:
+    made = engine(*THREE)
+    ask(made, jobspec(slot(12, cpu=1_000)), 1)
+    assert ask(made, jobspec(slot(1, cpu=1_000)), 2).verdict is Verdict.BUSY
+    assert made.cancel_many([1, 1], NOW) == ([1], [1])
+    assert ask(made, jobspec(slot(1, cpu=1_000)), 2).verdict is Verdict.GRANTED
+
+
+def test_a_reservation_stands_at_the_end_of_what_is_in_the_way_and_starts_when_its_time_has_come() -> None:
+    made = engine(*THREE)
+    ask(made, jobspec(slot(12, cpu=1_000), duration=100), 1)
+    reserved = ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, reserve=True)
+    assert (reserved.verdict, reserved.at, reserved.end) == (Verdict.RESERVED, 1_100, 1_110)
+    assert ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=Call(now=1_050), reserve=True) == reserved
+    late = Call(now=1_100)
+    assert ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=late, reserve=True).verdict is Verdict.BUSY, "job 1 overruns"
+    assert made.job_info(2, late).mode is Mode.RESERVED
+    made.cancel_many([1], late)
+    started = ask(made, jobspec(slot(1, cpu=1_000), duration=10), 2, call=Call(now=1_130), reserve=True)
+    assert (started.verdict, started.at, started.end, started.shares) == (Verdict.GRANTED, 1_130, 1_140, reserved.shares)
+    check_books(made)
+
+
+def test_short_jobs_backfill_before_a_reservation_and_long_ones_do_not() -> None:
+    made = engine(node("a", cpu=400))
+    ask(made, jobspec(slot(2, cpu=100), duration=100), 1)
+    assert ask(made, jobspec(slot(4, cpu=100), duration=50), 2, reserve=True).at == 1_100
+    assert ask(made, jobspec(slot(2, cpu=100), duration=100), 3).verdict is Verdict.GRANTED
+    made.cancel_many([3], NOW)
+    assert ask(made, jobspec(slot(2, cpu=100), duration=101), 3).verdict is Verdict.BUSY
+
+
+def test_an_allocation_past_its_end_is_held_until_it_is_cancelled() -> None:
+    made = engine(node("a", cpu=400))
+    ask(made, jobspec(slot(4, cpu=100), duration=100), 1)
+    assert ask(made, jobspec(slot(1, cpu=100)), 2, call=Call(now=5_000)).verdict is Verdict.BUSY
+
+
+def test_reserve_at_names_its_nodes() -> None:
+    made = engine(*THREE)
+    result = made.reserve_at(5, jobspec(slot(1, cpu=1_000)), 2_000, ["c"], NOW)
+    assert (result.verdict, result.at, result.shares[0].node) == (Verdict.RESERVED, 2_000, "c")
+    assert made.reserve_at(6, jobspec(slot(5, cpu=1_000)), 2_000, ["c"], NOW).verdict is Verdict.UNSATISFIABLE
+    assert made.job_info(5, NOW).mode is Mode.RESERVED
+
+
+def test_satisfy_books_nothing() -> None:
+    made = engine(*THREE)
+    assert made.satisfy(jobspec(slot(12, cpu=1_000)), NOW).verdict is Verdict.GRANTED
+    assert made.satisfy(jobspec(slot(13, cpu=1_000)), NOW).verdict is Verdict.UNSATISFIABLE
+    assert made.list_jobs(NOW) == ()
+
+
+def test_a_step_back_of_the_clock_is_clamped() -> None:
+    made = engine(*THREE)
+    ask(made, jobspec(slot(1, cpu=100)), 1, call=Call(now=2_000))
+    assert ask(made, jobspec(slot(1, cpu=100)), 2, call=Call(now=1_500)).at == 2_000
+
+
+def test_calls_that_cannot_be_served_are_refused() -> None:
+    made = Engine()
+    with pytest.raises(NotInitialised):
+        made.stat()
+    with pytest.raises(InitError, match="no-such"):
+        made.init("no-such", nodes=())
+    instance = made.init("lonode", nodes=THREE, call=Call(now=1_000, epoch=3))
+    with pytest.raises(StaleEpoch):
+        made.stat(Call(epoch=2))
+    with pytest.raises(WrongInstance):
+        made.stat(Call(instance="another"))
+    assert made.stat(Call(now=1_000, epoch=4, instance=instance)).epoch == 4
+    with pytest.raises(ClockMixed):
+        made.match_batch([], Call())
+    with pytest.raises(UnknownJob):
+        made.job_info(1)
+    assert made.init("lonode", nodes=THREE) != instance
+    made.match_batch([JobRequest(jobspec(slot(1, cpu=100)))], Call())
+    with pytest.raises(ClockMixed):
+        made.match_batch([], Call(now=5))
