@@ -75,9 +75,13 @@ class Caches:
             await reflector.synced.wait()
 
     @property
-    def healthy(self) -> bool:
-        """Whether news of every kind would reach us."""
-        return all(reflector.healthy for reflector in self._reflectors)
+    def complaint(self) -> str | None:
+        """Why news of some kind does not arrive, as its watch says; None while all is well."""
+        errors = [str(reflector.last_error) for reflector in self._reflectors if reflector.last_error is not None]
+        if errors:
+            return errors[0]
+        silent = [reflector for reflector in self._reflectors if not reflector.healthy]
+        return "a watch is silent: news of the cluster does not arrive" if silent else None
 
     def pods_of_job(self, uid: str) -> list[Pod]:
         """All pods a Job controls, of whatever phase."""

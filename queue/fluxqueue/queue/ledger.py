@@ -143,8 +143,9 @@ class Ledger:
     # ---- changing --------------------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read pending and live workloads anew, as a new leader does."""
+        """Read pending and live workloads anew, as a new leader does; what a former one was about to release is due again."""
         async with self._lock:
+            await self.store.void_claims(self.epoch)
             pending = await self.store.pending()
             live = await self.store.live_workloads()
             allocations = await self.store.live_allocations()

@@ -239,8 +239,8 @@ def _node_rules(config: QueueConfig) -> NodeRules:
 
 def _watched(caches: Caches, scheduler: Scheduler) -> Mapping[str, str]:
     missing: dict[str, str] = {}
-    if not caches.healthy:
-        missing["api-server"] = "a watch is down: news of the cluster does not arrive"
+    if complaint := caches.complaint:
+        missing["api-server"] = complaint
     if scheduler.last_error:
         missing["fluxion"] = scheduler.last_error
     return missing

@@ -120,6 +120,25 @@ async def test_a_claim_that_expired_is_handed_out_again_and_counted(leader: Lead
     assert attempts == [1, 2, 3]
 
 
+async def test_what_a_former_leader_claimed_is_due_again_at_once(leader: Leader) -> None:
+    claimed, released = await leader.allocate("claimed", "released")
+    await leader.store.claim_releases(leader.epoch, 10, 60.0)
+    await leader.store.released(leader.epoch, [_jobid(released)])
+    successor = Leader(leader.store, await leader.store.acquire_leadership("replica-1"))
+    assert await successor.store.void_claims(successor.epoch) == [claimed.jobid]
+    assert [workload.id for workload, _ in await successor.store.claim_releases(successor.epoch, 10, 60.0)] == [claimed.id]
+
+
+async def test_only_what_can_be_claimed_is_said_to_be_due(leader: Leader) -> None:
+    waits, drains = await leader.allocate("waits", "drains")
+    await leader.store.claim_releases(leader.epoch, 1, 60.0)
+    await leader.store.draining(leader.epoch, [drains.id])
+    due = await leader.store.next_release_at()
+    assert due is not None
+    assert due > await leader.store.now()
+    assert (await leader.store.workloads([waits.id]))[0].state is State.ALLOCATED
+
+
 async def test_twenty_claims_at_once_never_hand_out_a_row_twice(leader: Leader) -> None:
     workloads = await leader.allocate(*(f"job-{number}" for number in range(120)))
 

@@ -31,6 +31,7 @@ CHANGES: dict[str, Change] = {
     "set_reasons": lambda by, w: by.store.set_reasons(by.epoch, [ReasonChange(workload=w.id, reason=Reason.HELD, message="")]),
     "grant": _grant,
     "claim_releases": lambda by, w: by.store.claim_releases(by.epoch, 1, 60.0),
+    "void_claims": lambda by, w: by.store.void_claims(by.epoch),
     "released": lambda by, w: by.store.released(by.epoch, [_jobid(w)]),
     "release_failed": lambda by, w: by.store.release_failed(by.epoch, _jobid(w), "503"),
     "move_ends": lambda by, w: by.store.move_ends(by.epoch, [(_jobid(w), START)]),

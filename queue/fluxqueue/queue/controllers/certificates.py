@@ -28,7 +28,7 @@ __all__ = ["CertificateKeeper", "WebhookPlace"]
 
 log = structlog.get_logger()
 
-_LOOK_S = 60.0
+_LOOK_S = 10.0
 _RETRY_S = 2.0
 
 

@@ -4,6 +4,9 @@ The grant is stored before; the patch carries the uid and resourceVersion that w
 (409), it is read again: if its generation is the same, only status or labels moved and the patch is sent anew; if not, a person edited
 the suspended object, so what was matched is not what it asks for any more, and it goes back to be matched again. An object that is gone
 frees its allocation. A crash between patch and note repeats the patch, which finds its own work and notes it.
+
+What could not be released is due again when its claim runs out; the table knows when that is, and each round ends with setting an alarm
+for the earliest.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.metrics import RELEASE_SECONDS, RELEASES
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload
 from fluxqueue.queue.releases import gate_release_job, pin_release_job, release_pod
+from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
 __all__ = ["Releaser"]
@@ -34,6 +38,7 @@ log = structlog.get_logger()
 _CLAIM = 64
 _AT_ONCE = 16
 _RETRY_AFTER_S = 20.0
+_SOONEST_S = 0.2
 _TRIES = 6
 
 
@@ -71,15 +76,41 @@ class Releaser:
         self._trigger = trigger
         self._reread = reread
         self._let_go = let_go
+        self._alarm: asyncio.TimerHandle | None = None
+        self._waking: asyncio.Task[None] | None = None
 
     async def release_due(self) -> None:
-        """Let go all that is due."""
+        """Let go all that is due, and ask for another round when more will be."""
+        try:
+            await self._release_claimed()
+        finally:
+            self._set_alarm(await self._ledger.store.next_release_at())
+
+    async def _release_claimed(self) -> None:
         while claimed := await self._ledger.claim_releases(_CLAIM, _RETRY_AFTER_S):
             limit = asyncio.Semaphore(_AT_ONCE)
             done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
             await self._ledger.released([jobid for jobid in done if jobid is not None])
             if len(claimed) < _CLAIM:
                 return
+
+    def _set_alarm(self, at: datetime | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if at is not None:
+            delay_s = max((at - self._ledger.clock()).total_seconds(), _SOONEST_S)
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            await self._trigger.release()
+        except DatabaseUnavailable as error:
+            # When Postgres is back, every control task is run once, and that round sets the alarm anew.
+            log.warning("a release could not be asked for", error=str(error))
 
     async def _release(self, limit: asyncio.Semaphore, workload: Workload, allocation: Allocation) -> FluxionJobId | None:
         """Let one workload go; its allocation's id if that is done."""

@@ -79,6 +79,11 @@ class Allocations(Transactions):
         at: datetime | None = (await self._read("next_release_at"))[0]["at"]
         return at
 
+    async def void_claims(self, epoch: Epoch) -> list[FluxionJobId]:
+        """Make due at once what a former leader had claimed for release; returns their job ids."""
+        (rows,) = await self._write(epoch, Statement("void_claims"))
+        return _jobids(rows)
+
     async def released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
         """Note that the objects of these live allocations were let go; returns those for which it was news."""
         (rows,) = await self._write(epoch, Statement("released", {"jobids": list(jobids)}))

@@ -68,7 +68,15 @@ SELECT w.*, c.jobid AS a_jobid, c.workload AS a_workload, c.shares AS a_shares, 
  ORDER BY c.granted_at, c.jobid;
 
 -- next_release_at --
-SELECT min(next_release_at) AS at FROM fluxqueue.allocation WHERE next_release_at IS NOT NULL;
+SELECT min(a.next_release_at) AS at
+  FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
+ WHERE a.next_release_at IS NOT NULL AND w.state = 'Allocated' AND a.kind = 'grant';
+
+-- void_claims --
+UPDATE fluxqueue.allocation
+   SET next_release_at = (SELECT clock_timestamp())
+ WHERE next_release_at > (SELECT clock_timestamp())
+RETURNING jobid;
 
 -- released --
 WITH target AS (
