@@ -219,10 +219,12 @@ class Engine:
     def job_info(self, jobid: int, call: Call = NO_CALL) -> JobInfo:
         """How a job stands, with its shares; `UnknownJob` if it never was."""
         state = self._enter(call).state
-        job = state.jobs.get(jobid) or state.ended.get(jobid)
-        if job is None:
-            raise UnknownJob(f"job {jobid}: unknown")
-        return job.info(state.horizon)
+        job = state.jobs.get(jobid)
+        if job is not None:
+            return job.info(state.horizon)
+        if jobid in state.ended:
+            return state.ended[jobid]
+        raise UnknownJob(f"job {jobid}: unknown")
 
     def list_jobs(self, call: Call = NO_CALL, with_shares: bool = False) -> tuple[JobInfo, ...]:
         """Live jobs by jobid, system allocations (negative ids, mode SYSTEM) included."""

@@ -16,7 +16,6 @@ from fluxqueue.fluxion.graph import NODE
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import InvalidJobspec, Jobspec
 from fluxqueue.fluxion.matching import Matcher, minimum_nodes
-from fluxqueue.fluxion.messages import Mode
 from fluxqueue.fluxion.state import State
 
 __all__ = ["OriginalCalls"]
@@ -101,10 +100,13 @@ class OriginalCalls:
 
     def info(self, jobid: int) -> CompatInfo:
         """How a job stands."""
-        job = self._state.jobs.get(jobid) or self._state.ended.get(jobid)
-        if job is None:
+        job = self._state.jobs.get(jobid)
+        if job is not None:
+            return CompatInfo(job.mode.upper(), job.reserved, job.start)
+        ended = self._state.ended.get(jobid)
+        if ended is None:
             raise UnknownJob(f"job {jobid}: unknown")
-        return CompatInfo(job.mode.upper(), job.mode is Mode.RESERVED, job.start)
+        return CompatInfo(ended.mode.upper(), False, ended.at)
 
     def set_status(self, path: str, *, up: bool) -> None:
         """Mark one vertex up or down, moving the count of up nodes as the original does."""

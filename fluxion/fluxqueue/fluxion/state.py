@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from fluxqueue.fluxion.graph import Graph, Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import GRAPH_DURATION_S
-from fluxqueue.fluxion.messages import Mode
+from fluxqueue.fluxion.messages import JobInfo, Mode
 from fluxqueue.fluxion.nodetable import NodeTable
 from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.schedule import ChangePoints
 from fluxqueue.fluxion.weights import Weights
 
 __all__ = ["State"]
+
+_MAX_ENDED = 100_000
 
 
 @dataclass(slots=True)
@@ -32,7 +34,7 @@ class State:
     wall_clock
         None until a call has placed something in time; then whether such calls carry ``now``.
     jobs
-        Live jobs by id; ``ended`` remembers cancelled ones.
+        Live jobs by id; ``ended`` remembers the last hundred thousand that were cancelled.
     system, excess, closed
         System allocation of a node by name; what jobs should have on a node and do not; nodes that take nothing new meanwhile.
     awaited
@@ -52,7 +54,7 @@ class State:
     epoch: int = 0
     next_jobid: int = 1
     jobs: dict[int, Job] = field(default_factory=dict)
-    ended: dict[int, Job] = field(default_factory=dict)
+    ended: dict[int, JobInfo] = field(default_factory=dict)
     points: ChangePoints = field(default_factory=ChangePoints)
     bookings: int = 0
     releases: int = 0
@@ -146,7 +148,9 @@ class State:
         self._vacate(job)
         del self.jobs[job.jobid]
         mode, job.mode = job.mode, Mode.CANCELED
-        self.ended[job.jobid] = job
+        self.ended[job.jobid] = job.info(self.horizon)
+        if len(self.ended) > _MAX_ENDED:
+            del self.ended[next(iter(self.ended))]
         self.releases += 1
 
         def undo() -> None:

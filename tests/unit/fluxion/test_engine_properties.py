@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from fluxqueue.fluxion.errors import InitError, MatchError
 from fluxqueue.fluxion.introsort import introsort
 from fluxqueue.fluxion.jgf import InvalidGraph, read_jgf
 from fluxqueue.fluxion.jobspecs import InvalidJobspec, read_jobspec
-from fluxqueue.fluxion.messages import Call, NodeSpec, Verdict
+from fluxqueue.fluxion.messages import Call, NodeSpec, RestoredJob, Verdict
 
 RELAXED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 POLICIES = ("low", "high", "lonode", "hinode", "first", "lonodex", "firstnodex", "policy=low stop_on_1_matches=true")
@@ -142,8 +143,6 @@ def test_cancelling_restores_the_exact_earlier_state(made_of: list[NodeSpec], wa
 @RELAXED
 @given(specs, asks)
 def test_what_was_granted_can_be_restored_into_an_empty_graph(made_of: list[NodeSpec], wanted: Any) -> None:
-    from fluxqueue.fluxion.messages import RestoredJob
-
     made, fresh = engine(*made_of), engine(*made_of)
     for number, (level, _, _) in enumerate(wanted, 1):
         ask(made, jobspec(level), number)
@@ -168,32 +167,29 @@ def test_time_passing_frees_nothing_that_is_held(made_of: list[NodeSpec], wanted
     check_books(made)
 
 
-documents = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["node", "slot", "core", "-1", "1e9"])),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(
-            st.sampled_from(
-                ["version", "resources", "tasks", "attributes", "type", "count", "with", "label", "min", "max", "operator", "operand", "system",
-                 "duration", "constraints", "and", "or", "not", "properties", "hostlist", "ranks", "graph", "nodes", "edges", "id", "metadata",
-                 "paths", "containment", "source", "target", "exclusive", "slot", "command"]
-            ),
-            inner,
-            max_size=6,
-        ),
-    ),
-    max_leaves=30,
-)  # fmt: skip
+words = st.sampled_from(["node", "slot", "core", "-1", "1e9"])
+keys = st.sampled_from(
+    "version resources tasks attributes type count with label min max operator operand system duration constraints and or not properties "
+    "hostlist ranks graph nodes edges id metadata paths containment source target exclusive slot command".split()
+)
+plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), words)
+documents = st.recursive(plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=6), max_leaves=30)
+
+
+def outcome(read: Callable[[], object], refusal: type[Exception]) -> str:
+    """What a reader said: its refusal, or ``read``. Any other exception is a failure."""
+    try:
+        read()
+    except refusal as error:
+        return str(error)
+    return "read"
 
 
 @RELAXED
 @given(st.one_of(st.text(), documents.map(json.dumps), st.binary().map(lambda raw: raw.decode("latin-1"))))
 def test_readers_raise_nothing_but_their_own_errors(text: str) -> None:
-    for read, refusal in ((read_jobspec, InvalidJobspec), (read_jgf, InvalidGraph)):
-        try:
-            read(text)
-        except refusal as error:
-            assert str(error)
+    assert outcome(lambda: read_jobspec(text), InvalidJobspec)
+    assert outcome(lambda: read_jgf(text), InvalidGraph)
 
 
 @RELAXED
@@ -201,10 +197,8 @@ def test_readers_raise_nothing_but_their_own_errors(text: str) -> None:
 def test_a_jobspec_with_any_part_replaced_is_read_or_refused(part: Any, key: str) -> None:
     whole = json.loads(jobspec(nodes(1, slot(1, core=1))))
     whole[key] = part
-    try:
-        read_jobspec(json.dumps(whole))
-    except InvalidJobspec as error:
-        assert key in str(error) or "jobspec" in str(error)
+    said = outcome(lambda: read_jobspec(json.dumps(whole)), InvalidJobspec)
+    assert said == "read" or key in said or "jobspec" in said
 
 
 @RELAXED
@@ -213,11 +207,8 @@ def test_a_graph_with_any_part_replaced_is_loaded_or_refused(part: Any, which: i
     whole = json.loads(flat_jgf(2, cores=1, memory=0))
     vertex = whole["graph"]["nodes"][which % len(whole["graph"]["nodes"])]
     (vertex if key in ("id", "metadata") else vertex["metadata"])[key] = part
-    made = Engine()
-    try:
-        made.init("first", jgf=json.dumps(whole))
-    except InitError as error:
-        assert str(error).startswith("JGF")
+    said = outcome(lambda: Engine().init("first", jgf=json.dumps(whole)), InitError)
+    assert said == "read" or said.startswith("JGF")
 
 
 @RELAXED
