@@ -30,6 +30,7 @@ from types import TracebackType
 import psycopg
 from psycopg import conninfo, sql
 
+from fluxqueue.local import standins
 from fluxqueue.local.processes import Process, ProcessError
 
 __all__ = ["LocalPostgres", "PostgresBinaries", "PostgresError", "find_postgres", "postgres_from_environment"]
@@ -313,13 +314,17 @@ class LocalPostgres:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             return
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if folder.parent == _ROOT_FOLDER:
+            standins.prune(_ROOT_FOLDER)
+            standins.claim(folder, self._asked_folder, kept=self._durable)
         folder.mkdir(exist_ok=True, mode=0o700)
         os.chown(folder, self._account.pw_uid, self._account.pw_gid)
 
     def _make_sockets(self) -> Path:
+        """The folder of the sockets: short enough for an address, and the same after a restart, since clients know it."""
         folder = self.folder.absolute() / "run"
         if len(os.fsencode(folder)) > _SOCKET_PATH_LIMIT:
-            folder = Path(tempfile.mkdtemp(prefix="fluxqueue-pg-"))
+            folder = self._sockets or Path(tempfile.mkdtemp(prefix="fluxqueue-pg-"))
         self._make_folder(folder)
         return folder
 
