@@ -5,25 +5,33 @@ What is judged is judged by `fluxqueue.local.verdicts`, the rules of the demo.
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from invariants import fluxion_jobs, unfinished, violations
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.objects import Job, ObjectMeta, Part, Pod
-from fluxqueue.fluxion.client import FluxionClient
-from fluxqueue.fluxion.messages import Call, JobInfo, Mode
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.messages import JobInfo
+from fluxqueue.local.apiserver_client import ApiError
 from fluxqueue.local.inprocess import InProcessPlane
 from fluxqueue.local.verdicts import OWNING_KINDS, Applied, Row, Seen, differences, leftovers, rows_of, settled
 
 T = TypeVar("T")
 _POLL_S = 0.1
+_numbers = itertools.count(1)
 
 
 class _Owned(Part, frozen=True):
@@ -57,6 +65,15 @@ class Stage:
         self.examples += applied
         return applied
 
+    def apply_all(self, *things: Mapping[str, Any]) -> list[Applied]:
+        """The same for many objects at once, as one file holds them."""
+        items = [_placed(thing, self.namespace) for thing in things]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        done = json.loads(self.kubectl("apply", "-f", "-", "-o", "json", stdin=text).stdout)
+        applied = [_applied(item) for item in done["items"]]
+        self.examples += applied
+        return applied
+
     def rows(self) -> list[Row]:
         """How everything applied stands."""
         owners = {one.metadata.uid: one.metadata.controller.uid for one in self.items("replicasets", _Owned) if one.metadata.controller}
@@ -82,15 +99,20 @@ class Stage:
         found = self.plane.control_plane.client.get(f"/{group}/namespaces/{self.namespace}/{resource}")["items"]
         return [msgspec.convert(item, kind) for item in found]
 
-    def until(self, what: str, holds: Callable[[], T], within_s: float = 30) -> T:
-        """Wait until something is true, and return it."""
+    def until(self, what: str, holds: Callable[[], T], within_s: float = 30, said: Callable[[], object] | None = None) -> T:
+        """Wait until something is true, and return it; ``said`` tells more when it does not come about."""
         deadline = time.monotonic() + within_s
         while not (found := holds()):
             if time.monotonic() > deadline:
-                standing = [(row.title, row.fluxjob.status if row.fluxjob else None) for row in self.rows()]
-                raise NotInTime(f"not within {within_s:g} s: {what}; {standing}")
+                raise NotInTime(f"not within {within_s:g} s: {what}; {said() if said else ''} {self._standing()}")
             time.sleep(_POLL_S)
         return found
+
+    def _standing(self) -> object:
+        try:
+            return [(row.title, row.fluxjob.status if row.fluxjob else None) for row in self.rows()]
+        except (OSError, ApiError) as error:
+            return error
 
     def until_state(self, name: str, state: str, within_s: float = 30) -> Row:
         """Wait until the FluxJobs of an object are in a state; its first row."""
@@ -115,8 +137,37 @@ class Stage:
 
     def fluxion_jobs(self) -> Sequence[JobInfo]:
         """What Fluxion holds of workloads, of any namespace."""
-        with FluxionClient(f"127.0.0.1:{self.plane.programs['fluxion'].port}") as client:
-            return [job for job in client.list_jobs(call=Call(), with_shares=True) if job.mode is not Mode.SYSTEM]
+        return fluxion_jobs(self.plane)
+
+    def until_consistent(self, within_s: float = 30) -> None:
+        """Wait until cluster, queue and matcher tell the same story."""
+        self.until("cluster, queue and matcher agree", lambda: not violations(self.plane), within_s, lambda: violations(self.plane))
+
+    def queue_misses(self) -> dict[str, str]:
+        """What the queue says is not as it should be: name -> sentence. Empty if it is ready."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.plane.programs['queue'].port}/readyz", timeout=5) as answer:
+                return dict(json.load(answer)["missing"])
+        except urllib.error.HTTPError as error:
+            return dict(json.load(error)["missing"])
+        except OSError as error:
+            return {"queue": str(error)}
+
+    def until_missed(self, name: str, within_s: float = 30) -> str:
+        """Wait until the queue says that something it needs is away; what it says."""
+        return str(self.until(f"the queue misses {name}", lambda: self.queue_misses().get(name), within_s))
+
+    def kill(self, name: str) -> None:
+        """``kill -9`` a program, and wait until the supervisor has started it again."""
+        process = self.plane.programs[name].process
+        killed = process.pid
+        process.send(signal.SIGKILL)
+        self.until(f"{name} runs again", lambda: process.pid != killed and process.running)
+
+    def until_ready(self, *programs: str, within_s: float = 30) -> None:
+        """Wait until programs say that they are ready."""
+        for name in programs:
+            self.until(f"{name} is ready", self.plane.programs[name].ready, within_s, self.plane.programs[name].process.log_excerpt)
 
     def clear(self, within_s: float = 60) -> None:
         """Delete everything applied, and wait until nothing of it is left anywhere."""
@@ -125,8 +176,29 @@ class Stage:
         self.until_nothing_left(within_s)
 
     def until_nothing_left(self, within_s: float = 60) -> None:
-        """Wait until there are no FluxJobs here and no allocations in Fluxion."""
-        self.until("nothing is left", lambda: not leftovers(self.fluxion_jobs(), self.fluxjobs()), within_s)
+        """Wait until there are no FluxJobs here, no allocations in Fluxion, and the queue is done with all that was applied."""
+        self.until("nothing is left", lambda: not self._left(), within_s, self._left)
+
+    def _left(self) -> list[str]:
+        try:
+            held = self.fluxion_jobs()
+        except FluxionError as error:
+            return [f"Fluxion does not answer: {error}"]
+        return [*leftovers(held, self.fluxjobs()), *unfinished(self.plane, self.namespace)]
+
+
+@contextmanager
+def managed_namespace(plane: InProcessPlane) -> Iterator[Stage]:
+    """A new managed namespace; whatever is left in it at the end is deleted, and then nothing may be left anywhere."""
+    name = f"e2e-{next(_numbers)}"
+    client = plane.control_plane.client
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.MANAGED_LABEL: "true"}}})
+    stage = Stage(plane, name)
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    stage.until("the default service account is there", lambda: client.find(account) is not None)
+    yield stage
+    stage.clear()
+    client.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def wrong(rows: Sequence[Row]) -> list[str]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from end_to_end import Stage
+from end_to_end import Stage, managed_namespace
 
-from fluxqueue.api import names
 from fluxqueue.local.inprocess import InProcessPlane
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +23,5 @@ def whole_plane(service_folder: Path) -> Iterator[InProcessPlane]:
 @pytest.fixture
 def stage(whole_plane: InProcessPlane) -> Iterator[Stage]:
     """A managed namespace; whatever the test leaves is deleted, and then nothing may be left in Fluxion."""
-    name = f"e2e-{next(_numbers)}"
-    client = whole_plane.control_plane.client
-    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.MANAGED_LABEL: "true"}}})
-    stage = Stage(whole_plane, name)
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    stage.until("the default service account is there", lambda: client.find(account) is not None)
-    yield stage
-    stage.clear()
-    client.request("DELETE", f"/api/v1/namespaces/{name}")
+    with managed_namespace(whole_plane) as stage:
+        yield stage
