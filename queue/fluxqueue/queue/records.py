@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
 
+import msgspec
+
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 
@@ -27,6 +29,7 @@ __all__ = [
     "SlotState",
     "StoredNow",
     "Transition",
+    "Wishes",
     "Workload",
     "WorkloadId",
 ]
@@ -58,6 +61,26 @@ class SlotState(enum.StrEnum):
     """No pod will follow: its resources are back."""
 
 
+class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person asked by editing the FluxJob; None: nothing, so the user's object decides.
+
+    Attributes
+    ----------
+    hold
+        Keep it from starting. The queue holds too, after repeated failures to start.
+    cancel
+        End it.
+    queue, priority, duration_s
+        Instead of what the object says.
+    """
+
+    hold: bool = False
+    cancel: bool = False
+    queue: str | None = None
+    priority: int | None = None
+    duration_s: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorkload:
     """What the intake found: a workload as its object describes it now.
@@ -78,6 +101,8 @@ class NewWorkload:
         Why it cannot be matched as it stands (`Reason.NONE`: it can).
     shape
         Digest of everything matching depends on: equal shapes have equal verdicts.
+    wishes
+        A person's, already part of what is above.
     """
 
     uid: str
@@ -96,6 +121,7 @@ class NewWorkload:
     generation: int
     reason: Reason = Reason.NONE
     message: str = ""
+    wishes: Wishes = Wishes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +156,7 @@ class Workload:
     """Of the live allocation, else of the last one."""
     hosts: str = ""
     """RFC 29 hostlist of that allocation, entry i = rank i."""
+    wishes: Wishes = Wishes()
 
     @property
     def blocked(self) -> bool:

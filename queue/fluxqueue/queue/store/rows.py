@@ -23,6 +23,7 @@ from fluxqueue.queue.records import (
     Slot,
     SlotState,
     Transition,
+    Wishes,
     Workload,
     WorkloadId,
 )
@@ -34,8 +35,10 @@ __all__ = [
     "StalledTask",
     "allocation_of",
     "column",
+    "shares_of",
     "shares_text",
     "transition_of",
+    "wishes_text",
     "workload_of",
 ]
 
@@ -43,6 +46,8 @@ Row = dict[str, Any]
 _T = TypeVar("_T")
 
 _shares = msgspec.json.Decoder(tuple[NodeShare, ...])
+_wishes = msgspec.json.Decoder(Wishes)
+_NOTHING = Wishes()
 _encoder = msgspec.json.Encoder()
 
 
@@ -114,7 +119,18 @@ def workload_of(row: Row) -> Workload:
         requeues=row["requeues"],
         jobid=row["jobid"],
         hosts=row["hosts"],
+        wishes=_wishes_of(row.get("wishes")),
     )
+
+
+def _wishes_of(text: bytes | None) -> Wishes:
+    """Hardly anything has wishes, and what has ended has none left."""
+    return _NOTHING if text is None or text == b"{}" else _wishes.decode(text)
+
+
+def wishes_text(wishes: Wishes) -> str:
+    """As JSON."""
+    return _encoder.encode(wishes).decode()
 
 
 def allocation_of(row: Row) -> Allocation:

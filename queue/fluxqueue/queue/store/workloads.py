@@ -15,7 +15,7 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import Epoch, FluxionJobId, NewWorkload, ReasonChange, StoredNow, Transition, Workload, WorkloadId
 from fluxqueue.queue.states import ENDED, LIVE, sources
 from fluxqueue.queue.store.errors import IllegalTransition
-from fluxqueue.queue.store.rows import Counts, Row, column, transition_of, workload_of
+from fluxqueue.queue.store.rows import Counts, Row, column, transition_of, wishes_text, workload_of
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Workloads"]
@@ -42,6 +42,7 @@ class Workloads(Transactions):
         if not latest:
             return []
         columns = {name: column(latest, attrgetter(name)) for name in _FOUND}
+        columns["wishes"] = column(latest, lambda new: wishes_text(new.wishes))
         stored, rows = await self._write(
             epoch,
             Statement("upsert", columns | {"epoch": epoch}),

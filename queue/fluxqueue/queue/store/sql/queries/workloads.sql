@@ -5,16 +5,16 @@ WITH found AS (
       FROM unnest(%(uid)s::text[], %(api_version)s::text[], %(kind)s::text[], %(namespace)s::text[], %(name)s::text[],
                   %(queue)s::text[], %(priority)s::bigint[], %(jobspec)s::text[], %(shape)s::text[], %(pods)s::integer[],
                   %(duration_s)s::bigint[], %(duration_assumed)s::boolean[], %(release_mode)s::text[], %(generation)s::bigint[],
-                  %(reason)s::text[], %(message)s::text[])
+                  %(reason)s::text[], %(message)s::text[], %(wishes)s::jsonb[])
       WITH ORDINALITY AS f (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s,
-                            duration_assumed, release_mode, generation, reason, message, place)
+                            duration_assumed, release_mode, generation, reason, message, wishes, place)
 ), stored AS (
     INSERT INTO fluxqueue.workload AS w (
         uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed, release_mode,
-        generation, state, reason, message, found_reason, found_message, submitted_at)
+        generation, state, reason, message, found_reason, found_message, wishes, submitted_at)
     SELECT f.uid, f.api_version, f.kind, f.namespace, f.name, f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s,
            f.duration_assumed, f.release_mode, f.generation, 'Pending', f.reason, f.message, f.reason, f.message,
-           (SELECT clock_timestamp())
+           f.wishes, (SELECT clock_timestamp())
       FROM found f
      WHERE NOT EXISTS (SELECT FROM fluxqueue.history h WHERE h.uid = f.uid)
        AND NOT EXISTS (
@@ -22,10 +22,10 @@ WITH found AS (
             WHERE o.uid = f.uid
               AND (o.state <> 'Pending'
                    OR (o.queue, o.priority, o.jobspec, o.shape, o.pods, o.duration_s, o.duration_assumed, o.release_mode,
-                       o.generation, o.found_reason, o.found_message)
+                       o.generation, o.found_reason, o.found_message, o.wishes)
                       IS NOT DISTINCT FROM
                       (f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s, f.duration_assumed, f.release_mode,
-                       f.generation, f.reason, f.message)))
+                       f.generation, f.reason, f.message, f.wishes)))
      ORDER BY f.place
     ON CONFLICT (uid) DO UPDATE
        SET queue = EXCLUDED.queue,
@@ -39,6 +39,7 @@ WITH found AS (
            generation = EXCLUDED.generation,
            found_reason = EXCLUDED.found_reason,
            found_message = EXCLUDED.found_message,
+           wishes = EXCLUDED.wishes,
            (reason, message) = (
                SELECT CASE WHEN same THEN w.reason ELSE EXCLUDED.reason END,
                       CASE WHEN same THEN w.message ELSE EXCLUDED.message END
