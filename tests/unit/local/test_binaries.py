@@ -1,0 +1,165 @@
+"""Which program is taken, of those on the machine; a program here is a script that says a version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries
+
+SAID = {
+    Tool.ETCD: "etcd Version: 3.6.11",
+    Tool.API_SERVER: "Kubernetes v1.36.3",
+    Tool.CONTROLLER_MANAGER: "Kubernetes v1.36.3",
+    Tool.SCHEDULER: "Kubernetes v1.36.3",
+    Tool.KUBECTL: "Client Version: v1.36.3\nKustomize Version: v5.8.1",
+    Tool.KWOK: "kwok version v0.8.0 go1.26",
+    Tool.HELM: "v4.0.0+g99cd196",
+}
+
+
+def install(folder: Path, name: str, says: str, code: int = 0) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")  # nothing but what the shell itself can do: PATH is ours
+    program.chmod(0o755)
+    return program
+
+
+class Machine:
+    """A machine with an asset folder, a PATH and a cache, all empty."""
+
+    def __init__(self, root: Path) -> None:
+        self.assets, self.path, self.cache = root / "assets", root / "path", root / "cache"
+        self.built: list[Path] = []
+
+    def build(self, folder: Path) -> None:
+        self.built.append(folder)
+        for tool in Tool:
+            install(folder, tool.value, SAID[tool])
+
+    @property
+    def tools(self) -> Path:
+        return self.cache / "fluxqueue" / "controlplane" / KUBERNETES_VERSION
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(found.assets))
+    monkeypatch.setenv("PATH", str(found.path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(found.cache))
+    return found
+
+
+def test_assets_come_before_path_and_path_before_the_cache(machine: Machine) -> None:
+    machine.build(machine.tools)
+    for tool in (Tool.ETCD, Tool.API_SERVER):
+        install(machine.path, tool.common_name, SAID[tool])
+    install(machine.assets, "kube-apiserver", SAID[Tool.API_SERVER])
+    found = find_binaries(machine.build)
+    assert found[Tool.API_SERVER] == machine.assets / "kube-apiserver"
+    assert found[Tool.ETCD] == machine.path / "etcd"
+    assert found[Tool.KWOK] == machine.tools / "kwok"
+    assert found.passed_over == ()
+
+
+def test_with_every_program_at_hand_nothing_is_built(machine: Machine) -> None:
+    for tool in Tool:
+        install(machine.assets, tool.common_name, SAID[tool])
+    found = find_binaries(machine.build)
+    assert {path.parent for path in found.paths.values()} == {machine.assets}
+    assert not machine.cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        pytest.param(Tool.KUBECTL, "Client Version: v1.30.1", id="a vendor's older kubectl"),
+        pytest.param(Tool.KUBECTL, "Client Version: v1.36.3-gke.100", id="a vendor's own build"),
+        pytest.param(Tool.API_SERVER, "Kubernetes v1.35.9", id="an older minor version"),
+        pytest.param(Tool.API_SERVER, "Kubernetes v1.36.0-rc.1", id="a release candidate"),
+        pytest.param(Tool.ETCD, "etcd Version: 3.5.21", id="an older etcd"),
+        pytest.param(Tool.KWOK, "kwok version v0.7.0", id="an older kwok"),
+        pytest.param(Tool.HELM, "Client: v2.17.0", id="helm 2"),
+        pytest.param(Tool.HELM, "", id="one that says nothing"),
+    ],
+)
+def test_a_program_of_another_version_is_passed_over_and_said_so(tool: Tool, says: str, machine: Machine) -> None:
+    machine.build(machine.tools)
+    other = install(machine.assets, tool.common_name, says)
+    found = find_binaries(machine.build)
+    assert found[tool] == machine.tools / tool.value
+    (sentence,) = found.passed_over
+    assert sentence.startswith(f"{other} is passed over: wanted ")
+    assert repr(says.splitlines()[0] if says else "nothing") in sentence
+
+
+def test_what_does_not_fit_in_assets_is_still_taken_from_path(machine: Machine) -> None:
+    machine.build(machine.tools)
+    install(machine.assets, "kubectl", "Client Version: v1.30.1")
+    install(machine.path, "kubectl", SAID[Tool.KUBECTL])
+    found = find_binaries(machine.build)
+    assert found[Tool.KUBECTL] == machine.path / "kubectl"
+    assert len(found.passed_over) == 1
+
+
+def test_a_program_that_fails_or_cannot_be_run_is_passed_over(machine: Machine) -> None:
+    machine.build(machine.tools)
+    install(machine.path, "helm", SAID[Tool.HELM], code=3)
+    machine.assets.mkdir()
+    (machine.assets / "kwok").write_bytes(b"\x7fELF for another machine")
+    (machine.assets / "kwok").chmod(0o755)
+    found = find_binaries(machine.build)
+    assert (found[Tool.HELM], found[Tool.KWOK]) == (machine.tools / "helm", machine.tools / "kwok")
+    assert len(found.passed_over) == 2
+
+
+def test_a_file_that_may_not_be_executed_is_no_program(machine: Machine) -> None:
+    machine.build(machine.tools)
+    install(machine.assets, "helm", SAID[Tool.HELM]).chmod(0o644)
+    found = find_binaries(machine.build)
+    assert found[Tool.HELM] == machine.tools / "helm"
+    assert found.passed_over == ()
+
+
+def test_what_is_missing_is_built_once_beside_its_place_and_moved_there_whole(machine: Machine) -> None:
+    def build(folder: Path) -> None:
+        assert not machine.tools.exists()
+        assert folder != machine.tools
+        machine.build(folder)
+
+    first, second = find_binaries(build), find_binaries(build)
+    assert len(machine.built) == 1
+    assert first.paths == second.paths == {tool: machine.tools / tool.value for tool in Tool}
+    assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
+
+
+def test_a_cache_that_lacks_a_program_is_built_anew(machine: Machine) -> None:
+    machine.build(machine.tools)
+    (machine.tools / "kwok").unlink()
+    (machine.tools / "kube-scheduler").chmod(0o644)
+    cached_tools(machine.build)
+    assert len(machine.built) == 2
+    assert os.access(machine.tools / "kwok", os.X_OK)
+
+
+def _half(folder: Path) -> None:
+    install(folder, "helm", SAID[Tool.HELM])
+
+
+def _broken(folder: Path) -> None:
+    _half(folder)
+    raise BinariesError("go build ended with exit code 1")
+
+
+@pytest.mark.parametrize(
+    ("build", "said"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
+)
+def test_a_build_that_comes_to_nothing_leaves_no_cache(build: Callable[[Path], None], said: str, machine: Machine) -> None:
+    with pytest.raises(BinariesError, match=said):
+        find_binaries(build)
+    assert [path.name for path in machine.tools.parent.iterdir()] == ["lock"]
