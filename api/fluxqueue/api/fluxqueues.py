@@ -1,7 +1,7 @@
 """The FluxQueue: the rules of one queue, as its administrator writes them.
 
-Cluster scoped. A queue without a FluxQueue object does not exist, except ``default``, which has the defaults below. The limits speak
-of single workloads; what is not said is not limited.
+Cluster scoped. A queue without a FluxQueue object does not exist, except ``default``, which has the defaults below. What is not said is
+not limited.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 from fluxqueue.api.names import DEFAULT_DURATION_S
 from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
 
-__all__ = ["FluxQueue", "FluxQueueSpec", "FluxQueueStatus", "Policy", "QueueState"]
+__all__ = ["FluxQueue", "FluxQueueSpec", "FluxQueueStatus", "Limits", "Members", "Policy", "QueueLimits", "QueueState"]
 
 
 class Policy(enum.StrEnum):
@@ -23,28 +23,65 @@ class Policy(enum.StrEnum):
 
 
 class QueueState(enum.StrEnum):
-    """``held`` accepts work and starts none; ``drained`` refuses new work and lets the old finish."""
+    """``held`` accepts work and starts none; ``drained`` accepts none, starts what it has and lets it finish."""
 
     OPEN = "open"
     HELD = "held"
     DRAINED = "drained"
 
 
-class FluxQueueSpec(Part, frozen=True):
-    """The rules. Durations are whole seconds; ``max_duration_seconds`` None is no limit."""
+class Limits(Part, frozen=True):
+    """What workloads may use at once, None without limit: workloads that have nodes, nodes (each counted once), cores as requested."""
 
-    policy: Policy = Policy.FCFS
+    running: int | None = None
+    nodes: int | None = None
+    cores: int | None = None
+
+
+class QueueLimits(Limits, frozen=True):
+    """The limits of a queue as a whole, and those of each namespace in it."""
+
+    per_namespace: Limits | None = None
+
+
+class Members(Part, frozen=True):
+    """Who may use a queue: namespaces by name or by label, either suffices. Nothing said: all managed ones."""
+
+    names: list[str] | None = None
+    match_labels: dict[str, str] | None = None
+
+    def admits(self, namespace: str, labels: dict[str, str]) -> bool:
+        """Whether work of a namespace with these labels may wait in the queue."""
+        if not self.names and not self.match_labels:
+            return True
+        if namespace in (self.names or ()):
+            return True
+        return bool(self.match_labels) and all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
+
+
+class FluxQueueSpec(Part, frozen=True):
+    """The rules. Durations are whole seconds; what is None is not limited, or left to the installation."""
+
+    policy: Policy = Policy.EASY
+    reservation_depth: int | None = None
+    match_policy: str | None = None
     state: QueueState = QueueState.OPEN
     priority: int = 0
+    max_priority: int | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S
     max_duration_seconds: int | None = None
+    limits: QueueLimits | None = None
+    node_selector: dict[str, str] | None = None
+    namespaces: Members | None = None
 
 
 class FluxQueueStatus(Part, frozen=True):
     """How full it is."""
 
+    observed_generation: int = 0
     pending: int = 0
     running: int = 0
+    nodes_in_use: int = 0
     conditions: list[ObjectCondition] | None = None
 
 

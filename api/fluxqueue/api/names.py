@@ -30,6 +30,7 @@ QUEUE_LABEL: Final = "fluxqueue/queue"
 POD_GROUP_LABEL: Final = "fluxqueue/pod-group"
 JOBID_LABEL: Final = "fluxqueue/jobid"
 UNSCHEDULABLE_LABEL: Final = "fluxqueue/unschedulable"
+UNSCHEDULABLE_VALUE: Final = "yes"
 
 DURATION_ANNOTATION: Final = "fluxqueue/duration"
 PRIORITY_ANNOTATION: Final = "fluxqueue/priority"
@@ -45,6 +46,9 @@ ALLOCATION_ANNOTATION: Final = "fluxqueue/allocation"
 
 NODES_ANNOTATION: Final = "fluxqueue/fluxion-nodes"
 """RFC 29 hostlist; entry i is the node of rank (completion index) i."""
+
+ACKNOWLEDGED_ANNOTATION: Final = "fluxqueue/acknowledged"
+"""On a FluxJob: what of its spec the queue has taken in. What differs from it is a person's edit that is still to be looked at."""
 
 ALLOCATION_KEYS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, JOBID_LABEL)
 """What only the queue may write; guarded by ValidatingAdmissionPolicies."""

@@ -18,8 +18,10 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 
 __all__ = [
+    "NO_WISHES",
     "Allocation",
     "Epoch",
+    "Estimate",
     "FluxionJobId",
     "Grant",
     "NewWorkload",
@@ -81,6 +83,10 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     duration_s: int | None = None
 
 
+NO_WISHES = Wishes()
+"""Of nearly every workload."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorkload:
     """What the intake found: a workload as its object describes it now.
@@ -121,7 +127,7 @@ class NewWorkload:
     generation: int
     reason: Reason = Reason.NONE
     message: str = ""
-    wishes: Wishes = Wishes()
+    wishes: Wishes = NO_WISHES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +162,7 @@ class Workload:
     """Of the live allocation, else of the last one."""
     hosts: str = ""
     """RFC 29 hostlist of that allocation, entry i = rank i."""
-    wishes: Wishes = Wishes()
+    wishes: Wishes = NO_WISHES
 
     @property
     def blocked(self) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 import typing
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from chart_rendering import Chart, Json, Rendered
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
+from fluxqueue.api.fluxqueues import FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
 
 
 def _version(rendered: Rendered, plural: str) -> Json:
@@ -41,6 +43,26 @@ def test_closed_sets_hold_what_the_code_holds(default: Rendered, field: str, val
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxJobSpec), ("status", FluxJobStatus)])
 def test_every_field_of_a_fluxjob_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
     assert set(_schema(default, names.FLUXJOBS, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize(("part", "struct"), [("spec", FluxQueueSpec), ("status", FluxQueueStatus)])
+def test_every_field_of_a_fluxqueue_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+    assert set(_schema(default, names.FLUXQUEUES, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState)])
+def test_a_queue_s_closed_sets_and_their_defaults_are_those_of_the_code(default: Rendered, field: str, values: type[Any]) -> None:
+    schema = _schema(default, names.FLUXQUEUES, "spec")["properties"][field]
+    assert schema["enum"] == [member.value for member in values]
+    assert schema["default"] == getattr(FluxQueueSpec(), field)
+
+
+@pytest.mark.parametrize(("path", "struct"), [("limits", QueueLimits), ("limits.perNamespace", Limits), ("namespaces", Members)])
+def test_the_parts_of_a_queue_are_those_of_the_code(default: Rendered, path: str, struct: type[msgspec.Struct]) -> None:
+    schema = _schema(default, names.FLUXQUEUES, "spec")
+    for member in path.split("."):
+        schema = schema["properties"][member]
+    assert set(schema["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
 
 
 def test_the_object_reference_is_whole_and_bounded(default: Rendered) -> None:

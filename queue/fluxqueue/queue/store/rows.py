@@ -16,6 +16,7 @@ import msgspec
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.records import (
+    NO_WISHES,
     Allocation,
     Epoch,
     FluxionJobId,
@@ -47,7 +48,6 @@ _T = TypeVar("_T")
 
 _shares = msgspec.json.Decoder(tuple[NodeShare, ...])
 _wishes = msgspec.json.Decoder(Wishes)
-_NOTHING = Wishes()
 _encoder = msgspec.json.Encoder()
 
 
@@ -125,7 +125,7 @@ def workload_of(row: Row) -> Workload:
 
 def _wishes_of(text: bytes | None) -> Wishes:
     """Hardly anything has wishes, and what has ended has none left."""
-    return _NOTHING if text is None or text == b"{}" else _wishes.decode(text)
+    return NO_WISHES if text is None or text == b"{}" else _wishes.decode(text)
 
 
 def wishes_text(wishes: Wishes) -> str:
