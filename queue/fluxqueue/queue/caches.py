@@ -13,6 +13,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue, QueueState
 from fluxqueue.api.objects import Job, Namespace, Node, Pod, PriorityClass, Taint
+from fluxqueue.kube.errors import Silent
 from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Store
@@ -76,10 +77,13 @@ class Caches:
 
     @property
     def complaint(self) -> str | None:
-        """Why news of some kind does not arrive, as its watch says; None while all is well."""
-        errors = [str(reflector.last_error) for reflector in self._reflectors if reflector.last_error is not None]
+        """Why news of some kind does not arrive, as its watch says; None while all is well.
+
+        A watch of a kind of which nothing ever changes may be silent and is opened anew from time to time: that alone is no complaint.
+        """
+        errors = [error for reflector in self._reflectors if (error := reflector.last_error) is not None and not isinstance(error, Silent)]
         if errors:
-            return errors[0]
+            return str(errors[0])
         silent = [reflector for reflector in self._reflectors if not reflector.healthy]
         return "a watch is silent: news of the cluster does not arrive" if silent else None
 
