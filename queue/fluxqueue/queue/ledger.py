@@ -20,10 +20,12 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import (
     Allocation,
     Epoch,
+    Estimate,
     FluxionJobId,
     Grant,
     NewWorkload,
     ReasonChange,
+    Reservation,
     Slot,
     SlotState,
     Workload,
@@ -89,6 +91,10 @@ class Ledger:
         self._by_uid: dict[str, WorkloadId] = {}
         self._allocations: dict[WorkloadId, Allocation] = {}
         self._by_jobid: dict[FluxionJobId, WorkloadId] = {}
+        self._reservations: dict[WorkloadId, Reservation] = {}
+        self._first_starts: dict[WorkloadId, datetime] = {}
+        self.estimates: dict[WorkloadId, Estimate] = {}
+        """When pending workloads are expected to start, as far as that was worked out; written by the scheduler, never stored."""
         self._freed = Freed()
         self._listeners: list[Listener] = []
 
@@ -120,6 +126,18 @@ class Ledger:
     def live(self) -> list[tuple[Workload, Allocation]]:
         """Workloads that hold an allocation."""
         return [(self._workloads[workload], allocation) for workload, allocation in self._allocations.items()]
+
+    def reservation(self, workload: WorkloadId) -> Reservation | None:
+        """Where and when a pending workload is to start."""
+        return self._reservations.get(workload)
+
+    def reservations(self) -> list[Reservation]:
+        """All of them, by their start."""
+        return sorted(self._reservations.values(), key=lambda each: (each.start, each.workload))
+
+    def first_start(self, workload: WorkloadId) -> datetime | None:
+        """What a pending workload was promised first, whether or not the promise stands."""
+        return self._first_starts.get(workload)
 
     def all(self) -> Iterable[Workload]:
         """Every pending and live workload."""
@@ -153,6 +171,8 @@ class Ledger:
             self._by_uid = {workload.uid: workload.id for workload in self._workloads.values()}
             self._allocations = {allocation.workload: allocation for allocation in allocations}
             self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
+            self._reservations = {each.workload: each for each in await self.store.reservations()}
+            self._first_starts = {each.workload: each.first_start for each in self._reservations.values()}
             self._freed = Freed()
         self._tell(self._workloads)
 
@@ -205,6 +225,7 @@ class Ledger:
                     slots=slots,
                 )
                 self._by_jobid[grant.jobid] = grant.workload
+                self._forget_plan(grant.workload)
                 self._update(
                     grant.workload,
                     state=State.ALLOCATED,
@@ -216,6 +237,31 @@ class Ledger:
                 )
         self._tell(granted)
         return refused
+
+    async def plan(self, made: Sequence[Reservation], given_up: Iterable[WorkloadId]) -> None:
+        """Store reservations made or moved, and those given up; workloads that are no longer pending keep none."""
+        gone = [found for found in given_up if found in self._reservations]
+        if not made and not gone:
+            return
+        async with self._lock:
+            stored = set(await self.store.plan(self.epoch, made, gone))
+            for found in gone:
+                del self._reservations[found]
+            for each in made:
+                if each.workload in stored:
+                    self._reservations[each.workload] = each
+                    self._first_starts.setdefault(each.workload, each.first_start)
+        self._tell([*gone, *stored])
+
+    async def move_ends(self, ends: Sequence[tuple[FluxionJobId, datetime]]) -> None:
+        """Move the planned ends of live allocations, because they run longer than was said."""
+        if not ends:
+            return
+        latest = dict(ends)
+        async with self._lock:
+            for jobid in await self.store.move_ends(self.epoch, ends):
+                if (owner := self._by_jobid.get(jobid)) is not None:
+                    self._allocations[owner] = replace(self._allocations[owner], end=latest[jobid])
 
     async def claim_releases(self, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
         """Allocations that are due to be released, each claimed for ``retry_after_s``."""
@@ -309,6 +355,7 @@ class Ledger:
             for ending in endings:
                 self._allocations.pop(ending.workload, None)
                 ended = self._workloads.pop(ending.workload)
+                self._forget_plan(ending.workload)
                 self._by_uid.pop(ended.uid, None)
         self._tell(ending.workload for ending in endings)
 
@@ -335,6 +382,12 @@ class Ledger:
         self._tell(ids)
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    def _forget_plan(self, found: WorkloadId) -> None:
+        """As the tables do: what starts or ends has no planned start."""
+        self._reservations.pop(found, None)
+        self._first_starts.pop(found, None)
+        self.estimates.pop(found, None)
 
     async def _reread(self, ids: Sequence[WorkloadId]) -> None:
         """Take over what the table says of workloads this memory was wrong about."""

@@ -27,6 +27,7 @@ __all__ = [
     "NewWorkload",
     "ReasonChange",
     "ReleaseMode",
+    "Reservation",
     "Slot",
     "SlotState",
     "StoredNow",
@@ -196,6 +197,54 @@ class Grant:
     start: datetime
     end: datetime | None
     """None: unbounded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A row of the table ``reservation``: where and when a pending workload is to start.
+
+    Attributes
+    ----------
+    first_start
+        What it was promised first.
+    start, end
+        As planned now; no end is unbounded.
+    cause
+        Why it was planned anew, where that was not to start earlier.
+    """
+
+    workload: WorkloadId
+    jobid: FluxionJobId
+    first_start: datetime
+    start: datetime
+    end: datetime | None
+    shares: tuple[NodeShare, ...]
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """When a pending workload is expected to start: the leader's memory only, not stored.
+
+    Attributes
+    ----------
+    position
+        Place in its queue, the first is 1.
+    eta
+        The latest expected start if stated durations are kept; None where nothing could be planned.
+    eta_soonest
+        The other end of the range: if durations are kept as badly as they were of late.
+    eta_first
+        The first estimate ever given.
+    reserved
+        Whether ``eta`` is a reservation, and not only planning ahead.
+    """
+
+    position: int
+    eta: datetime | None = None
+    eta_soonest: datetime | None = None
+    eta_first: datetime | None = None
+    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

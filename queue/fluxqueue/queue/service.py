@@ -32,7 +32,7 @@ from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.releaser import Releaser
-from fluxqueue.queue.controllers.scheduler import Scheduler
+from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
 from fluxqueue.queue.controllers.tracker import Tracker
 from fluxqueue.queue.health import make_server
@@ -143,7 +143,7 @@ class QueueService:
                 intake = IntakeController(caches, ledger, tasks.trigger)
                 tracker = Tracker(api, caches, ledger, tasks.trigger)
                 fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
-                scheduler = Scheduler(ledger, graph, tasks.trigger)
+                scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
                 handlers = _Handlers(
                     scheduler,
                     Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),

@@ -12,6 +12,7 @@ from builders import make_job, make_node
 from queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.objects import Node
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import NodeSpec
@@ -21,6 +22,7 @@ from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.scheduler import Scheduler
 from fluxqueue.queue.intake import describe_job
 from fluxqueue.queue.ledger import Ending, Ledger
+from fluxqueue.queue.policies.rounds import Discipline
 from fluxqueue.queue.records import NewWorkload, Workload
 from fluxqueue.queue.store import StaleLeader, Store
 from fluxqueue.queue.tasks import ControlTask, Trigger
@@ -33,7 +35,8 @@ class Bench:
         self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
         self.asked: list[ControlTask] = []
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode")
-        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note))
+        self.policy = Policy.FCFS
+        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy)})
 
     async def _note(self, task: ControlTask) -> None:
         self.asked.append(task)
@@ -104,7 +107,7 @@ async def test_what_fits_is_granted_in_order_and_what_follows_a_refusal_waits(be
     await bench.cycle()
     assert (bench.row("a").state, bench.row("a").hosts) == (State.ALLOCATED, "n[0-2]")
     assert [bench.row(name).reason for name in "bc"] == [Reason.WAITING_FOR_NODES] * 2
-    assert "Job default/b" in bench.row("c").message
+    assert "strictly first come, first served" in bench.row("c").message
     assert ControlTask.RELEASE in bench.asked
 
 

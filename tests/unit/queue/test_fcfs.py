@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from hypothesis import given
@@ -5,72 +7,106 @@ from hypothesis import strategies as st
 from queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import MatchResult, Verdict
-from fluxqueue.queue.policies.fcfs import FcfsPass
-from fluxqueue.queue.records import Workload
+from fluxqueue.queue.policies.backlog import Backlog
+from fluxqueue.queue.policies.passes import Drop, Line, Moment, Offer, Promise
+from fluxqueue.queue.policies.rounds import Discipline, Round
+from fluxqueue.queue.records import FluxionJobId, Workload
 
 GRANTED, BUSY, NEVER = MatchResult(Verdict.GRANTED), MatchResult(Verdict.BUSY, reason="short of cpu"), MatchResult(Verdict.UNSATISFIABLE)
+FCFS = Discipline(Policy.FCFS)
 
 
-def run(round_: FcfsPass, fits: Sequence[Workload], never: Sequence[Workload] = (), limit: int = 3) -> list[Workload]:
+def a_round(workloads: Sequence[Workload], moment: Moment | None = None) -> Round:
+    """Strict queues, one for each name."""
+    names = sorted({workload.queue for workload in workloads})
+    lines = [Line(name, Backlog(workload for workload in workloads if workload.queue == name)) for name in names]
+    return Round(lines, dict.fromkeys(names, FCFS), moment or Moment(0))
+
+
+def run(round_: Round, fits: Sequence[Workload], never: Sequence[Workload] = (), limit: int = 3) -> list[Workload]:
     """Answer as a matcher would that stops at the first refusal; returns what was offered, in order."""
     offered: list[Workload] = []
-    while batch := round_.next_batch(limit):
+    while (turn := round_.next_step(limit)) is not None:
+        pass_, step = turn
+        assert isinstance(step, Offer)
+        assert step.stop
+        assert not step.reserve
+        assert 1 <= len(step.workloads) <= limit
         answers = []
-        for workload in batch:
+        for workload in step.workloads:
             offered.append(workload)
             answers.append(GRANTED if workload in fits else NEVER if workload in never else BUSY)
             if answers[-1] is not GRANTED:
                 break
-        round_.accept(batch, answers)
+        pass_.accept(step, answers)
     return offered
 
 
-def reasons(round_: FcfsPass) -> dict[int, Reason]:
-    return {change.workload: change.reason for change in round_.reasons}
+def granted(round_: Round) -> list[Workload]:
+    return [workload for each in round_.passes for workload, _ in each.findings.granted]
+
+
+def reasons(round_: Round) -> dict[int, Reason]:
+    return {change.workload: change.reason for each in round_.passes for change in each.findings.reasons}
 
 
 def test_the_first_that_does_not_fit_closes_its_queue() -> None:
     first, big, small = a_workload("first"), a_workload("big"), a_workload("small")
-    round_ = FcfsPass([first, big, small])
+    round_ = a_round([first, big, small])
     assert run(round_, fits=[first, small]) == [first, big]
-    assert [workload for workload, _ in round_.granted] == [first]
-    assert reasons(round_) == {big.id: Reason.WAITING_FOR_NODES, small.id: Reason.WAITING_FOR_NODES}
-    assert "Job default/big" in next(change.message for change in round_.reasons if change.workload == small.id)
+    assert granted(round_) == [first]
+    assert reasons(round_) == {big.id: Reason.WAITING_FOR_NODES}
 
 
 def test_queues_do_not_wait_for_each_other() -> None:
     blocked, other = a_workload(queue="a"), a_workload(queue="b")
-    round_ = FcfsPass([blocked, other])
+    round_ = a_round([blocked, other])
     run(round_, fits=[other])
-    assert [workload for workload, _ in round_.granted] == [other]
+    assert granted(round_) == [other]
+
+
+def test_the_order_holds_across_queues() -> None:
+    workloads = [a_workload(queue=name) for name in "abba"]
+    assert run(a_round(workloads), fits=workloads) == workloads
 
 
 def test_what_can_never_start_stands_aside() -> None:
     impossible, behind = a_workload(), a_workload()
-    round_ = FcfsPass([impossible, behind])
+    round_ = a_round([impossible, behind])
     run(round_, fits=[behind], never=[impossible])
-    assert [workload for workload, _ in round_.granted] == [behind]
+    assert granted(round_) == [behind]
     assert reasons(round_) == {impossible.id: Reason.UNSATISFIABLE}
 
 
 def test_a_shape_known_to_be_impossible_is_not_offered_again() -> None:
     known = a_workload(shape="huge")
-    round_ = FcfsPass([known], {"huge": NEVER})
-    assert run(round_, fits=[]) == []
-    assert reasons(round_) == {known.id: Reason.UNSATISFIABLE}
+    assert run(a_round([known], Moment(0, impossible={"huge": NEVER})), fits=[]) == []
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=30), st.integers(1, 7))
+def test_a_queue_that_became_strict_gives_its_reservations_up_first() -> None:
+    waiting = a_workload()
+    promise = Promise(waiting.id, FluxionJobId(7), 100, 200)
+    round_ = Round([Line("default", Backlog([waiting]), {waiting.id: promise})], {"default": FCFS}, Moment(0))
+    turn = round_.next_step(3)
+    assert turn is not None
+    pass_, step = turn
+    assert isinstance(step, Drop)
+    assert step.promises == (promise,)
+    pass_.accept(step, ())
+    assert run(round_, fits=[waiting]) == [waiting]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.booleans()), max_size=20), st.integers(1, 5))
 def test_within_a_queue_nothing_ever_overtakes(spec: list[tuple[str, bool, bool]], limit: int) -> None:
-    waiting = [a_workload(queue=queue) for queue, _, _ in spec]
-    fits = [workload for workload, (_, fit, _) in zip(waiting, spec, strict=True) if fit]
-    never = [workload for workload, (_, fit, no) in zip(waiting, spec, strict=True) if no and not fit]
-    round_ = FcfsPass(waiting)
+    workloads = [a_workload(queue=queue) for queue, _, _ in spec]
+    fits = [workload for workload, (_, fit, _) in zip(workloads, spec, strict=True) if fit]
+    never = [workload for workload, (_, _, impossible) in zip(workloads, spec, strict=True) if impossible]
+    round_ = a_round(workloads)
     run(round_, fits, never, limit)
-    granted = {workload.id for workload, _ in round_.granted}
-    for queue in "abc":
-        possible = [workload for workload in waiting if workload.queue == queue and workload not in never]
-        started = [workload.id in granted for workload in possible]
-        assert started == sorted(started, reverse=True)
-    assert len(round_.granted) + len(round_.reasons) == len(waiting)
+    started = granted(round_)
+    for queue in "ab":
+        mine = [workload for workload in workloads if workload.queue == queue]
+        closed = next((index for index, each in enumerate(mine) if each not in fits and each not in never), len(mine))
+        assert [each for each in started if each.queue == queue] == [each for each in mine[:closed] if each in fits]

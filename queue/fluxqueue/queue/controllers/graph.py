@@ -64,10 +64,20 @@ class GraphKeeper:
         self._policy = policy
         self._instance = ""
         self._told: dict[str, NodeSpec] = {}
+        self._roomier = True
 
     def call(self) -> Call:
         """What every call to the graph carries now."""
         return Call(now=int(self._ledger.clock().timestamp()), epoch=self._ledger.epoch, instance=self._instance)
+
+    def take_roomier(self) -> bool:
+        """Whether something may have become free, or changed, since this was asked last."""
+        roomier, self._roomier = self._roomier, False
+        return roomier
+
+    def note_room(self) -> None:
+        """Something is about to become free."""
+        self._roomier = True
 
     def lose(self) -> None:
         """Trust the graph no longer: the next `ensure` starts it anew."""
@@ -107,6 +117,7 @@ class GraphKeeper:
         self._told = wanted
         self.version += 1
         self.rebuilds += 1
+        self._roomier = True
         log.info("graph filled", instance=instance, nodes=len(wanted), allocations=len(jobs), rebuilds=self.rebuilds)
 
     async def _adjust(self, wanted: dict[str, NodeSpec]) -> None:
@@ -125,11 +136,13 @@ class GraphKeeper:
             await self._must(self.fluxion.set_status(turned, call=self.call()), "mark nodes")
         self._told = wanted
         self.version += 1
+        self._roomier = True
         log.info("graph adjusted", removed=len(gone), added=len(reshaped), turned=len(turned))
 
     async def _give_back(self, freed: Freed) -> None:
         if not freed:
             return
+        self._roomier = True
         try:
             if freed.jobs:
                 await self.fluxion.cancel_many(sorted(freed.jobs), call=self.call())
@@ -157,7 +170,7 @@ def _restored(allocation: Allocation) -> RestoredJob:
         jobid=allocation.jobid,
         shares=tuple(share for share in shares if share is not None),
         at=int(allocation.start.timestamp()),
-        end=0,
+        end=int(allocation.end.timestamp()) if allocation.end is not None else 0,
     )
 
 

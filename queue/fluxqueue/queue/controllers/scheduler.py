@@ -3,37 +3,59 @@
 One cycle at a time, woken by events and coalesced, so a burst of a thousand arrivals costs a few cycles and not a thousand. Grants are
 stored in batches while the cycle goes on, so the first work starts before the last is decided. When Fluxion is away or forgot the graph,
 nothing is lost: the cycle says so, the graph is filled anew and the cycle is tried again.
+
+A cycle goes: bring the graph to the present; push the ends of what runs longer than it said; let each queue's policy speak
+(`fluxqueue.queue.policies`); store what was promised; say why the others wait; and, every few seconds, plan ahead for those without a
+promise. What ends or was promised at a known time wakes the next cycle by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import structlog
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec
 from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import JobRequest, MatchResult, Verdict
+from fluxqueue.fluxion.messages import MatchResult, Verdict
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.controllers.outlook import Outlook
+from fluxqueue.queue.controllers.verdicts import Verdicts
+from fluxqueue.queue.cycles import Driver
 from fluxqueue.queue.jobspecs import SLOT
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
-from fluxqueue.queue.policies.fcfs import FcfsPass
-from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Workload, WorkloadId
+from fluxqueue.queue.policies.backlog import Backlog
+from fluxqueue.queue.policies.overruns import pushed_end
+from fluxqueue.queue.policies.passes import Findings, Line, Moment, Promise
+from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline, Round
+from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Reservation, Workload, WorkloadId
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
-__all__ = ["Scheduler", "ranks_of"]
+__all__ = ["Scheduler", "disciplines_of", "ranks_of"]
 
 log = structlog.get_logger()
 
-_BATCH = 100
 _RETRY_S = 1.0
-_UNBOUNDED = 0
-"""As in the jobspec: a duration of 0 lasts as long as the graph."""
+_SOON_S = 0.05
+
+Disciplines = Callable[[], Mapping[str, Discipline]]
+
+
+def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
+    """The policy of each FluxQueue, and of the queue ``default``, which exists without one."""
+    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
+    return {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH) for name, spec in specs.items()}
+
+
+def _default_disciplines() -> Mapping[str, Discipline]:
+    return disciplines_of(())
 
 
 class Scheduler:
@@ -42,23 +64,35 @@ class Scheduler:
     Parameters
     ----------
     ledger
-        Pending workloads, and where grants are stored.
+        Pending workloads, and where grants and reservations are stored.
     graph
         The matcher's graph.
     trigger
         How releases, and further cycles, are asked for.
+    disciplines
+        The policy of each queue, asked anew for every cycle.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, trigger: Trigger) -> None:
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, trigger: Trigger, disciplines: Disciplines = _default_disciplines) -> None:
         self._ledger = ledger
         self._graph = graph
         self._trigger = trigger
-        self._impossible: dict[str, MatchResult] = {}
-        self._possible: set[str] = set()
-        self._judged_version = -1
+        self._disciplines = disciplines
+        self._verdicts = Verdicts(graph)
+        self._backlogs: dict[str, Backlog] = {}
+        self._queue_of: dict[WorkloadId, str] = {}
+        self._changed: set[WorkloadId] = set()
+        self._untold: set[WorkloadId] = set()
+        self._promises: dict[WorkloadId, Promise] = {}
+        self._promised_shapes: dict[WorkloadId, str] = {}
         self._jobids: dict[WorkloadId, FluxionJobId] = {}
+        self._rebuilds_seen = 0
+        self._outlook = Outlook(ledger, graph)
         self._waking: asyncio.Task[None] | None = None
+        self._wake_at = float("inf")
         self.last_error = ""
+        ledger.subscribe(self._changed.add)
+        self._changed.update(workload.id for workload in ledger.all())
 
     async def cycle(self) -> None:
         """Run one cycle; failures of Fluxion are reported and tried again, anything else is the caller's."""
@@ -78,39 +112,139 @@ class Scheduler:
         FLUXION_UP.set(1)
         CYCLES.labels("granted" if granted else "idle").inc()
         CYCLE_SECONDS.observe(time.perf_counter() - began)
+        self._wake_for_what_is_planned()
 
     async def _match(self) -> int:
-        if self._judged_version != self._graph.version:
-            self._judged_version = self._graph.version
-            self._impossible.clear()
-            self._possible.clear()
+        self._refresh()
         self._forget_departed()
-        candidates = [workload for workload in self._ledger.pending() if not workload.blocked or workload.reason is Reason.UNSATISFIABLE]
-        round_ = FcfsPass(candidates, self._impossible)
+        causes: dict[WorkloadId, str] = {}
+        if self._rebuilds_seen != self._graph.rebuilds:
+            causes |= await self._put_promises_back()
+            self._rebuilds_seen = self._graph.rebuilds
+        causes |= await self._push_overruns()
+        causes |= await self._drop_stale_promises()
+        call = self._graph.call()
+        roomier = self._graph.take_roomier() or bool(causes)
+        moment = Moment(call.now or 0, roomier=roomier, impossible=self._verdicts.impossible)
+        promised_queues = {queue for found in self._promises if (queue := self._queue_of.get(found)) is not None}
+        lines = [
+            Line(name, backlog, {found: promise for found, promise in self._promises.items() if self._queue_of.get(found) == name})
+            for name, backlog in sorted(self._backlogs.items())
+            if len(backlog) or name in promised_queues
+        ]
         granted = 0
-        while batch := round_.next_batch(_BATCH):
-            ids = await self._ids_for(batch)
-            requests = [
-                JobRequest(jobspec=workload.jobspec, jobid=jobid, explain=True, duration_s=_UNBOUNDED)
-                for workload, jobid in zip(batch, ids, strict=True)
-            ]
-            answer = await self._graph.fluxion.match_batch(requests, call=self._graph.call(), stop_at_first_failure=True)
-            round_.accept(batch, answer.results)
-            grants = [
-                _grant(workload, result)
-                for workload, result in zip(batch, answer.results, strict=False)
-                if result.verdict is Verdict.GRANTED
-            ]
+
+        async def store(answers: Sequence[tuple[Workload, MatchResult]]) -> None:
+            nonlocal granted
+            grants = [_grant(workload, result) for workload, result in answers]
             refused = await self._ledger.grant(grants)
             for grant in grants:
                 self._jobids.pop(grant.workload, None)
+            self._changed.update(grant.workload for grant in refused)
             granted += len(grants) - len(refused)
-            if granted:
+            if len(grants) > len(refused):
                 GRANTS.inc(len(grants) - len(refused))
                 await self._trigger.release()
-        await self._judge_new_shapes(round_.reasons)
-        await self._ledger.set_reasons(self._final_reasons(round_.reasons))
+
+        driver = Driver(self._graph.fluxion, self._ids_for, store)
+        findings = await driver.run(Round(lines, self._disciplines(), moment), self._promises, call)
+        await self._store_plan(findings, causes)
+        await self._tell_why(findings)
+        await self._outlook.look(self._backlogs, self._promises, moment)
         return granted
+
+    # ---- before ----------------------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Bring the backlogs to what the ledger knows."""
+        changed, arriving = set(self._changed), dict[str, list[Workload]]()
+        self._changed.clear()
+        for found in changed:
+            workload = self._ledger.get(found)
+            matchable = (
+                workload is not None
+                and workload.state is State.PENDING
+                and (not workload.blocked or workload.reason is Reason.UNSATISFIABLE)
+            )
+            stood = self._queue_of.get(found)
+            if stood is not None and (workload is None or not matchable or workload.queue != stood):
+                self._backlogs[stood].remove(found)
+                del self._queue_of[found]
+            self._untold.discard(found)
+            if workload is not None and matchable:
+                arriving.setdefault(workload.queue, []).append(workload)
+                self._queue_of[found] = workload.queue
+                if workload.reason is Reason.NONE:
+                    self._untold.add(found)
+        for queue, workloads in arriving.items():
+            self._backlogs.setdefault(queue, Backlog()).update(workloads)
+
+    def _forget_departed(self) -> None:
+        """Give back what may have been granted under the ids of workloads that are no longer pending."""
+        departed = [found for found in self._jobids if (workload := self._ledger.get(found)) is None or workload.state is not State.PENDING]
+        if departed:
+            gone = {self._jobids.pop(found) for found in departed}
+            for found in departed:
+                self._promises.pop(found, None)
+            self._ledger.put_freed(Freed(jobs=gone))
+            self._graph.note_room()
+            self.soon()
+
+    async def _put_promises_back(self) -> dict[WorkloadId, str]:
+        """Reserve in a graph that was filled anew what had been promised, on the same nodes; returns those that no longer fit."""
+        self._promises.clear()
+        lost: dict[WorkloadId, str] = {}
+        for reservation in self._ledger.reservations():
+            workload = self._ledger.get(reservation.workload)
+            if workload is None or workload.id not in self._queue_of:
+                continue
+            nodes = [share.node for share in reservation.shares]
+            answer = await self._graph.fluxion.reserve_at(
+                reservation.jobid, workload.jobspec, int(reservation.start.timestamp()), nodes=nodes, call=self._graph.call()
+            )
+            if answer.verdict is Verdict.RESERVED:
+                self._promises[workload.id] = Promise(workload.id, reservation.jobid, answer.at, answer.end, answer.shares)
+                self._promised_shapes[workload.id] = workload.shape
+                self._jobids[workload.id] = reservation.jobid
+            else:
+                lost[workload.id] = f"its nodes are not what they were: {answer.reason}"
+        return lost
+
+    async def _push_overruns(self) -> dict[WorkloadId, str]:
+        """Move the ends of what runs longer than it said; returns reservations that had to go."""
+        now, lost = self._ledger.clock(), dict[WorkloadId, str]()
+        ends: list[tuple[FluxionJobId, datetime]] = []
+        holders = {promise.jobid: found for found, promise in self._promises.items()}
+        for workload, allocation in self._ledger.live():
+            if allocation.end is None or allocation.end > now or not allocation.start < allocation.end:
+                continue
+            end = pushed_end(allocation.start, allocation.end, now)
+            done = await self._graph.fluxion.extend(allocation.jobid, int(end.timestamp()), call=self._graph.call())
+            if not done.done:
+                raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {done.reason}")
+            ends.append((allocation.jobid, end))
+            cause = f"{workload.kind} {workload.namespace}/{workload.name} runs longer than it said"
+            for jobid in done.displaced:
+                if (found := holders.get(FluxionJobId(jobid))) is not None:
+                    self._promises.pop(found, None)
+                    lost[found] = cause
+            log.info("planned end moved", workload=workload.id, jobid=allocation.jobid, end=end, displaced=list(done.displaced))
+        await self._ledger.move_ends(ends)
+        return lost
+
+    async def _drop_stale_promises(self) -> dict[WorkloadId, str]:
+        """Give up reservations of workloads that ask for something else by now, or may not be matched."""
+        stale: dict[WorkloadId, str] = {}
+        for found in list(self._promises):
+            workload = self._ledger.get(found)
+            if workload is None or found not in self._queue_of:
+                stale[found] = "it does not wait to be matched any more"
+            elif workload.shape != self._promised_shapes.get(found, workload.shape):
+                stale[found] = "its request was changed"
+        if stale:
+            gone = [self._promises.pop(found).jobid for found in stale]
+            await self._graph.fluxion.cancel_many(gone, call=self._graph.call())
+        return stale
 
     async def _ids_for(self, batch: Sequence[Workload]) -> list[FluxionJobId]:
         """A job id for each, kept until it is granted: a request repeated under its id gets its first answer again."""
@@ -119,33 +253,71 @@ class Scheduler:
             self._jobids.update(zip(new, await self._ledger.store.next_jobids(len(new)), strict=True))
         return [self._jobids[workload.id] for workload in batch]
 
-    def _forget_departed(self) -> None:
-        """Give back what may have been granted under the ids of workloads that are no longer pending."""
-        departed = [found for found in self._jobids if (workload := self._ledger.get(found)) is None or workload.state is not State.PENDING]
-        if departed:
-            self._ledger.put_freed(Freed(jobs={self._jobids.pop(found) for found in departed}))
+    # ---- after -----------------------------------------------------------------------------------------------------------------
 
-    async def _judge_new_shapes(self, reasons: Sequence[ReasonChange]) -> None:
-        """Find out early which of those that wait their turn could never start."""
-        for change in reasons:
-            workload = self._ledger.get(change.workload)
-            if workload is None or workload.shape in self._impossible or workload.shape in self._possible:
-                continue
-            answer = await self._graph.fluxion.satisfy(workload.jobspec, call=self._graph.call())
-            if answer.verdict is Verdict.UNSATISFIABLE:
-                self._impossible[workload.shape] = answer
-            else:
-                self._possible.add(workload.shape)
+    async def _store_plan(self, findings: Iterable[Findings], causes: Mapping[WorkloadId, str]) -> None:
+        made: list[Reservation] = []
+        dropped = dict(causes)
+        for each in findings:
+            dropped.update(each.dropped)
+        for each in findings:
+            for found, (workload, answer) in each.promised.items():
+                start = datetime.fromtimestamp(answer.at, UTC)
+                made.append(
+                    Reservation(
+                        workload=found,
+                        jobid=FluxionJobId(answer.jobid),
+                        first_start=self._ledger.first_start(found) or start,
+                        start=start,
+                        end=datetime.fromtimestamp(answer.end, UTC) if workload.duration_s is not None else None,
+                        shares=answer.shares,
+                        cause=dropped.get(found, ""),
+                    )
+                )
+                self._promised_shapes[found] = workload.shape
+        renewed = {each.workload for each in made}
+        for found, cause in dropped.items():
+            log.info("reservation given up", workload=found, cause=cause, replaced=found in renewed)
+        await self._ledger.plan(made, [found for found in dropped if found not in renewed])
+        self._promised_shapes = {found: shape for found, shape in self._promised_shapes.items() if found in self._promises}
 
-    def _final_reasons(self, reasons: Sequence[ReasonChange]) -> list[ReasonChange]:
-        final = []
-        for change in reasons:
-            workload = self._ledger.get(change.workload)
-            impossible = self._impossible.get(workload.shape) if workload else None
-            if impossible is not None and change.reason is Reason.WAITING_FOR_NODES:
-                change = ReasonChange(workload=change.workload, reason=Reason.UNSATISFIABLE, message=impossible.reason)
-            final.append(change)
-        return final
+    async def _tell_why(self, findings: Sequence[Findings]) -> None:
+        """Say why workloads wait: exactly for those that were asked about, in general terms for those told nothing so far."""
+        reasons = [change for each in findings for change in each.reasons]
+        for each in findings:
+            self._verdicts.learn(each.reasons, self._ledger)
+            for found, (_, answer) in each.promised.items():
+                start = datetime.fromtimestamp(answer.at, UTC)
+                nodes = f"{len(answer.shares)} nodes" if len(answer.shares) != 1 else f"node {answer.shares[0].node}"
+                text = f"{nodes} are reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
+                reasons.append(ReasonChange(workload=found, reason=Reason.WAITING_FOR_NODES, message=text))
+        said = {change.workload for change in reasons}
+        reasons.extend(
+            ReasonChange(workload=found, reason=Reason.WAITING_FOR_NODES, message=self._in_general(workload))
+            for found in self._untold - said
+            if (workload := self._ledger.get(found)) is not None and workload.state is State.PENDING
+        )
+        reasons = await self._verdicts.name_reservations(reasons, self._ledger, self._promises)
+        more = await self._verdicts.judge([change.workload for change in reasons], self._ledger)
+        await self._ledger.set_reasons(self._verdicts.final(reasons, self._ledger))
+        if more:
+            self.soon()
+
+    def _in_general(self, workload: Workload) -> str:
+        discipline = self._disciplines().get(workload.queue, Discipline())
+        if discipline.promises:
+            return "what it asks for is not free for as long as it asks: smaller or shorter work of its kind waits too"
+        return f"waits its turn: the queue {workload.queue!r} is strictly first come, first served"
+
+    # ---- waking ----------------------------------------------------------------------------------------------------------------
+
+    def _wake_for_what_is_planned(self) -> None:
+        """The next moment something is planned for: a reservation begins, or an allocation should have ended."""
+        now = self._ledger.clock()
+        starts = [promise.start for promise in self._promises.values()]
+        ends = [allocation.end.timestamp() for _, allocation in self._ledger.live() if allocation.end is not None] if starts else []
+        if coming := [at for at in (*starts, *ends) if at > now.timestamp() - 1]:
+            self.soon(max(min(coming) - now.timestamp(), 0) + _SOON_S)
 
     def _away(self, message: str) -> None:
         FLUXION_UP.set(0)
@@ -154,13 +326,19 @@ class Scheduler:
         self.last_error = message
         self.soon(_RETRY_S)
 
-    def soon(self, delay_s: float = 0.05) -> None:
-        """Ask for another cycle in a while; asking twice is asking once."""
-        if self._waking is None or self._waking.done():
-            self._waking = asyncio.create_task(self._wake(delay_s))
+    def soon(self, delay_s: float = _SOON_S) -> None:
+        """Ask for another cycle in a while; of several wishes the soonest counts."""
+        at = asyncio.get_running_loop().time() + delay_s
+        if self._waking is not None and not self._waking.done():
+            if self._wake_at <= at:
+                return
+            self._waking.cancel()
+        self._wake_at = at
+        self._waking = asyncio.create_task(self._wake(delay_s))
 
     async def _wake(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+        self._wake_at = float("-inf")
         while True:
             try:
                 await self._trigger.schedule()
@@ -184,5 +362,5 @@ def _grant(workload: Workload, result: MatchResult) -> Grant:
         shares=result.shares,
         hosts=ranks_of(result),
         start=start,
-        end=start + timedelta(seconds=workload.duration_s) if workload.duration_s is not None else None,
+        end=datetime.fromtimestamp(result.end, UTC) if workload.duration_s is not None else None,
     )

@@ -80,7 +80,7 @@ class Sweeper:
     async def _compare_graph(self) -> None:
         try:
             await self._graph.ensure()
-            held = {job.jobid for job in await self._graph.fluxion.list_jobs(call=self._graph.call()) if job.mode is not Mode.SYSTEM}
+            held = {job.jobid for job in await self._graph.fluxion.list_jobs(call=self._graph.call()) if job.mode is Mode.ALLOCATED}
         except (FluxionError, GraphLost) as error:
             log.info("the graph could not be compared", error=str(error))
             self._graph.lose()

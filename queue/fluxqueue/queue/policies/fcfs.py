@@ -1,80 +1,82 @@
 """Strict first come, first served.
 
-Within a queue nothing overtakes: the first workload that cannot start now closes its queue for this pass. Queues do not wait for each
-other. What could never start stands aside (Unsatisfiable) instead of closing the queue.
-
-A pass is a conversation with the matcher: it offers the longest run of workloads that may all start if all fit, hears the answers up to
-the first refusal, and goes on from there. It holds no clock and does no I/O.
+Nothing overtakes: the first workload that cannot start now closes its queue for this pass. What could never start stands aside
+(Unsatisfiable) instead of closing the queue. Nothing is promised, so an administrator who turns a queue to ``fcfs`` ends its
+reservations.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, Verdict
-from fluxqueue.queue.records import ReasonChange, Workload
+from fluxqueue.queue.policies.backlog import FIRST, Key
+from fluxqueue.queue.policies.passes import Drop, Findings, Line, Moment, Offer, Refusals, Step, next_true
 
 __all__ = ["FcfsPass"]
 
 
 class FcfsPass:
-    """One pass over the pending workloads.
+    """One pass over a queue.
 
     Parameters
     ----------
-    pending
-        In policy order; blocked ones are the caller's to leave out.
-    known
-        Verdicts for shapes that are known to be impossible on this graph: those workloads are not offered.
-
-    Attributes
-    ----------
-    granted
-        (workload, answer) in the order granted.
-    reasons
-        Why the others wait, as far as this pass found out.
+    line
+        The queue.
+    moment
+        What is known beside it.
     """
 
-    def __init__(self, pending: Iterable[Workload], known: dict[str, MatchResult] | None = None) -> None:
-        self.granted: list[tuple[Workload, MatchResult]] = []
-        self.reasons: list[ReasonChange] = []
-        self._known = known or {}
-        self._waiting = deque(pending)
-        self._closed: dict[str, Workload] = {}
+    def __init__(self, line: Line, moment: Moment) -> None:
+        self.findings = Findings()
+        self._backlog = line.backlog
+        self._possible = Refusals(line.backlog, moment.impossible).possible
+        self._promises = tuple(line.promises.values())
+        self._cursor = 0
+        self._closed = False
+        self._asked: list[int] = []
 
-    def next_batch(self, limit: int) -> list[Workload]:
-        """The workloads to offer next, at most ``limit``, to be answered up to and including the first refusal; empty ends the pass."""
-        batch: list[Workload] = []
-        while self._waiting and len(batch) < limit:
-            workload = self._waiting.popleft()
-            if impossible := self._known.get(workload.shape):
-                self._say(workload, Reason.UNSATISFIABLE, impossible.reason)
-            elif head := self._closed.get(workload.queue):
-                behind = f"waits its turn behind {head.kind} {head.namespace}/{head.name}"
-                self._say(
-                    workload, Reason.WAITING_FOR_NODES, f"{behind}: the queue {workload.queue!r} is strictly first come, first served"
-                )
-            else:
-                batch.append(workload)
-        return batch
+    def head(self) -> Key | None:
+        """As `Pass.head`."""
+        if self._promises:
+            return FIRST
+        if self._closed:
+            return None
+        found = next_true(self._possible, self._cursor)
+        if found is None:
+            return None
+        self._cursor = found
+        return self._backlog.key(found)
 
-    def accept(self, batch: Sequence[Workload], answers: Sequence[MatchResult]) -> None:
-        """Take the matcher's answers to a batch: one each, fewer after a refusal; what was not answered is offered again."""
-        for workload, answer in zip(batch, answers, strict=False):
+    def next_step(self, limit: int, before: Key | None) -> Step | None:
+        """As `Pass.next_step`."""
+        if self._promises:
+            return Drop(self._promises, "the queue no longer reserves: it is strictly first come, first served")
+        rows: list[int] = []
+        row = next_true(self._possible, self._cursor)
+        while row is not None and len(rows) < limit and (before is None or self._backlog.key(row) < before):
+            rows.append(row)
+            row = next_true(self._possible, row + 1)
+        self._asked = rows
+        return Offer(tuple(self._backlog[row] for row in rows), stop=True)
+
+    def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
+        """As `Pass.accept`."""
+        if isinstance(step, Drop):
+            self.findings.dropped.update((promise.workload, step.cause) for promise in step.promises)
+            self._promises = ()
+            return
+        for row, answer in zip(self._asked, answers, strict=False):
+            workload = self._backlog[row]
+            self._cursor = row + 1
             match answer.verdict:
                 case Verdict.GRANTED:
-                    self.granted.append((workload, answer))
+                    self.findings.granted.append((workload, answer))
                 case Verdict.UNSATISFIABLE:
-                    self._known[workload.shape] = answer
-                    self._say(workload, Reason.UNSATISFIABLE, answer.reason)
+                    self.findings.say(workload, Reason.UNSATISFIABLE, answer.reason)
                 case Verdict.INVALID:
-                    self._say(workload, Reason.INVALID_REQUEST, answer.reason)
+                    self.findings.say(workload, Reason.INVALID_REQUEST, answer.reason)
                 case _:
-                    self._closed[workload.queue] = workload
-                    self._say(workload, Reason.WAITING_FOR_NODES, answer.reason)
-        self._waiting.extendleft(reversed(batch[len(answers) :]))
-
-    def _say(self, workload: Workload, reason: Reason, message: str) -> None:
-        self.reasons.append(ReasonChange(workload=workload.id, reason=reason, message=message))
+                    self._closed = True
+                    self.findings.say(workload, Reason.WAITING_FOR_NODES, answer.reason)

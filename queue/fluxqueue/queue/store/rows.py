@@ -90,6 +90,11 @@ def shares_text(shares: Sequence[NodeShare]) -> str:
     return _encoder.encode(shares).decode()
 
 
+def shares_of(text: bytes) -> tuple[NodeShare, ...]:
+    """What `shares_text` wrote."""
+    return _shares.decode(text)
+
+
 def workload_of(row: Row) -> Workload:
     """A row of ``workload`` or ``history``."""
     return Workload(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fluxqueue.queue.store.allocations import Allocations
 from fluxqueue.queue.store.leadership import Leadership
 from fluxqueue.queue.store.queues import Queues
+from fluxqueue.queue.store.reservations import Reservations
 from fluxqueue.queue.store.workloads import Workloads
 
 __all__ = ["Store"]
 
 
-class Store(Leadership, Workloads, Allocations, Queues):
+class Store(Leadership, Workloads, Allocations, Reservations, Queues):
     """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are fenced.
 
     Any of them raises `DatabaseUnavailable` when Postgres cannot be reached within the pool's timeout or goes away meanwhile: then a

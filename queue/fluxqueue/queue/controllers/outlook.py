@@ -1,0 +1,106 @@
+"""When each pending workload is expected to start.
+
+A reservation is exact. For the others the queue is planned ahead: the next ones in order are reserved in the graph one behind the other,
+their times noted, and all of it taken back, within one call of the lock and a bounded time. That is what would happen if nothing else
+arrived, nobody ended early and nothing were backfilled, so it is the late end of a range; the soon end is learnt from how long work took
+of late, beside how long it had said.
+
+Nothing of this is stored: it is a view of the moment, shown beside the stored promise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from fluxqueue.fluxion.messages import JobRequest, Verdict
+from fluxqueue.queue.controllers.graph import GraphKeeper
+from fluxqueue.queue.ledger import Ledger
+from fluxqueue.queue.policies.backlog import Backlog
+from fluxqueue.queue.policies.estimates import Experience
+from fluxqueue.queue.policies.passes import Moment, Promise
+from fluxqueue.queue.records import Estimate, FluxionJobId, WorkloadId
+
+__all__ = ["Outlook"]
+
+_EVERY_S = 5.0
+_PER_QUEUE = 100
+_AT_ONCE = 20
+_BUDGET_S = 0.15
+
+
+class Outlook:
+    """Works out estimates every few seconds.
+
+    Parameters
+    ----------
+    ledger
+        Whose ``estimates`` are written.
+    graph
+        Where it is planned ahead; its lock is held by the caller.
+    """
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
+        self.experience = Experience()
+        self._ledger = ledger
+        self._graph = graph
+        self._looked_at = float("-inf")
+        self._ids: list[FluxionJobId] = []
+
+    async def look(self, backlogs: Mapping[str, Backlog], promises: Mapping[WorkloadId, Promise], moment: Moment) -> None:
+        """Estimate anew, unless that was done just now."""
+        began = time.monotonic()
+        if began - self._looked_at < _EVERY_S:
+            return
+        self._looked_at = began
+        former, estimates = self._ledger.estimates, dict[WorkloadId, Estimate]()
+        for queue in sorted(backlogs):
+            planned = await self._plan_ahead(backlogs[queue], promises, moment, began + _BUDGET_S)
+            for position, workload in zip(range(_PER_QUEUE), backlogs[queue], strict=False):
+                promise = promises.get(workload.id)
+                at = promise.start if promise is not None else planned.get(workload.id)
+                eta = datetime.fromtimestamp(at, UTC) if at is not None else None
+                before = former.get(workload.id)
+                estimates[workload.id] = Estimate(
+                    position=position + 1,
+                    eta=eta,
+                    eta_soonest=datetime.fromtimestamp(self.experience.soonest(moment.now, at), UTC) if at is not None else None,
+                    eta_first=(before.eta_first if before is not None and before.eta_first is not None else eta),
+                    reserved=promise is not None,
+                )
+        self._ledger.estimates.clear()
+        self._ledger.estimates.update(estimates)
+
+    async def _plan_ahead(
+        self, backlog: Backlog, promises: Mapping[WorkloadId, Promise], moment: Moment, until: float
+    ) -> dict[WorkloadId, int]:
+        """Starts of the next workloads if each had a reservation; the graph is left as it was."""
+        waiting = [
+            workload
+            for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)
+            if workload.id not in promises and workload.shape not in moment.impossible
+        ]
+        if waiting and not self._ids:
+            self._ids = await self._ledger.store.next_jobids(_PER_QUEUE)
+        starts: dict[WorkloadId, int] = {}
+        used: list[FluxionJobId] = []
+        try:
+            while waiting and time.monotonic() < until:
+                batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+                ids = self._ids[len(used) : len(used) + len(batch)]
+                used += ids
+                requests = [
+                    JobRequest(workload.jobspec, jobid, reserve=True, duration_s=workload.duration_s or 0)
+                    for workload, jobid in zip(batch, ids, strict=True)
+                ]
+                answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
+                starts.update(
+                    (workload.id, answer.at)
+                    for workload, answer in zip(batch, answers, strict=True)
+                    if answer.verdict in (Verdict.RESERVED, Verdict.GRANTED)
+                )
+        finally:
+            if used:
+                await self._graph.fluxion.cancel_many(used, call=self._graph.call())
+        return starts

@@ -1,0 +1,140 @@
+"""What is known about requests beyond one cycle: which could never start, and whose reservation is in the way.
+
+Whether a request would fit the emptied cluster depends on its family and its count alone, and is monotone in the count: a few questions
+answer for all shapes. They are asked a few at a time, so that a queue of many shapes does not hold up a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.fluxion.messages import JobRequest, MatchResult, Verdict
+from fluxqueue.queue.controllers.graph import GraphKeeper
+from fluxqueue.queue.ledger import Ledger
+from fluxqueue.queue.policies.demands import Demand, demand_of
+from fluxqueue.queue.policies.passes import Promise
+from fluxqueue.queue.records import FluxionJobId, ReasonChange, WorkloadId
+
+__all__ = ["Verdicts"]
+
+_QUESTIONS = 200
+_NAMED = 8
+_MOST_SHAPES = 100_000
+
+
+class Verdicts:
+    """Remembers what never fits, for as long as the graph is the same.
+
+    Parameters
+    ----------
+    graph
+        Whose ``version`` says how long.
+    """
+
+    def __init__(self, graph: GraphKeeper) -> None:
+        self._graph = graph
+        self._version = -1
+        self._impossible: dict[str, MatchResult] = {}
+        self._judged: set[str] = set()
+        self._demands: dict[str, Demand] = {}
+        self._fits: dict[str, int] = {}
+        self._fails: dict[str, tuple[int, MatchResult]] = {}
+        self._probe: FluxionJobId | None = None
+
+    @property
+    def impossible(self) -> Mapping[str, MatchResult]:
+        """Verdicts for shapes that fit no emptied graph."""
+        if self._version != self._graph.version:
+            self._version = self._graph.version
+            self._impossible, self._judged = {}, set()
+            self._fits.clear()
+            self._fails.clear()
+        return self._impossible
+
+    def learn(self, changes: Sequence[ReasonChange], ledger: Ledger) -> None:
+        """Take over what a pass was told."""
+        for change in changes:
+            if change.reason is Reason.UNSATISFIABLE and (workload := ledger.get(change.workload)) is not None:
+                self._impossible[workload.shape] = MatchResult(Verdict.UNSATISFIABLE, reason=change.message)
+
+    async def judge(self, workloads: Sequence[WorkloadId], ledger: Ledger) -> bool:
+        """Find out which of those that wait could never start; returns whether some are left for later."""
+        asked = 0
+        for found in workloads:
+            workload = ledger.get(found)
+            if workload is None or workload.shape in self._judged or workload.shape in self.impossible:
+                continue
+            if asked >= _QUESTIONS:
+                return True
+            demand = self._demand(workload.shape, workload.jobspec)
+            failed = self._fails.get(demand.family)
+            if failed is not None and demand.count == failed[0]:
+                self._impossible[workload.shape] = failed[1]
+            elif demand.count > self._fits.get(demand.family, 0):
+                asked += 1
+                answer = await self._graph.fluxion.satisfy(workload.jobspec, call=self._graph.call())
+                if answer.verdict is Verdict.UNSATISFIABLE:
+                    self._impossible[workload.shape] = answer
+                    self._fails[demand.family] = demand.count, answer
+                else:
+                    self._fits[demand.family] = demand.count
+            self._judged.add(workload.shape)
+        return False
+
+    def _demand(self, shape: str, jobspec: str) -> Demand:
+        if len(self._demands) > _MOST_SHAPES:
+            self._demands.clear()
+        demand = self._demands.get(shape)
+        if demand is None:
+            demand = self._demands[shape] = demand_of(jobspec)
+        return demand
+
+    async def name_reservations(
+        self, reasons: Sequence[ReasonChange], ledger: Ledger, promises: Mapping[WorkloadId, Promise]
+    ) -> list[ReasonChange]:
+        """Tell those who wait for a reservation from those who wait for nodes.
+
+        Whoever would fit for a second is kept out by what is promised on these nodes, and by nothing else. The first few that were
+        refused are looked at that closely.
+        """
+        named: list[ReasonChange] = []
+        looks = _NAMED if promises else 0
+        for change in reasons:
+            workload = ledger.get(change.workload)
+            if looks and workload is not None and change.reason is Reason.WAITING_FOR_NODES and workload.id not in promises:
+                looks -= 1
+                if holders := await self._in_the_way(workload.jobspec, ledger, promises):
+                    text = f"would start now, but not end before nodes are needed that are reserved for {holders}"
+                    change = replace(change, reason=Reason.BLOCKED_BY_RESERVATION, message=text)
+            named.append(change)
+        return named
+
+    async def _in_the_way(self, jobspec: str, ledger: Ledger, promises: Mapping[WorkloadId, Promise]) -> str:
+        if self._probe is None:
+            (self._probe,) = await ledger.store.next_jobids(1)
+        request = JobRequest(jobspec, self._probe, duration_s=1)
+        (answer,) = (await self._graph.fluxion.match_batch([request], call=self._graph.call())).results
+        if answer.verdict is not Verdict.GRANTED:
+            return ""
+        await self._graph.fluxion.cancel_many([self._probe], call=self._graph.call())
+        nodes = {share.node for share in answer.shares}
+        holders = [promise for promise in promises.values() if any(share.node in nodes for share in promise.shares)]
+        first = min(holders, key=lambda promise: promise.start, default=None)
+        holder = ledger.get(first.workload) if first is not None else None
+        if holder is None:
+            return ""
+        others = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
+        return f"{holder.kind} {holder.namespace}/{holder.name}{others}"
+
+    def final(self, reasons: Sequence[ReasonChange], ledger: Ledger) -> list[ReasonChange]:
+        """Say *never* where *not now* would raise false hopes."""
+        final = []
+        for change in reasons:
+            workload = ledger.get(change.workload)
+            never = self.impossible.get(workload.shape) if workload is not None else None
+            if never is not None and change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION):
+                change = replace(change, reason=Reason.UNSATISFIABLE, message=never.reason)
+            final.append(change)
+        return final

@@ -1,0 +1,149 @@
+"""The pending workloads of one queue, in policy order, with what a pass must know of each as columns.
+
+A pass asks questions such as "the next one that is not known to be refused"; over a hundred thousand workloads only whole columns can
+answer that in time. The columns are one array of integers, kept in order with the list of workloads; a change moves what stands behind
+it, which costs microseconds, and the usual arrival stands at the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.queue.policies.demands import FOREVER_S, demand_of
+from fluxqueue.queue.records import Workload, WorkloadId
+
+__all__ = ["FIRST", "Backlog", "Key", "key_of"]
+
+Key = tuple[int, datetime, int]
+FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
+"""Ordered before every workload."""
+Column = npt.NDArray[np.int64]
+
+_FAMILY, _COUNT, _DURATION, _SHAPE = range(4)
+_FIRST_ROOM = 64
+_MANY = 64
+
+
+def key_of(workload: Workload) -> Key:
+    """Policy order: priority (high first), submit time, id."""
+    return (-workload.priority, workload.submitted_at, workload.id)
+
+
+class Backlog:
+    """Pending workloads of a queue that may be matched. Not to be changed while a pass looks at it."""
+
+    def __init__(self, workloads: Iterable[Workload] = ()) -> None:
+        self._keys: list[Key] = []
+        self._workloads: list[Workload] = []
+        self._by_id: dict[WorkloadId, Key] = {}
+        self._table = np.zeros((4, _FIRST_ROOM), dtype=np.int64)
+        self._families: dict[str, int] = {}
+        self._shapes: dict[str, tuple[int, int, int]] = {}
+        self.update(workloads)
+
+    def __len__(self) -> int:
+        return len(self._workloads)
+
+    def __iter__(self) -> Iterator[Workload]:
+        return iter(self._workloads)
+
+    def __getitem__(self, position: int) -> Workload:
+        return self._workloads[position]
+
+    def __contains__(self, workload: WorkloadId) -> bool:
+        return workload in self._by_id
+
+    def key(self, position: int) -> Key:
+        """Order of the workload at a position."""
+        return self._keys[position]
+
+    def position(self, workload: WorkloadId) -> int | None:
+        """Where a workload stands, the first at 0; None if it does not."""
+        key = self._by_id.get(workload)
+        return None if key is None else bisect_left(self._keys, key)
+
+    @property
+    def families(self) -> Column:
+        """Family of each, as a number."""
+        return self._table[_FAMILY, : len(self)]
+
+    @property
+    def counts(self) -> Column:
+        """Slots wanted by each."""
+        return self._table[_COUNT, : len(self)]
+
+    @property
+    def durations(self) -> Column:
+        """Planned duration of each in seconds; `FOREVER_S` without an end."""
+        return self._table[_DURATION, : len(self)]
+
+    @property
+    def shapes(self) -> Column:
+        """Shape of each, as the number `shape_number` tells."""
+        return self._table[_SHAPE, : len(self)]
+
+    @property
+    def shape_total(self) -> int:
+        """How many shapes were ever seen: numbers of shapes are below it."""
+        return len(self._shapes)
+
+    def shape_number(self, shape: str) -> int | None:
+        """Number of a shape; None if it never stood here."""
+        known = self._shapes.get(shape)
+        return None if known is None else known[0]
+
+    def update(self, workloads: Iterable[Workload]) -> None:
+        """Add workloads, or replace those of the same id."""
+        arriving = list(workloads)
+        if len(arriving) > _MANY and len(arriving) * 8 > len(self):
+            self._rebuild(arriving)
+            return
+        for workload in arriving:
+            self.remove(workload.id)
+            self._insert(workload)
+
+    def remove(self, workload: WorkloadId) -> None:
+        """Take a workload out; one that is not there is no error."""
+        key = self._by_id.pop(workload, None)
+        if key is None:
+            return
+        at, size = bisect_left(self._keys, key), len(self)
+        del self._keys[at], self._workloads[at]
+        self._table[:, at : size - 1] = self._table[:, at + 1 : size]
+
+    def _insert(self, workload: Workload) -> None:
+        key, size = key_of(workload), len(self)
+        if size == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)], axis=1)
+        at = bisect_left(self._keys, key)
+        self._keys.insert(at, key)
+        self._workloads.insert(at, workload)
+        self._by_id[workload.id] = key
+        if at < size:
+            self._table[:, at + 1 : size + 1] = self._table[:, at:size]
+        self._table[:, at] = self._row(workload)
+
+    def _rebuild(self, arriving: list[Workload]) -> None:
+        kept = {workload.id: workload for workload in self._workloads}
+        kept.update((workload.id, workload) for workload in arriving)
+        ordered = sorted(((key_of(workload), workload) for workload in kept.values()), key=lambda pair: pair[0])
+        self._keys = [key for key, _ in ordered]
+        self._workloads = [workload for _, workload in ordered]
+        self._by_id = {workload.id: key for key, workload in ordered}
+        self._table = np.zeros((4, max(_FIRST_ROOM, 2 * len(ordered))), dtype=np.int64)
+        if ordered:
+            self._table[:, : len(ordered)] = np.array([self._row(workload) for workload in self._workloads], dtype=np.int64).T
+
+    def _row(self, workload: Workload) -> tuple[int, int, int, int]:
+        known = self._shapes.get(workload.shape)
+        if known is None:
+            demand = demand_of(workload.jobspec)
+            family = self._families.setdefault(demand.family, len(self._families))
+            known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count)
+        number, family, count = known
+        return family, count, FOREVER_S if workload.duration_s is None else workload.duration_s, number
