@@ -25,13 +25,11 @@ def bundles(run: LeafRun, free: int, each: int, *, descending: bool) -> Iterator
         Amount, at least 1.
     """
     ends_take = highest if descending else lowest
-    odd = 0
-    for index in run.odd_sizes:
-        odd |= 1 << index
-    odd &= free
-    if odd and (odd.bit_count() > 1 or odd.bit_length() != free.bit_length()):
+    last = _odd_end(run, free)
+    if last is None:
         yield from _one_by_one(run, free, each, descending=descending)
         return
+    odd = 1 << last if last >= 0 else 0
     per = -(-each // run.size)
     plain = free & ~odd
     if descending and odd:
@@ -62,19 +60,46 @@ def _one_by_one(run: LeafRun, free: int, each: int, *, descending: bool) -> Iter
 
 def shares(run: LeafRun, free: int, each: int, *, descending: bool) -> int:
     """How many bundles there are."""
-    if not run.odd_sizes:
-        return free.bit_count() // -(-each // run.size)
-    return sum(1 for _ in bundles(run, free, each, descending=descending))
+    per = -(-each // run.size)
+    odd = _odd_end(run, free)
+    if odd is None:
+        return sum(1 for _ in bundles(run, free, each, descending=descending))
+    leaves = free.bit_count()
+    if odd < 0:
+        return leaves // per
+    plain, last = leaves - 1, run.size_of(odd)
+    if descending:
+        rest = -(-max(0, each - last) // run.size)
+        return 0 if plain < rest else 1 + (plain - rest) // per
+    return plain // per + (plain % per * run.size + last >= each)
 
 
 def take(run: LeafRun, free: int, each: int, count: int, *, descending: bool) -> int:
     """Leaves of the first so many bundles."""
-    if not run.odd_sizes:
-        leaves = count * -(-each // run.size)
-        return highest(free, leaves) if descending else lowest(free, leaves)
-    mask = 0
-    for number, bundle in enumerate(bundles(run, free, each, descending=descending)):
-        if number == count:
-            break
-        mask |= bundle
-    return mask
+    per = -(-each // run.size)
+    odd = _odd_end(run, free)
+    if odd is None:
+        mask = 0
+        for number, bundle in enumerate(bundles(run, free, each, descending=descending)):
+            if number == count:
+                break
+            mask |= bundle
+        return mask
+    if odd < 0:
+        return highest(free, count * per) if descending else lowest(free, count * per)
+    plain = free & ~(1 << odd)
+    if descending:
+        rest = -(-max(0, each - run.size_of(odd)) // run.size)
+        return 1 << odd | highest(plain, rest + (count - 1) * per)
+    return lowest(plain, count * per) if count * per <= plain.bit_count() else free
+
+
+def _odd_end(run: LeafRun, free: int) -> int | None:
+    """The one free leaf of another size, if it is the last; -1 if there is none, None if they are mixed."""
+    found = -1
+    for index in run.odd_sizes:
+        if free >> index & 1:
+            if found >= 0 or index != free.bit_length() - 1:
+                return None
+            found = index
+    return found

@@ -43,8 +43,12 @@ class NodeTable:
         Allocations and reservations that touch the node.
     full, free
         Type -> leaves there are, and leaves that are up and held by no allocation.
-    sizes, largest, smallest, top_id, odd
-        Type -> size of the leaves of each node, extremes over all nodes, highest id; types with a leaf of another size.
+    total, amount
+        The same two as sums of their sizes.
+    sizes, smallest, greatest
+        Type -> size most leaves of a node have, by row; its extremes over all nodes.
+    largest, top_id, odd
+        Type -> size of the largest leaf and highest id of all; types with a leaf of another size.
     least_step
         Smallest distance of the factors of neighbouring rows.
     ordered
@@ -74,9 +78,12 @@ class NodeTable:
         self.reservations: Counts = np.zeros(size, dtype=np.int32)
         self.free: dict[str, Counts] = {}
         self.full: dict[str, Counts] = {}
+        self.amount: dict[str, Sizes] = {}
+        self.total: dict[str, Sizes] = {}
         self.sizes: dict[str, Sizes] = {}
         self.largest: dict[str, int] = {}
         self.smallest: dict[str, int] = {}
+        self.greatest: dict[str, int] = {}
         self.top_id: dict[str, int] = {}
         self.odd: set[str] = set()
         self.monotone = True
@@ -104,14 +111,17 @@ class NodeTable:
         if kind not in self.free:
             self.free[kind] = np.zeros(len(self.nodes), dtype=np.int32)
             self.full[kind] = np.zeros(len(self.nodes), dtype=np.int32)
-            self.sizes[kind] = np.zeros(len(self.nodes), dtype=np.int64)
+            for amounts in (self.amount, self.total, self.sizes):
+                amounts[kind] = np.zeros(len(self.nodes), dtype=np.int64)
 
     def _measure(self, row: int, run: LeafRun) -> None:
         kind = run.type
         self.sizes[kind][row] = run.size
         self.full[kind][row] = len(run)
+        self.total[kind][row] = run.total
         self.largest[kind] = max(self.largest.get(kind, 0), run.size, *run.odd_sizes.values())
         self.smallest[kind] = min(self.smallest.get(kind, run.size), run.size)
+        self.greatest[kind] = max(self.greatest.get(kind, 0), run.size)
         self.top_id[kind] = max(self.top_id.get(kind, 0), run.ids[-1] if len(run.ids) else 0)
         self.monotone = self.monotone and run.monotone
         if run.odd_sizes:
@@ -125,8 +135,8 @@ class NodeTable:
         self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
         self.held[row] = sum(1 for job in node.exclusive if not job.reserved)
         self._look(node)
-        for kind, run in node.runs.items():
-            self.free[kind][row] = (run.full & ~run.down & ~run.busy).bit_count()
+        for run in node.runs.values():
+            self._count(run)
 
     def append(self, node: Vertex) -> None:
         """Add a row for a node with the highest id of all."""
@@ -144,8 +154,9 @@ class NodeTable:
         for counts in (self.free, self.full):
             for kind in counts:
                 counts[kind] = np.append(counts[kind], np.int32(0))
-        for kind in self.sizes:
-            self.sizes[kind] = np.append(self.sizes[kind], np.int64(0))
+        for amounts in (self.amount, self.total, self.sizes):
+            for kind in amounts:
+                amounts[kind] = np.append(amounts[kind], np.int64(0))
         self.flat = self.flat and node.parent is self._graph.root
         self.inner_types.update(vertex.type for vertex in _line(node))
         self._accepted.clear()
@@ -155,8 +166,8 @@ class NodeTable:
         """Measure a node again."""
         for counts in (*self.free.values(), *self.full.values()):
             counts[node.row] = 0
-        for sizes in self.sizes.values():
-            sizes[node.row] = 0
+        for amounts in (*self.amount.values(), *self.total.values(), *self.sizes.values()):
+            amounts[node.row] = 0
         for kind, run in node.runs.items():
             self._know(kind)
             self._measure(node.row, run)
@@ -170,7 +181,6 @@ class NodeTable:
     def booked(self, job: Job, step: int) -> None:
         """Count a job in (1) or out (-1) at the nodes it touches."""
         counts = self.reservations if job.reserved else self.jobs
-        free = self.free
         for vertex, exclusive in job.placement.vertices.items():
             if vertex.type == NODE:
                 row = vertex.row
@@ -186,7 +196,14 @@ class NodeTable:
         if not job.reserved:
             for run in job.placement.leaves:
                 if run.parent.row >= 0:
-                    free[run.type][run.parent.row] = (run.full & ~run.down & ~run.busy).bit_count()
+                    self._count(run)
+
+    def _count(self, run: LeafRun) -> None:
+        row = run.parent.row
+        left = run.full & ~run.down & ~run.busy
+        leaves = left.bit_count()
+        self.free[run.type][row] = leaves
+        self.amount[run.type][row] = run.amount(left) if run.odd_sizes else leaves * run.size
 
     def touch_below(self, vertex: Vertex) -> None:
         """Look again at whether nodes below a vertex can be used."""

@@ -86,13 +86,15 @@ class Shortcut:
             mask &= table.jobs == 0
         if slots is not None:
             times = slots.count.low if isinstance(plan, NodePlan) else 1
-            counts = table.free if present else table.full
+            counts, amounts = (table.free, table.amount) if present else (table.full, table.total)
             for kind, count in slots.needs:
                 leaves = times * -(-count.low // max(1, table.largest.get(kind, 1)))
                 if kind not in counts or leaves > _MAX_LEAVES:
                     mask[:] = False
                     break
                 mask &= counts[kind] >= leaves
+                if kind in table.odd:
+                    mask &= amounts[kind] >= times * count.low
         return mask
 
     def whole(self, plan: Plan) -> bool:
@@ -233,7 +235,7 @@ class Shortcut:
 
     def _place_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> Placement | None:
         """The best slots of all nodes."""
-        if self._most_slots(plan, window, mask) < plan.count.low:
+        if int(np.count_nonzero(mask)) < plan.count.low and self._most_slots(plan, window, mask) < plan.count.low:
             return None
         most = plan.count.most
         chosen: dict[Vertex, int] = {}
@@ -264,13 +266,15 @@ class Shortcut:
     def _most_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> int:
         """No more slots than this can be found; cheap to say, and often enough to stop."""
         table = self._table
-        counts = table.free if not window.empty and window.start <= window.now else table.full
+        present = not window.empty and window.start <= window.now
+        counts, amounts = (table.free, table.amount) if present else (table.full, table.total)
         rows = np.flatnonzero(mask)
         if not len(rows):
             return 0
         fewest = np.full(len(rows), _MAX_LEAVES, dtype=np.int64)
         for kind, count in plan.needs:
             np.minimum(fewest, counts[kind][rows] // max(1, -(-count.low // max(1, table.largest[kind]))), out=fewest)
+            np.minimum(fewest, amounts[kind][rows] // count.low, out=fewest)
         return int(fewest.sum())
 
     def _slots_in_order(self, plan: SlotPlan, window: Window, mask: Mask) -> Iterator[tuple[Vertex, list[Option]]]:
@@ -287,20 +291,23 @@ class Shortcut:
             if any(not count.fixed for _, count in plan.needs) or table.odd.intersection(kind for kind, _ in plan.needs):
                 raise Unfit
             rows = rows[::-1]
-        members = np.zeros(len(rows), dtype=np.int64)
-        for kind, count in plan.needs:
-            sizes = np.maximum(table.sizes[kind][rows], 1)
-            members += -(-count.low // sizes)
+        kinds = [kind for kind, _ in plan.needs]
+        least = sum(-(-count.low // max(1, table.greatest[kind])) for kind, count in plan.needs)
         ids = sum(-(-count.low // max(1, table.smallest[kind])) * table.top_id[kind] for kind, count in plan.needs)
-        if ids >= int(members.min()) * table.least_step or (not all(count.fixed for _, count in plan.needs)):
+        if ids >= least * table.least_step or not all(count.fixed for _, count in plan.needs):
             raise Unfit
-        classes = np.unique(members)
-        if len(classes) == 1:
+        uniform = all(table.smallest[kind] == table.greatest[kind] for kind in kinds)
+        members = np.zeros(len(rows), dtype=np.int64)
+        if not uniform:
+            for kind, count in plan.needs:
+                members += -(-count.low // np.maximum(table.sizes[kind][rows], 1))
+            uniform = int(members.min()) == int(members.max())
+        if uniform:
             for node, fit, slots in self._fits(plan, window, rows):
                 for _ in range(slots):
                     yield node, fit
             return
-        streams = [self._scored(plan, window, rows[members == each]) for each in classes.tolist()]
+        streams = [self._scored(plan, window, rows[members == each]) for each in np.unique(members).tolist()]
         before: int | None = None
         for score, node, fit in merge(*streams, key=lambda item: item[0]):
             if score == before:
