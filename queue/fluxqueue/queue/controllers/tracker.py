@@ -92,6 +92,8 @@ class Tracker:
             if owner is None and self._ledger.by_uid(uid) is not None:
                 self._last_phase[uid] = pod.status.phase
         self._touch(owner or uid)
+        if owner is None:
+            self._touch_holder(pod)
 
     def _workload_changed(self, workload: WorkloadId) -> None:
         found = self._ledger.get(workload)
@@ -102,6 +104,20 @@ class Tracker:
         workload = self._ledger.by_uid(uid)
         if workload is not None and workload.state is not State.PENDING:
             self._keys.add(workload.id)
+
+    def _touch_holder(self, pod: Pod) -> None:
+        """A Job deleted without its pods leaves them to nobody; they say themselves which allocation they stand in."""
+        jobid = pod.metadata.annotation(names.ALLOCATION_ANNOTATION)
+        holder = self._ledger.by_jobid(FluxionJobId(int(jobid))) if jobid and jobid.isdecimal() else None
+        if holder is not None and holder.uid != pod.metadata.uid:
+            self._keys.add(holder.id)
+
+    def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
+        """The pods of a Job: those it controls, and those that stand in its places though nobody controls them any more."""
+        owned = {pod.metadata.uid: pod for pod in self._caches.pods_of_job(workload.uid)}
+        standing = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.pod_uid not in owned]
+        left = [pod for uid in standing if (pod := self._caches.pods.get_by_uid(uid)) is not None]
+        return [*owned.values(), *left]
 
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
@@ -129,7 +145,7 @@ class Tracker:
                 if job_phase(job) is JobPhase.SUSPENDED and job is not None:
                     await self._stopped(workload, job, allocation)
                     continue
-                judgement = judge_job(job, self._caches.pods_of_job(workload.uid), allocation, self._last_job_phase.get(workload.uid))
+                judgement = judge_job(job, self._pods(workload, allocation), allocation, self._last_job_phase.get(workload.uid))
             judged.append((workload, allocation, judgement))
         await self._ledger.finish(concluded)
         await self._store(judged)
