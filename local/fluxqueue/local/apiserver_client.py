@@ -57,6 +57,12 @@ class ApiServerClient:
         self._tls.load_cert_chain(identity.certificate, identity.key)
         self._local = threading.local()
         self._opened: list[http.client.HTTPSConnection] = []
+        self._closings = 0
+
+    @property
+    def port(self) -> int:
+        """Where the server listens."""
+        return self._port
 
     def request(self, method: str, path: str, body: Any = None, *, query: dict[str, str] | None = None, patch: str = "merge") -> Any:
         """Send one request and return the decoded answer (text if it is not JSON).
@@ -117,6 +123,7 @@ class ApiServerClient:
 
     def close(self) -> None:
         """Close the connections of all threads; the next request opens one again."""
+        self._closings += 1
         while self._opened:
             self._opened.pop().close()
         self._local = threading.local()
@@ -133,23 +140,27 @@ class ApiServerClient:
             try:
                 return self._exchange(connection, method, target, content, headers)
             except (ConnectionError, http.client.RemoteDisconnected, ssl.SSLError):
-                self._forget(connection)  # the server closed it while idle, or was started anew
+                pass  # the server closed it while idle, or was started anew
         connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=self._timeout_s, context=self._tls)
         self._local.connection = connection
         self._opened.append(connection)
-        try:
-            return self._exchange(connection, method, target, content, headers)
-        except BaseException:
-            self._forget(connection)
-            raise
+        return self._exchange(connection, method, target, content, headers)
 
-    @staticmethod
     def _exchange(
-        connection: http.client.HTTPSConnection, method: str, target: str, content: bytes | None, headers: dict[str, str]
+        self, connection: http.client.HTTPSConnection, method: str, target: str, content: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
-        connection.request(method, target, content, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
+        """One request and its answer; the connection is given up if that fails, or if all were closed meanwhile by another thread."""
+        closings = self._closings
+        kept = False
+        try:
+            connection.request(method, target, content, headers)
+            response = connection.getresponse()
+            answer = response.status, response.read()
+            kept = closings == self._closings
+        finally:
+            if not kept:
+                self._forget(connection)
+        return answer
 
 
 def _message(method: str, path: str, status: int, data: bytes) -> str:

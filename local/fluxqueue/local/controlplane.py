@@ -366,7 +366,8 @@ class ControlPlane:
             self._write_kubeconfigs()
             if self._client is not None:
                 self._client.close()
-            self._client = ApiServerClient(self._port, self.authority, self._pair("admin"))
+            if self._client is None or self._client.port != self._port:
+                self._client = ApiServerClient(self._port, self.authority, self._pair("admin"))
             process = self._launch(Component.API_SERVER)
             try:
                 process.wait_ready(lambda: self.client.reachable("/readyz"), timeout_s)
