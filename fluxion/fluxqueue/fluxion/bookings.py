@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.fluxion.emission import shares
-from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex, bits, highest, lowest
+from fluxqueue.fluxion.graph import NODE, Vertex
 from fluxqueue.fluxion.jobs import Job, Placement, Slot
 from fluxqueue.fluxion.messages import Mode, NodeShare, RestoredJob
+from fluxqueue.fluxion.runs import LeafRun, bits, highest, lowest
 from fluxqueue.fluxion.state import State
 
 __all__ = ["Bookings", "Refused", "leaves_of", "runs_of"]

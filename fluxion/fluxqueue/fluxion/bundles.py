@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fluxqueue.fluxion.graph import LeafRun, bits, highest, lowest
+from fluxqueue.fluxion.runs import LeafRun, bits, highest, lowest
 
 __all__ = ["bundles", "shares", "take"]
 

@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.fluxion.compat import VertexRow
-from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex
+from fluxqueue.fluxion.graph import NODE, Vertex
 from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["rows", "shares", "write_r"]
 

@@ -16,7 +16,7 @@ from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jobspecs import SLOT, Jobspec, Resource
 from fluxqueue.fluxion.messages import Shortage
 from fluxqueue.fluxion.nodetable import NodeTable
-from fluxqueue.fluxion.walk import Window
+from fluxqueue.fluxion.windows import Window
 
 __all__ = ["explain"]
 

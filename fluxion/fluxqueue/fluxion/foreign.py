@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from fluxqueue.fluxion.bookings import Refused, leaves_of, runs_of
-from fluxqueue.fluxion.graph import LeafRun, Vertex
+from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.messages import Mode, NodeShare
+from fluxqueue.fluxion.runs import LeafRun
 from fluxqueue.fluxion.state import State
 
 __all__ = ["Foreign"]

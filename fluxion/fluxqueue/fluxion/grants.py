@@ -17,7 +17,7 @@ from fluxqueue.fluxion.jobspecs import InvalidJobspec, Jobspec
 from fluxqueue.fluxion.matching import Matcher, Restriction
 from fluxqueue.fluxion.messages import JobRequest, MatchResult, Shortage, Verdict
 from fluxqueue.fluxion.state import State
-from fluxqueue.fluxion.walk import Window
+from fluxqueue.fluxion.windows import Window
 
 __all__ = ["Grants"]
 

@@ -17,7 +17,8 @@ from itertools import pairwise
 import msgspec
 
 from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES
-from fluxqueue.fluxion.graph import Entry, Graph, LeafRun, Vertex
+from fluxqueue.fluxion.graph import Entry, Graph, Vertex
+from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["InvalidGraph", "read_jgf"]
 

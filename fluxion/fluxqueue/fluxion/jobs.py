@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fluxqueue.fluxion.graph import LeafRun, Vertex
+from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.messages import JobInfo, Mode, NodeShare
+from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["Job", "Placement", "Slot"]
 

@@ -12,7 +12,8 @@ from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, 
 from fluxqueue.fluxion.plans import Plan, plan_for
 from fluxqueue.fluxion.shortcuts import Shortcut, Unfit
 from fluxqueue.fluxion.state import State
-from fluxqueue.fluxion.walk import Walk, Window
+from fluxqueue.fluxion.walk import Walk
+from fluxqueue.fluxion.windows import Window
 
 __all__ = ["Matcher", "Restriction"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex
+from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jgf import InvalidGraph
 from fluxqueue.fluxion.messages import Level, NodeSpec, Pool
+from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["add_node", "check_spec", "graph_of_nodes", "place_for", "resize_pools"]
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxion.constraints import Constraint
-from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex
+from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["NodeTable"]
 

@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxion.bundles import bundles, shares, take
-from fluxqueue.fluxion.graph import NODE, Graph, LeafRun, Vertex, bits
+from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jobs import Placement, Slot
 from fluxqueue.fluxion.jobspecs import Count
 from fluxqueue.fluxion.nodetable import Mask, NodeTable
 from fluxqueue.fluxion.plans import NodePlan, Plan, SlotPlan
 from fluxqueue.fluxion.policies import Order, Policy
-from fluxqueue.fluxion.walk import Window
+from fluxqueue.fluxion.runs import LeafRun, bits
+from fluxqueue.fluxion.windows import Window
 
 __all__ = ["Shortcut", "Unfit"]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.fluxion.bookings import Bookings, Refused
-from fluxqueue.fluxion.graph import NODE, LeafRun, Vertex
+from fluxqueue.fluxion.graph import NODE, Vertex
 from fluxqueue.fluxion.jgf import InvalidGraph
 from fluxqueue.fluxion.messages import NodeSpec
 from fluxqueue.fluxion.nodespecs import add_node, check_spec, place_for, resize_pools
+from fluxqueue.fluxion.runs import LeafRun
 from fluxqueue.fluxion.state import State
 
 __all__ = ["Topology"]

@@ -13,94 +13,30 @@ This walk is right for every policy and shape and looks at everything; `shortcut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.fluxion.bundles import bundles, take
-from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
-from fluxqueue.fluxion.graph import NODE, UNTOUCHED, Graph, LeafRun, Vertex, bits
+from fluxqueue.fluxion.candidates import (
+    Candidate,
+    Found,
+    leaf_candidate,
+    leaves_candidate,
+    nothing,
+    pool_slot_candidate,
+    slot_candidate,
+    vertex_candidate,
+    within,
+)
+from fluxqueue.fluxion.graph import NODE, UNTOUCHED, Graph, Vertex
 from fluxqueue.fluxion.introsort import introsort
-from fluxqueue.fluxion.jobs import Placement, Slot
+from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.jobspecs import SLOT, Count, Resource
 from fluxqueue.fluxion.policies import Order, Policy
+from fluxqueue.fluxion.runs import LeafRun, bits
+from fluxqueue.fluxion.windows import Window
 
-__all__ = ["Candidate", "Found", "Walk", "Window"]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """When and where a request is tried.
-
-    Attributes
-    ----------
-    start, end
-        The time that must be free.
-    now
-        Where the clock stands; allocations hold what they have until then at least.
-    empty
-        Pretend there are no jobs and everything is up.
-    constraint, exclude, only
-        Nodes that may be used: all of them must agree. ``only`` None means any.
-    """
-
-    start: int
-    end: int
-    now: int = 0
-    empty: bool = False
-    constraint: Constraint | None = None
-    exclude: Collection[Vertex] = ()
-    only: Collection[Vertex] | None = None
-
-    def admits(self, vertex: Vertex, exclusive: bool) -> bool:
-        """Whether a vertex may be used at all in this window."""
-        kind = vertex.type
-        if kind in CONSTRAINED_TYPES:
-            if self.constraint is not None and not self.constraint.accepts(vertex):
-                return False
-            if vertex in self.exclude or (self.only is not None and kind == NODE and vertex not in self.only):
-                return False
-        if vertex.size == 0:
-            return False
-        if self.empty:
-            return True
-        if not vertex.up or vertex.closed or vertex.held(self.start, self.end, self.now):
-            return False
-        return not (exclusive and vertex.passed(self.start, self.end, self.now))
-
-    def free(self, run: LeafRun, *, exclusive: bool) -> int:
-        """Leaves of a run that may be used."""
-        if self.empty:
-            return run.full & ~run.void
-        mask = run.full & ~run.down & ~run.void & ~run.taken(self.start, self.end, self.now)
-        if exclusive and run.shared:
-            mask &= ~run.visited(self.start, self.end, self.now)
-        return mask
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Something that qualifies for one level of the request.
-
-    Attributes
-    ----------
-    score, size
-        What it is sorted by, and what it counts for.
-    take
-        Writes it into a placement.
-    leaf
-        Run and position, if it is a leaf.
-    slots
-        Slots that lie inside it.
-    """
-
-    score: int
-    size: int
-    take: Callable[[Placement], None]
-    leaf: tuple[LeafRun, int] | None = None
-    vertex: Vertex | None = None
-
-
-Found = dict[str, list[Candidate]]
+__all__ = ["Walk"]
 
 
 @dataclass(slots=True)
@@ -163,7 +99,7 @@ class Walk:
         if chosen is None:
             return False
         entire = whole or bool(matched.exclusive)
-        into.setdefault(vertex.type, []).append(_vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen))
+        into.setdefault(vertex.type, []).append(vertex_candidate(vertex, self.score(vertex), exclusive, entire, matched.label, chosen))
         return True
 
     def _astray(self, vertex: Vertex, request: Sequence[Resource], *, exclusive: bool, into: Found) -> bool:
@@ -177,7 +113,7 @@ class Walk:
             return False
         found: Found = {}
         self._pack(vertex, slots[0], found, limit=slots[0].count.most)
-        lost = [Candidate(candidate.score, candidate.size, _nothing) for candidate in found.get(SLOT, ())]
+        lost = [Candidate(candidate.score, candidate.size, nothing) for candidate in found.get(SLOT, ())]
         if lost:
             into.setdefault(SLOT, []).extend(lost)
         return bool(lost)
@@ -186,7 +122,7 @@ class Walk:
         """Hand candidates found below a passed vertex upwards; one that is taken whole goes with any of them."""
         for kind, candidates in below.items():
             if whole:
-                candidates = [_within(vertex, candidate) for candidate in candidates]
+                candidates = [within(vertex, candidate) for candidate in candidates]
             into.setdefault(kind, []).extend(candidates)
 
     def _explore(self, vertex: Vertex, inner: Sequence[Resource], *, pristine: bool, exclusive: bool, into: Found) -> None:
@@ -222,7 +158,7 @@ class Walk:
                 free = self.window.free(run, exclusive=alone)
                 for index in positions:
                     if free >> index & 1:
-                        into.setdefault(run.type, []).append(_leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
+                        into.setdefault(run.type, []).append(leaf_candidate(run, index, self.leaf_score(run, index), alone, level.label))
                         if stop is not None and stop.reached():
                             return
             if stop is not None and stop.reached():
@@ -264,7 +200,7 @@ class Walk:
         wanted = level.count.qualify(run.amount(free))
         if wanted:
             mask = take(run, free, wanted, 1, descending=self.policy.descending)
-            into[level.type] = [_leaves_candidate(run, mask, wanted, alone)]
+            into[level.type] = [leaves_candidate(run, mask, wanted, alone)]
         return True
 
     def _pool(self, vertex: Vertex, level: Resource) -> LeafRun | None:
@@ -303,7 +239,7 @@ class Walk:
                     if by_id:
                         score += sum(run.ids[index] for index in bits(mask))
                 leaves = tuple(zip(runs, masks, strict=True))
-                into.setdefault(SLOT, []).append(_pool_slot_candidate(vertex, slot, score, leaves))
+                into.setdefault(SLOT, []).append(pool_slot_candidate(vertex, slot, score, leaves))
         return True
 
     def _pack(self, vertex: Vertex, slot: Resource, into: Found, *, limit: int | None) -> None:
@@ -336,7 +272,7 @@ class Walk:
                 if size < each:
                     return
                 positions[number] = position
-            into.setdefault(SLOT, []).append(_slot_candidate(vertex, slot, bundle))
+            into.setdefault(SLOT, []).append(slot_candidate(vertex, slot, bundle))
 
     # ---- choosing --------------------------------------------------------------------------------------------------------------
 
@@ -455,68 +391,3 @@ def _slot_fits(vertex: Vertex, slot: Resource) -> bool:
 def _performance_class(properties: object) -> int:
     text = properties.get("perf_class", "") if hasattr(properties, "get") else ""
     return int(text) if text.isdecimal() and int(text) <= 9999 else 9999
-
-
-def _vertex_candidate(vertex: Vertex, score: int, exclusive: bool, whole: bool, label: str, chosen: Sequence[Candidate]) -> Candidate:
-    def take(placement: Placement) -> None:
-        placement.take_vertex(vertex, exclusive, whole=whole)
-        if label:
-            placement.labels[vertex] = label
-        for candidate in chosen:
-            candidate.take(placement)
-
-    return Candidate(score, vertex.size, take, vertex=vertex)
-
-
-def _leaf_candidate(run: LeafRun, index: int, score: int, exclusive: bool, label: str) -> Candidate:
-    def take(placement: Placement) -> None:
-        placement.take_leaves(run, 1 << index, shared=not exclusive)
-        if label:
-            placement.labels[run, index] = label
-
-    return Candidate(score, run.size_of(index), take, leaf=(run, index))
-
-
-def _leaves_candidate(run: LeafRun, mask: int, size: int, exclusive: bool) -> Candidate:
-    def grab(placement: Placement) -> None:
-        placement.take_leaves(run, mask, shared=not exclusive)
-
-    return Candidate(0, size, grab)
-
-
-def _pool_slot_candidate(vertex: Vertex, slot: Resource, score: int, leaves: tuple[tuple[LeafRun, int], ...]) -> Candidate:
-    def grab(placement: Placement) -> None:
-        for run, mask in leaves:
-            placement.take_leaves(run, mask)
-        placement.slots.append(Slot(slot.label, vertex.node, leaves))
-
-    return Candidate(score, 1, grab)
-
-
-def _nothing(placement: Placement) -> None:
-    """Take nothing."""
-
-
-def _within(vertex: Vertex, candidate: Candidate) -> Candidate:
-    def take(placement: Placement) -> None:
-        placement.take_vertex(vertex, exclusive=True, whole=True)
-        candidate.take(placement)
-
-    return Candidate(candidate.score, candidate.size, take, candidate.leaf, candidate.vertex)
-
-
-def _slot_candidate(vertex: Vertex, slot: Resource, bundle: Sequence[Candidate]) -> Candidate:
-    def take(placement: Placement) -> None:
-        placement.pass_through(vertex)
-        masks: dict[LeafRun, int] = {}
-        node = vertex.node
-        for candidate in bundle:
-            candidate.take(placement)
-            if candidate.leaf is not None:
-                run, index = candidate.leaf
-                masks[run] = masks.get(run, 0) | 1 << index
-            elif node is None and candidate.vertex is not None:
-                node = candidate.vertex.node
-        placement.slots.append(Slot(slot.label, node, tuple(masks.items())))
-
-    return Candidate(1 + sum(candidate.score for candidate in bundle), 1, take)
