@@ -121,7 +121,7 @@ class _Loader:
         self._nodes = body.nodes
         self._number: dict[str, int] = {}
         self._root = self._read_nodes()
-        self._out, self._has_edges = self._read_edges(body.edges)
+        self._out = self._read_edges(body.edges)
         body.edges = []
 
     def _read_nodes(self) -> int:
@@ -151,29 +151,26 @@ class _Loader:
             raise InvalidGraph("JGF: no root: one vertex needs a containment path with a single /")
         return root
 
-    def _read_edges(self, edges: list[_Edge]) -> tuple[dict[int, list[int]], bytearray]:
+    def _read_edges(self, edges: list[_Edge]) -> dict[int, list[int]]:
         out: dict[int, list[int]] = {}
-        has_edges = bytearray(len(self._nodes))
-        seen: set[int] = set()
-        width = len(self._nodes)
         number = self._number
         for edge in edges:
-            source, target = number.get(edge.source), number.get(edge.target)
-            if source is None or target is None:
-                raise InvalidGraph(f"JGF: edge {edge.source!r:.40} -> {edge.target!r:.40}: source and/or target vertex not found")
+            try:
+                source, target = number[edge.source], number[edge.target]
+            except KeyError:
+                where = f"{edge.source!r:.40} -> {edge.target!r:.40}"
+                raise InvalidGraph(f"JGF: edge {where}: source and/or target vertex not found") from None
             if edge.metadata is not None and edge.metadata.subsystem != CONTAINMENT:
                 continue
-            key = source * width + target
-            if key in seen:
-                raise InvalidGraph(f"JGF: edge {edge.source!r:.40} -> {edge.target!r:.40} stands twice")
-            seen.add(key)
-            has_edges[source] = 1
             targets = out.get(source)
             if targets is None:
                 out[source] = [target]
             else:
                 targets.append(target)
-        return out, has_edges
+        for source, targets in out.items():
+            if len(set(targets)) < len(targets):
+                raise InvalidGraph(f"JGF: an edge from {self._nodes[source].id!r:.40} stands twice")
+        return out
 
     def graph(self) -> Graph:
         """Walk the tree and build it."""
@@ -190,20 +187,24 @@ class _Loader:
             kids = [kid for kid in out.get(number, ()) if not visited[kid]]
             for kid in kids:
                 visited[kid] = 1
-            has_children = [kid in out and not all(visited[target] for target in out[kid]) for kid in kids]
             leaves: dict[str, list[int]] = {}
             order: list[Vertex | tuple[str, int]] = []
-            for kid, inner in zip(kids, has_children, strict=True):
+            for kid in kids:
                 kind = nodes[kid].metadata.type
-                if not self._has_edges[kid]:
+                targets = out.get(kid)
+                if targets is None:
                     leaf_types.add(kind)
-                if inner or kind in _STAYS_A_VERTEX:
+                if (targets is not None and not all(visited[target] for target in targets)) or kind in _STAYS_A_VERTEX:
                     vertex = self._vertex(kid)
                     below.append((vertex, kid))
                     order.append(vertex)
+                    continue
+                alike = leaves.get(kind)
+                if alike is None:
+                    leaves[kind] = [kid]
                 else:
-                    leaves.setdefault(kind, []).append(kid)
-                    order.append((kind, kid))
+                    alike.append(kid)
+                order.append((kind, kid))
             self._attach(parent, order, leaves)
             stack.extend(reversed(below))
         if not out.get(self._root):
@@ -236,10 +237,12 @@ class _Loader:
             parent.runs[kind] = run
             runs[kind] = (run, places)
         entries: list[Entry] = []
-        left = {kind: len(numbers) for kind, numbers in leaves.items()}
-        position = 0
-        while position < len(order):
-            item = order[position]
+        spread: dict[str, tuple[int, int]] = {}
+        for position, item in enumerate(order):
+            if not isinstance(item, Vertex):
+                first, _ = spread.get(item[0], (position, position))
+                spread[item[0]] = first, position
+        for item in order:
             if isinstance(item, Vertex):
                 item.parent = parent
                 item.depth = parent.depth + 1
@@ -247,50 +250,40 @@ class _Loader:
                 item.place()
                 parent.children.append(item)
                 entries.append(item)
-                position += 1
                 continue
-            kind = item[0]
+            kind, number = item
             run, places = runs[kind]
-            count = left[kind]
-            ahead = order[position : position + count]
-            if len(ahead) == count and all(not isinstance(other, Vertex) and other[0] == kind for other in ahead):
+            first, last = spread[kind]
+            if last - first + 1 > len(leaves[kind]):
+                run.position = -1
+                entries.append((run, places[number]))
+            elif number == leaves[kind][0]:
                 run.position = len(entries)
                 entries.append(run)
-                position += count
-                continue
-            entries.append((run, places[item[1]]))
-            run.position = -1
-            left[kind] = -1  # scattered: never again looked at as one stretch
-            position += 1
         parent.entries = entries
 
     def _run(self, parent: Vertex, kind: str, numbers: list[int]) -> tuple[LeafRun, dict[int, int]]:
         """Build a run; leaves stand by id, ties in the order of their edges."""
         rows = [self._nodes[number].metadata for number in numbers]
-        identities = [_identity(data) for data in rows]
-        ids = [identity[0] for identity in identities]
+        ids = [data.id if data.id is not None else data.uniq_id or 0 for data in rows]
         by_id: Sequence[int] = range(len(rows))
         if any(a > b for a, b in pairwise(ids)):
             by_id = sorted(by_id, key=ids.__getitem__)
             ids = [ids[i] for i in by_id]
-        sizes = {data.size for data in rows}
-        common = rows[0].size if len(sizes) == 1 else max(sizes, key=[data.size for data in rows].count)
-        ranks = [rows[i].rank for i in by_id]
-        basename = identities[0][1]
-        uniq_ids = _compact([rows[i].uniq_id or 0 for i in by_id])
+            rows = [rows[i] for i in by_id]
+        sizes = [data.size for data in rows]
+        common = sizes[0] if len(set(sizes)) == 1 else max(set(sizes), key=sizes.count)
+        ranks = [data.rank for data in rows]
+        basename = rows[0].basename if rows[0].basename is not None else kind
+        uniq_ids = _compact([data.uniq_id or 0 for data in rows])
         run = LeafRun(kind, basename, parent, _compact(ids), uniq_ids, ranks[0] if len(set(ranks)) == 1 else ranks, common)
         places = dict(zip((numbers[i] for i in by_id), range(len(rows)), strict=True))
         if not isinstance(by_id, range):
             run.order = [places[number] for number in numbers]
-        prefix = parent.path + "/"
-        for place, i in enumerate(by_id):
-            data = rows[i]
-            id_, own, name = identities[i]
-            if own != basename or name != f"{basename}{id_}":
-                run.basenames[place] = own
-                run.names[place] = name
-            if data.paths.containment != prefix + name:
-                run.paths[place] = data.paths.containment or ""
+        stem = f"{parent.path}/{basename}"
+        for place, (id_, data) in enumerate(zip(ids, rows, strict=True)):
+            if data.paths.containment != f"{stem}{id_}" or data.name is not None or data.basename is not None:
+                self._note_names(run, place, data)
             if data.size != common:
                 run.odd_sizes[place] = data.size
             if data.size == 0:
@@ -300,6 +293,15 @@ class _Loader:
             if data.status:
                 run.down |= 1 << place
         return run, places
+
+    def _note_names(self, run: LeafRun, place: int, data: _Metadata) -> None:
+        """Write down what does not follow from the run's basename and the leaf's id."""
+        id_, basename, name = _identity(data)
+        if basename != run.basename or name != f"{run.basename}{id_}":
+            run.basenames[place] = basename
+            run.names[place] = name
+        if data.paths.containment != f"{run.parent.path}/{name}":
+            run.paths[place] = data.paths.containment or ""
 
 
 def _identity(data: _Metadata) -> tuple[int, str, str]:
