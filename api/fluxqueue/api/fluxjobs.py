@@ -92,13 +92,19 @@ class FluxJobSpec(Part, frozen=True):
 
 
 class FluxJobStatus(Part, frozen=True):
-    """What became of it; ``nodes`` is an RFC 29 hostlist whose entry i is rank i."""
+    """What became of it; ``nodes`` is an RFC 29 hostlist whose entry i is rank i.
+
+    ``eta`` is the start that is planned, ``eta_soonest`` the other end of the range where others may end early, ``eta_first`` what was
+    said first.
+    """
 
     state: str = ""
     reason: str = ""
     message: str = ""
     position: int | None = None
     eta: str | None = None
+    eta_soonest: str | None = None
+    eta_first: str | None = None
     reserved_at: str | None = None
     jobid: int | None = None
     nodes: str = ""

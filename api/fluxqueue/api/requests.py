@@ -1,9 +1,9 @@
 """What a pod asks of a node, summed as Kubernetes sums it.
 
 The scheduler's rule: containers and sidecars add up; an ordinary init container runs alone beside the sidecars started before it, so
-the largest such moment counts; pod overhead comes on top; pod-level resources, where set, replace the sum for the resources they
-name (KEP-753, KEP-2837). A limit without a request is a request: the API server has defaulted that before we read the object, and
-for templates, which it does not default, we do it here.
+the largest such moment counts; pod-level resources, where set, replace the sum for the resources they name; pod overhead comes on
+top (KEP-753, KEP-2837, KEP-688; PodRequests in k8s.io/component-helpers/resource). A limit without a request is a request: the API server
+has defaulted that before we read a pod, and for templates, which it does not default, we do it here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import Decimal
 from fluxqueue.api.objects import Container, PodSpec, Resources
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["InvalidRequest", "pod_requests"]
+__all__ = ["InvalidRequest", "pod_level_requests", "pod_requests", "summed"]
 
 
 class InvalidRequest(ValueError):
@@ -39,6 +39,39 @@ def pod_requests(spec: PodSpec) -> dict[str, Decimal]:
     InvalidRequest
         A quantity that is none, with the container and resource it stands in.
     """
+    running = _containers(spec)
+    running.update(_pod_level(spec, running))
+    _add(running, {name: _quantity(value, "overhead", name) for name, value in (spec.overhead or {}).items()})
+    return {name: amount for name, amount in running.items() if amount}
+
+
+def pod_level_requests(spec: PodSpec) -> dict[str, Decimal]:
+    """What the pod asks for as a whole (``spec.resources``), which counts instead of its containers' sum.
+
+    Where a resource has a limit there and no request, the containers' sum is its request, and the limit only where no container asks for
+    it (KEP-2837; defaultPodRequests of the API server). Only cpu, memory and huge pages can be asked for in this way.
+
+    Raises
+    ------
+    InvalidRequest
+        As `pod_requests`.
+    """
+    return _pod_level(spec, _containers(spec))
+
+
+def _pod_level(spec: PodSpec, containers: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    if spec.resources is None:
+        return {}
+    found: dict[str, Decimal] = {}
+    for name, value in {**(spec.resources.limits or {}), **(spec.resources.requests or {})}.items():
+        if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+            continue
+        said = name in (spec.resources.requests or {})
+        found[name] = _quantity(value, "the pod", name) if said or name not in containers else containers[name]
+    return found
+
+
+def _containers(spec: PodSpec) -> dict[str, Decimal]:
     running: dict[str, Decimal] = {}
     for container in spec.containers:
         _add(running, _requests(container))
@@ -55,10 +88,7 @@ def pod_requests(spec: PodSpec) -> dict[str, Decimal]:
             _add(alone, asked)
             _raise_to(peak, alone)
     _raise_to(running, peak)
-    if spec.resources is not None:
-        running.update(_read(spec.resources, "pod"))
-    _add(running, {name: _quantity(value, "overhead", name) for name, value in (spec.overhead or {}).items()})
-    return {name: amount for name, amount in running.items() if amount}
+    return running
 
 
 def _requests(container: Container) -> dict[str, Decimal]:

@@ -16,6 +16,7 @@ from fluxqueue.api.clusterobjects import Lease, MutatingWebhookConfiguration, Sc
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.objects import Job, Namespace, Node, ObjectMeta, Pod, PriorityClass
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 
 __all__ = [
     "DEPLOYMENTS",
@@ -23,12 +24,14 @@ __all__ = [
     "FLUXQUEUES",
     "JOBS",
     "LEASES",
+    "LIMIT_RANGES",
     "MUTATING_WEBHOOKS",
     "NAMESPACES",
     "NODES",
     "PODS",
     "PRIORITY_CLASSES",
     "REPLICASETS",
+    "RUNTIME_CLASSES",
     "SECRETS",
     "STATEFULSETS",
     "Key",
@@ -136,6 +139,8 @@ NODES: Final = Kind("", "v1", "nodes", "Node", False, Node)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
 SECRETS: Final = Kind("", "v1", "secrets", "Secret", True, Secret)
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, PriorityClass)
+LIMIT_RANGES: Final = Kind("", "v1", "limitranges", "LimitRange", True, LimitRange)
+RUNTIME_CLASSES: Final = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, RuntimeClass)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)
 FLUXQUEUES: Final = Kind(names.GROUP, names.VERSION, names.FLUXQUEUES, "FluxQueue", False, FluxQueue)

@@ -11,20 +11,32 @@ import structlog
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
-from fluxqueue.api.fluxqueues import FluxQueue, QueueState
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members
 from fluxqueue.api.objects import Job, Namespace, Node, Pod, PriorityClass, Taint
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.kube.errors import Silent
-from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.kinds import (
+    FLUXJOBS,
+    FLUXQUEUES,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+)
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Store
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 
-__all__ = ["Caches"]
+__all__ = ["Caches", "lasting_taints"]
 
 log = structlog.get_logger()
 
 _BY_JOB = "job"
+_BY_OBJECT = "object"
 
 
 class Caches:
@@ -48,9 +60,12 @@ class Caches:
         self.priority_classes: Store[PriorityClass] = Store()
         self.fluxjobs: Store[FluxJob] = Store()
         self.fluxqueues: Store[FluxQueue] = Store()
+        self.limit_ranges: Store[LimitRange] = Store()
+        self.runtime_classes: Store[RuntimeClass] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
+        self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
         self._around: Surroundings | None = None
-        for store in (self.nodes, self.fluxqueues, self.priority_classes):
+        for store in (self.nodes, self.fluxqueues, self.priority_classes, self.runtime_classes):
             store.add_handler(self._forget_surroundings)
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
@@ -62,6 +77,8 @@ class Caches:
             Reflector(api, PRIORITY_CLASSES, self.priority_classes),
             Reflector(api, FLUXJOBS, self.fluxjobs),
             Reflector(api, FLUXQUEUES, self.fluxqueues),
+            Reflector(api, LIMIT_RANGES, self.limit_ranges),
+            Reflector(api, RUNTIME_CLASSES, self.runtime_classes),
         )
 
     async def run(self) -> None:
@@ -91,6 +108,10 @@ class Caches:
         """All pods a Job controls, of whatever phase."""
         return self.pods.by_index(_BY_JOB, uid)
 
+    def fluxjob_of(self, uid: str) -> FluxJob | None:
+        """The FluxJob of an object (by its uid), or None."""
+        return next(iter(self.fluxjobs.by_index(_BY_OBJECT, uid)), None)
+
     def manages(self, namespace: str) -> bool:
         """Whether work in a namespace is the queue's business."""
         if namespace in self._unmanaged:
@@ -107,30 +128,43 @@ class Caches:
                 queues=self._queue_defaults(),
                 priority_classes={item.metadata.name: item.value for item in classes},
                 default_priority=next((item.value for item in classes if item.global_default), 0),
+                runtime_classes={item.metadata.name: item for item in self.runtime_classes.list()},
                 taints=self._taints(),
             )
         found = self.namespaces.get("", namespace)
-        return replace(self._around, namespace_queue=found.metadata.label(names.QUEUE_LABEL) if found else None)
+        return replace(
+            self._around,
+            namespace_labels=(found.metadata.labels or {}) if found else {},
+            limit_ranges=tuple(sorted(self.limit_ranges.list(namespace), key=lambda item: item.metadata.name)),
+        )
 
     def _forget_surroundings(self, _change: object) -> None:
         self._around = None
 
     def _queue_defaults(self) -> dict[str, QueueDefaults]:
-        found = {
-            queue.metadata.name: QueueDefaults(
-                priority=queue.spec.priority,
-                duration_s=queue.spec.default_duration_seconds,
-                max_duration_s=queue.spec.max_duration_seconds,
-                held=queue.spec.state is not QueueState.OPEN,
-            )
-            for queue in self.fluxqueues.list()
-        }
+        found = {queue.metadata.name: _rules(queue.spec) for queue in self.fluxqueues.list()}
         return {names.DEFAULT_QUEUE: QueueDefaults(), **found}
 
     def _taints(self) -> tuple[Taint, ...]:
-        # Those that a cordon or a failure put there make the whole node unavailable instead.
-        found = {taint for node in self.nodes.list() for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/")}
+        found = {taint for node in self.nodes.list() for taint in lasting_taints(node)}
         return tuple(sorted(found, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def lasting_taints(node: Node) -> frozenset[Taint]:
+    """The taints somebody put on a node; those of a cordon or a failure make the whole node unavailable instead."""
+    return frozenset(taint for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/"))
+
+
+def _rules(spec: FluxQueueSpec) -> QueueDefaults:
+    return QueueDefaults(
+        priority=spec.priority,
+        max_priority=spec.max_priority,
+        duration_s=spec.default_duration_seconds,
+        max_duration_s=spec.max_duration_seconds,
+        state=spec.state,
+        node_selector=spec.node_selector or {},
+        members=spec.namespaces or Members(),
+    )
 
 
 def _job_of(pod: Pod) -> Iterable[Hashable]:

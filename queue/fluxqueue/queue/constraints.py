@@ -24,7 +24,7 @@ class InexpressibleConstraint(ValueError):
     """A required placement rule that the graph cannot check; the message names the field."""
 
 
-def constraint_of(spec: PodSpec, taints: Iterable[Taint] = ()) -> Constraint | None:
+def constraint_of(spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Mapping[str, str] | None = None) -> Constraint | None:
     """The placement rules of a pod as one RFC 31 constraint.
 
     Parameters
@@ -33,6 +33,8 @@ def constraint_of(spec: PodSpec, taints: Iterable[Taint] = ()) -> Constraint | N
         The pod's spec, or that of a template.
     taints
         Taints that stand on nodes of the cluster at present: those the pod does not tolerate are excluded.
+    node_selector
+        More labels its nodes must have: those of the queue.
 
     Returns
     -------
@@ -46,12 +48,12 @@ def constraint_of(spec: PodSpec, taints: Iterable[Taint] = ()) -> Constraint | N
     """
     _refuse_other_rules(spec)
     parts: list[Constraint] = []
-    if spec.node_selector:
-        parts.append({"properties": [label_property(key, value) for key, value in sorted(spec.node_selector.items())]})
+    labels = sorted({*(spec.node_selector or {}).items(), *(node_selector or {}).items()})
+    if labels:
+        parts.append({"properties": [label_property(key, value) for key, value in labels]})
     required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     if required:
-        terms = [_term(term) for term in required.get("nodeSelectorTerms") or ()]
-        parts.append(terms[0] if len(terms) == 1 else {"or": terms})
+        parts.append(_any_of(_terms(required.get("nodeSelectorTerms") or ())))
     shunned = sorted(
         {
             taint_property(taint)
@@ -91,11 +93,17 @@ def _refuse_other_rules(spec: PodSpec) -> None:
             )
 
 
+def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:
+    """Terms are alternatives; one without expressions matches no node, so it adds nothing."""
+    found = [_term(term) for term in terms if term.get("matchExpressions") or term.get("matchFields")]
+    if not found:
+        raise InexpressibleConstraint("a required nodeAffinity term without expressions matches no node: remove it or name labels in it")
+    return found
+
+
 def _term(term: Mapping[str, Any]) -> Constraint:
     parts = [_label_expression(expression) for expression in term.get("matchExpressions") or ()]
     parts += [_field_expression(expression) for expression in term.get("matchFields") or ()]
-    if not parts:
-        raise InexpressibleConstraint("a required nodeAffinity term without expressions matches no node: remove it or name labels in it")
     return parts[0] if len(parts) == 1 else {"and": parts}
 
 

@@ -4,6 +4,9 @@ A pure reading of a Job or Pod, made each time the object changes: which queue, 
 which nodes, and how they will be let go. Whatever keeps it from being matched as it stands becomes a reason with a sentence that names
 the object, the field and the remedy; an object is never dropped because something about it is wrong.
 
+What a person wished in the FluxJob (`fluxqueue.queue.steering`) counts before what the object says. A drained queue goes on with what it
+had accepted before, which is told from the row: it stands in that queue without a reason to be there in vain.
+
 Identity is the object's uid, opting out stands in the namespace or the pod template, and nothing here depends on labels a user could set
 to get ahead.
 """
@@ -16,42 +19,92 @@ from dataclasses import dataclass, field
 from fluxqueue.api import names
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Members, QueueState
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of
 from fluxqueue.queue.jobspecs import jobspec_of, shape_of
-from fluxqueue.queue.records import NewWorkload, ReleaseMode
+from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
 
-__all__ = ["QueueDefaults", "Surroundings", "describe_job", "describe_pod", "owning_job_uid", "release_mode_of"]
+__all__ = ["QueueDefaults", "Standing", "Surroundings", "describe_job", "describe_pod", "owning_job_uid", "release_mode_of"]
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _LONGEST_REPEATED_LIST = 1_000
 """Indexes of a Job of one pod at a time whose hostlist still fits an annotation easily."""
+_EVERYBODY = Members()
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDefaults:
-    """What a FluxQueue decides about work that does not say so itself."""
+    """What a FluxQueue decides about the work in it.
+
+    Attributes
+    ----------
+    priority, max_priority
+        Added to each, and the highest one may have (None: any).
+    duration_s, max_duration_s
+        Assumed where nobody says one, and the longest that may be asked for (None: any).
+    node_selector
+        Labels of the nodes it may use; empty, all.
+    members
+        The namespaces that may use it.
+    """
 
     priority: int = 0
+    max_priority: int | None = None
     duration_s: int = names.DEFAULT_DURATION_S
     max_duration_s: int | None = None
-    held: bool = False
+    state: QueueState = QueueState.OPEN
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    members: Members = _EVERYBODY
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What reading an object needs to know of the cluster around it."""
+    """What reading an object needs to know of the cluster around it.
+
+    Attributes
+    ----------
+    queues
+        Rules by name.
+    namespace_labels, limit_ranges
+        Of the object's namespace.
+    priority_classes, default_priority
+        Values by name, and the one of pods that name none.
+    runtime_classes
+        By name.
+    taints
+        That stand on nodes at present.
+    """
 
     queues: Mapping[str, QueueDefaults]
-    namespace_queue: str | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    limit_ranges: tuple[LimitRange, ...] = ()
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     default_priority: int = 0
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 
 
-def describe_job(job: Job, around: Surroundings, *, has_gated_pods: bool = False) -> NewWorkload | None:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What has become of the object so far: its row, and a person's wishes."""
+
+    row: Workload | None = None
+    wishes: Wishes = NO_WISHES
+
+    def accepted_by(self, queue: str) -> bool:
+        """Whether the queue took it before."""
+        row = self.row
+        return row is not None and row.queue == queue and row.reason not in (Reason.QUEUE_NOT_ALLOWED, Reason.UNKNOWN_QUEUE)
+
+
+_NEW = Standing()
+
+
+def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, has_gated_pods: bool = False) -> NewWorkload | None:
     """Read a Job.
 
     Parameters
@@ -60,6 +113,8 @@ def describe_job(job: Job, around: Surroundings, *, has_gated_pods: bool = False
         As it stands now.
     around
         Queues, priorities and taints.
+    standing
+        Its row and the wishes of people, if there are any.
     has_gated_pods
         Whether pods of this Job carry our gate: a Job that runs although we did not release it is ours only then.
 
@@ -85,6 +140,8 @@ def describe_job(job: Job, around: Surroundings, *, has_gated_pods: bool = False
         meta,
         template.spec,
         around,
+        standing,
+        is_template=True,
         api_version="batch/v1",
         kind="Job",
         pods=max(spec.pods_at_once, 0),
@@ -96,7 +153,7 @@ def describe_job(job: Job, around: Surroundings, *, has_gated_pods: bool = False
     )
 
 
-def describe_pod(pod: Pod, around: Surroundings) -> NewWorkload | None:
+def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW) -> NewWorkload | None:
     """Read a Pod that is matched on its own: a bare one, or one whose owner is not a Job.
 
     Returns
@@ -111,6 +168,8 @@ def describe_pod(pod: Pod, around: Surroundings) -> NewWorkload | None:
         meta,
         spec,
         around,
+        standing,
+        is_template=False,
         api_version="v1",
         kind="Pod",
         pods=1,
@@ -152,7 +211,9 @@ def _describe(
     meta: ObjectMeta,
     spec: PodSpec,
     around: Surroundings,
+    standing: Standing,
     *,
+    is_template: bool,
     api_version: str,
     kind: str,
     pods: int,
@@ -163,23 +224,29 @@ def _describe(
     message: str,
 ) -> NewWorkload:
     where = f"{kind} {meta.namespace}/{meta.name}"
-    queue = meta.label(names.QUEUE_LABEL) or around.namespace_queue or names.DEFAULT_QUEUE
-    defaults = around.queues.get(queue)
+    wishes = standing.wishes
     problems: list[tuple[Reason, str]] = [(reason, message)] if reason else []
+    if wishes.cancel:
+        problems.append((Reason.HELD, f"{where} is being cancelled"))
+    elif wishes.hold:
+        problems.append((Reason.HELD, _hold_message(standing, where)))
+
+    queue = wishes.queue or meta.label(names.QUEUE_LABEL) or around.namespace_labels.get(names.QUEUE_LABEL) or names.DEFAULT_QUEUE
+    defaults = around.queues.get(queue)
     if defaults is None:
+        source = "spec.queue of its FluxJob" if wishes.queue else f"the label {names.QUEUE_LABEL}"
         problems.append(
-            (
-                Reason.UNKNOWN_QUEUE,
-                f"{where} names the queue {queue!r}, which does not exist: create that FluxQueue or change the label {names.QUEUE_LABEL}",
-            )
+            (Reason.UNKNOWN_QUEUE, f"{where} names the queue {queue!r}, which does not exist: create that FluxQueue or change {source}")
         )
         defaults = QueueDefaults()
-    elif defaults.held:
-        problems.append((Reason.QUEUE_HELD, f"the queue {queue!r} is held: open it and its work is matched"))
+    else:
+        problems += _closed(where, meta.namespace, queue, defaults, around, accepted=standing.accepted_by(queue))
 
     duration_s, assumed = (defaults.duration_s, True) if ends else (None, False)
     try:
-        if text := meta.annotation(names.DURATION_ANNOTATION):
+        if wishes.duration_s is not None:
+            duration_s, assumed = wishes.duration_s, False
+        elif text := meta.annotation(names.DURATION_ANNOTATION):
             duration_s, assumed = parse_duration(text), False
         elif deadline_s is not None:
             duration_s, assumed = max(deadline_s, 1), False
@@ -196,21 +263,29 @@ def _describe(
             )
         )
 
-    priority = around.priority_classes.get(spec.priority_class_name or "", around.default_priority) + defaults.priority
-    if text := meta.annotation(names.PRIORITY_ANNOTATION):
-        try:
-            priority = parse_priority(text)
-        except InvalidPriority as error:
-            problems.append((Reason.INVALID_REQUEST, f"{where}: annotation {names.PRIORITY_ANNOTATION}: {error}"))
+    priority = defaults.priority
+    try:
+        priority = wishes.priority if wishes.priority is not None else defaults.priority + _own_priority(meta, spec, around)
+    except InvalidPriority as error:
+        problems.append((Reason.INVALID_REQUEST, f"{where}: {error}"))
+    if defaults.max_priority is not None and priority > defaults.max_priority:
+        problems.append(
+            (
+                Reason.INVALID_REQUEST,
+                f"{where} wants priority {priority}, the queue {queue!r} allows {defaults.max_priority}: lower it or choose another queue",
+            )
+        )
 
     jobspec = shape = ""
     try:
+        if is_template:
+            spec = _completed(spec, around)
         jobspec = jobspec_of(
             f"{meta.namespace}/{meta.name}",
             pod_requests(spec),
             max(pods, 1),
             duration_s=duration_s,
-            constraint=constraint_of(spec, around.taints),
+            constraint=constraint_of(spec, around.taints, defaults.node_selector),
         )
         shape = shape_of(jobspec)
     except (InvalidRequest, InexpressibleConstraint) as error:
@@ -234,10 +309,72 @@ def _describe(
         generation=meta.generation,
         reason=first_reason,
         message=first_message,
+        wishes=wishes,
     )
+
+
+def _hold_message(standing: Standing, where: str) -> str:
+    row = standing.row
+    if row is not None and row.reason is Reason.HELD and not row.wishes.cancel:
+        return row.message  # the queue held it after failures: that stays the cause
+    return f"{where} is held: set spec.hold of its FluxJob to false and it is matched"
+
+
+def _closed(
+    where: str, namespace: str, queue: str, rules: QueueDefaults, around: Surroundings, *, accepted: bool
+) -> list[tuple[Reason, str]]:
+    """Why the queue does not start it, or does not even take it."""
+    if not rules.members.admits(namespace, dict(around.namespace_labels)):
+        return [
+            (
+                Reason.QUEUE_NOT_ALLOWED,
+                (
+                    f"{where} may not use the queue {queue!r}, which is not for namespace {namespace!r}: choose another queue, "
+                    "or have the namespace added to spec.namespaces of the FluxQueue"
+                ),
+            )
+        ]
+    if rules.state is QueueState.DRAINED and not accepted:
+        return [
+            (Reason.QUEUE_NOT_ALLOWED, f"the queue {queue!r} is drained and takes no new work: choose another, or wait until it is open")
+        ]
+    if rules.state is QueueState.HELD:
+        return [(Reason.QUEUE_HELD, f"the queue {queue!r} is held: open it and its work is matched")]
+    return []
+
+
+def _own_priority(meta: ObjectMeta, spec: PodSpec, around: Surroundings) -> int:
+    """What the object asks for beside its queue: the annotation, else its PriorityClass."""
+    if text := meta.annotation(names.PRIORITY_ANNOTATION):
+        try:
+            return parse_priority(text)
+        except InvalidPriority as error:
+            raise InvalidPriority(f"annotation {names.PRIORITY_ANNOTATION}: {error}") from None
+    if spec.priority is not None:
+        return spec.priority  # a pod's, which admission has looked up
+    name = spec.priority_class_name
+    if not name:
+        return around.default_priority
+    if name not in around.priority_classes:
+        raise InvalidPriority(f"priorityClassName: there is no PriorityClass {name!r}: its pods would be refused; make it or name another")
+    return around.priority_classes[name]
+
+
+def _completed(spec: PodSpec, around: Surroundings) -> PodSpec:
+    name = spec.runtime_class_name
+    if name and name not in around.runtime_classes:
+        raise InvalidRequest(f"runtimeClassName: there is no RuntimeClass {name!r}: its pods would be refused; make it or name another")
+    return with_defaults(spec, around.limit_ranges, around.runtime_classes[name] if name else None)
 
 
 def _worst(problems: list[tuple[Reason, str]]) -> tuple[Reason, str]:
     # What only an edit can mend is told before what will pass by itself.
-    order = (Reason.INVALID_REQUEST, Reason.UNKNOWN_QUEUE, Reason.USER_SUSPENDED, Reason.QUEUE_HELD)
+    order = (
+        Reason.QUEUE_NOT_ALLOWED,
+        Reason.INVALID_REQUEST,
+        Reason.UNKNOWN_QUEUE,
+        Reason.HELD,
+        Reason.USER_SUSPENDED,
+        Reason.QUEUE_HELD,
+    )
     return min(problems, key=lambda problem: order.index(problem[0]), default=(Reason.NONE, ""))

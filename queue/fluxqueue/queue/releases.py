@@ -17,7 +17,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.objects import Job, ObjectMeta, Pod
 from fluxqueue.queue.records import FluxionJobId
 
-__all__ = ["clear_job", "gate_release_job", "pin_release_job", "release_pod", "suspend_job"]
+__all__ = ["clear_job", "gate_release_job", "hand_back_job", "pin_release_job", "release_pod", "suspend_job"]
 
 Patch = dict[str, Any]
 
@@ -78,6 +78,11 @@ def suspend_job(job: Job) -> Patch:
         job.metadata,
         {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}}, "spec": {"suspend": True}},
     )
+
+
+def hand_back_job(job: Job) -> Patch:
+    """Stop a Job for good and leave it to its user: suspended, and not by us."""
+    return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
 
 
 def clear_job(job: Job) -> Patch | None:

@@ -27,13 +27,16 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.config import QueueConfig
+from fluxqueue.queue.controllers.canceller import Canceller
 from fluxqueue.queue.controllers.certificates import CertificateKeeper, WebhookPlace
 from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
+from fluxqueue.queue.controllers.fluxqueues import FluxQueueWriter
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.releaser import Releaser
 from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
+from fluxqueue.queue.controllers.tellings import Teller
 from fluxqueue.queue.controllers.tracker import Tracker
 from fluxqueue.queue.health import make_server
 from fluxqueue.queue.ledger import Ledger
@@ -143,11 +146,15 @@ class QueueService:
                 intake = IntakeController(caches, ledger, tasks.trigger)
                 tracker = Tracker(api, caches, ledger, tasks.trigger)
                 fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
+                canceller = Canceller(api, caches, ledger, tasks.trigger, recorder)
+                teller = Teller(api, caches, ledger, recorder)
+                queues = FluxQueueWriter(api, caches, ledger)
+                controllers = (intake, tracker, fluxjobs, canceller, teller, queues)
                 scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
                 handlers = _Handlers(
                     scheduler,
                     Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
-                    Sweeper(ledger, graph, tasks.trigger, intake, tracker, fluxjobs, retention_s=settings.config.retention_seconds),
+                    Sweeper(ledger, graph, tasks.trigger, controllers, retention_s=settings.config.retention_seconds),
                 )
                 caches.nodes.add_handler(lambda _change: scheduler.soon())
                 async with asyncio.TaskGroup() as group:
@@ -159,14 +166,12 @@ class QueueService:
                     await caches.synced()
                     await ledger.load()
                     _settle_memory()
-                    intake.look_at_everything()
-                    tracker.look_at_everything()
-                    fluxjobs.look_at_everything()
+                    for controller in controllers:
+                        controller.look_at_everything()
                     self._watched = lambda: _watched(caches, scheduler)
                     self._missing = {}
-                    group.create_task(intake.run())
-                    group.create_task(tracker.run())
-                    group.create_task(fluxjobs.run())
+                    for controller in controllers:
+                        group.create_task(controller.run())
                     await tasks.trigger.schedule()
                     await tasks.trigger.release()
                     await self._work(tasks, handlers, epoch, database)

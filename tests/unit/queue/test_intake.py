@@ -135,9 +135,9 @@ def test_longer_than_the_queue_allows_is_refused_with_both_figures() -> None:
 
 def test_a_namespace_may_name_the_queue_and_the_object_overrules_it() -> None:
     queues = {"default": QueueDefaults(), "team": QueueDefaults(priority=5), "own": QueueDefaults()}
-    assert described(make_job(), queues=queues, namespace_queue="team").queue == "team"
-    assert described(make_job().label("fluxqueue/queue", "own"), queues=queues, namespace_queue="team").queue == "own"
-    assert described(make_job(), queues=queues, namespace_queue="team").priority == 5
+    assert described(make_job(), queues=queues, namespace_labels={"fluxqueue/queue": "team"}).queue == "team"
+    assert described(make_job().label("fluxqueue/queue", "own"), queues=queues, namespace_labels={"fluxqueue/queue": "team"}).queue == "own"
+    assert described(make_job(), queues=queues, namespace_labels={"fluxqueue/queue": "team"}).priority == 5
 
 
 def test_priority_is_the_class_unless_the_annotation_says_otherwise() -> None:

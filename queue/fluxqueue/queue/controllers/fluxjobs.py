@@ -1,14 +1,22 @@
-"""Shows each workload as a FluxJob beside the user's object, and says what happens on the object itself.
+"""Shows each workload as a FluxJob beside the user's object.
 
 Writes are the budget of a cluster, so a FluxJob costs two: one to create it, one for its status, which waits a moment so that states that
-pass at once are not written at all. It is owned by the user's object, so garbage collection removes it; deleted by hand it comes back.
+pass at once are not written at all. Position and estimate move with every job that comes or goes: they are shown for the first hundred
+of each queue, at most twice a minute. A FluxJob is owned by the user's object, so garbage collection removes it; deleted by hand it comes
+back, with what people had asked for in it.
+
+Part of the spec is a person's as well (`fluxqueue.queue.steering`). It is written only once everything a person changed there has been
+taken into the row, and carries the version it was read at, so an edit that comes meanwhile is never overwritten. Edits of a workload
+that holds nodes already are refused: the spec is put back, and an Event says why.
 """
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 from fluxqueue.api import names
@@ -21,7 +29,8 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Workload, WorkloadId
+from fluxqueue.queue.records import Estimate, Workload, WorkloadId
+from fluxqueue.queue.steering import acknowledgement, edits_of, refusal, spec_of, steered, taken_in
 
 __all__ = ["FluxJobWriter", "status_of"]
 
@@ -34,14 +43,11 @@ _PASSING_S = 2.0
 """How long a state that usually passes by itself may go unwritten."""
 _SETTLED_S = 0.3
 
-_TELLING = {
-    Reason.UNSATISFIABLE: Severity.WARNING,
-    Reason.INVALID_REQUEST: Severity.WARNING,
-    Reason.UNKNOWN_QUEUE: Severity.WARNING,
-    Reason.RELEASE_FAILED: Severity.WARNING,
-    Reason.WAITING_FOR_NODES: Severity.NORMAL,
-}
-"""Reasons worth an Event on the user's object."""
+_PLACES_SHOWN = 100
+"""Of each queue: who comes later is told by the queue's API."""
+_ESTIMATE_LOOK_S = 2.0
+_ESTIMATE_AGE_S = 30.0
+"""How old the estimate shown may be."""
 
 
 class FluxJobWriter:
@@ -62,13 +68,15 @@ class FluxJobWriter:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
         self._created: set[WorkloadId] = set()
-        self._told: dict[WorkloadId, tuple[Reason, str]] = {}
+        self._estimates: dict[WorkloadId, tuple[Estimate, float]] = {}
         ledger.subscribe(self._changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await run_workers(self._keys, _WORKERS, self._write)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_workers(self._keys, _WORKERS, self._write))
+            group.create_task(self._follow_estimates())
 
     def look_at_everything(self) -> None:
         """Compare every workload once, as at start and in a sweep."""
@@ -83,19 +91,39 @@ class FluxJobWriter:
         self._keys.add_after(found, _patience_s(workload))
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
-        if change.kind is not ChangeKind.DELETED:
-            return
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
-        if workload is not None:
+        if workload is None:
+            return
+        if change.kind is ChangeKind.DELETED:
             self._created.discard(workload.id)
             self._keys.add(workload.id)
+        elif edits_of(change.obj):
+            # Of a pending one the intake comes first; should it find nothing new in the edit, this acknowledges it.
+            self._keys.add_after(workload.id, _SETTLED_S if workload.state is State.PENDING else 0)
+
+    async def _follow_estimates(self) -> None:
+        """Show position and estimate of those who are next, once they are known and then twice a minute if they changed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_ESTIMATE_LOOK_S)
+            now = loop.time()
+            shown = self._estimates
+            self._estimates = {}
+            for found, estimate in self._ledger.estimates.items():
+                if estimate.position > _PLACES_SHOWN:
+                    continue
+                before = shown.get(found)
+                if before is not None and (before[0] == estimate or now - before[1] < _ESTIMATE_AGE_S):
+                    self._estimates[found] = before
+                    continue
+                self._estimates[found] = (estimate, now)
+                self._keys.add(found)
 
     async def _write(self, found: WorkloadId) -> float | None:
         workload = self._ledger.get(found)
         if workload is None:
             ended = await self._ledger.store.workloads([found])
             self._created.discard(found)
-            self._told.pop(found, None)
             if not ended:
                 return None
             workload = ended[0]
@@ -114,12 +142,11 @@ class FluxJobWriter:
                 return None
             self._created.add(found)
             return _patience_s(self._ledger.get(found))
-        self._tell(workload)
-        if present is not None:
-            await self._correct_spec(present, workload)
-        wanted = status_of(workload)
+        again_s = await self._correct_spec(present, workload) if present is not None else None
+        shown = self._estimates.get(found) if workload.state is State.PENDING else None
+        wanted = status_of(workload, shown[0] if shown is not None else None)
         if present is not None and present.status == wanted:
-            return None
+            return again_s
         try:
             await self._api.patch(
                 FLUXJOBS,
@@ -134,27 +161,43 @@ class FluxJobWriter:
             return None if workload.state.ended or not self._object_exists(workload) else _SETTLED_S
         except Conflict:
             return _SETTLED_S
-        return None
+        return again_s
 
-    async def _correct_spec(self, present: FluxJob, workload: Workload) -> None:
-        """What the workload became by edits of its object; a person's own edits of the FluxJob are not touched here."""
-        spec = present.spec
-        if spec.jobspec == workload.jobspec and spec.pods == workload.pods:
-            return
-        body = {"spec": {"jobspec": workload.jobspec, "pods": workload.pods}}
-        await self._api.patch(FLUXJOBS, present.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
+    async def _correct_spec(self, present: FluxJob, workload: Workload) -> float | None:
+        """Make the spec say what the row says, unless a person said something there that is still to be taken in."""
+        if workload.state.ended:
+            return None
+        known = taken_in(workload, present)
+        if workload.state is State.PENDING and not known:
+            return _SETTLED_S
+        wanted = steered(workload)
+        note = acknowledgement(wanted)
+        body = {**msgspec.to_builtins(wanted), "jobspec": workload.jobspec, "pods": workload.pods}
+        standing = msgspec.to_builtins(spec_of(present)) | {"jobspec": present.spec.jobspec, "pods": present.spec.pods}
+        if standing == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == note:
+            return None
+        metadata = {"resourceVersion": present.metadata.resource_version, "annotations": {names.ACKNOWLEDGED_ANNOTATION: note}}
+        try:
+            await self._api.patch(
+                FLUXJOBS,
+                present.metadata.name,
+                {"metadata": metadata, "spec": body},
+                namespace=workload.namespace,
+                patch_type=PatchType.MERGE,
+            )
+        except Conflict:
+            return _SETTLED_S
+        if not known:
+            edits = edits_of(present)
+            subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
+            self._recorder.record(subject, "EditRefused", refusal(workload, edits), severity=Severity.WARNING)
+            log.info("an edit was refused", workload=workload.id, uid=workload.uid, state=str(workload.state), fields=sorted(edits))
+        return None
 
     def _object_exists(self, workload: Workload) -> bool:
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         held = store.get_by_uid(workload.uid)
         return held is not None and held.metadata.deletion_timestamp is None
-
-    def _tell(self, workload: Workload) -> None:
-        said = (workload.reason, workload.message)
-        if workload.state is State.PENDING and workload.reason in _TELLING and self._told.get(workload.id) != said:
-            self._told[workload.id] = said
-            subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-            self._recorder.record(subject, str(workload.reason), workload.message, severity=_TELLING[workload.reason])
 
 
 def _patience_s(workload: Workload | None) -> float:
@@ -164,12 +207,18 @@ def _patience_s(workload: Workload | None) -> float:
     return _PASSING_S if workload is not None and workload.state is State.ALLOCATED else _SETTLED_S
 
 
-def status_of(workload: Workload) -> FluxJobStatus:
-    """The status a FluxJob should show."""
+def status_of(workload: Workload, estimate: Estimate | None = None) -> FluxJobStatus:
+    """The status a FluxJob should show; the estimate is of one that waits."""
+    eta = _time(estimate.eta) if estimate is not None else None
     return FluxJobStatus(
         state=str(workload.state),
         reason=str(workload.reason),
         message=workload.message,
+        position=estimate.position if estimate is not None else None,
+        eta=eta,
+        eta_soonest=_time(estimate.eta_soonest) if estimate is not None else None,
+        eta_first=_time(estimate.eta_first) if estimate is not None else None,
+        reserved_at=eta if estimate is not None and estimate.reserved else None,
         jobid=int(workload.jobid) if workload.jobid is not None else None,
         nodes=workload.hosts,
         submitted_at=_time(workload.submitted_at),
@@ -187,6 +236,11 @@ def _status_json(status: FluxJobStatus) -> dict[str, Any]:
         "state": status.state,
         "reason": status.reason or None,
         "message": status.message or None,
+        "position": status.position,
+        "eta": status.eta,
+        "etaSoonest": status.eta_soonest,
+        "etaFirst": status.eta_first,
+        "reservedAt": status.reserved_at,
         "jobid": status.jobid,
         "nodes": status.nodes or None,
         "submittedAt": status.submitted_at,
@@ -199,15 +253,14 @@ def _status_json(status: FluxJobStatus) -> dict[str, Any]:
 
 
 def _manifest(name: str, workload: Workload) -> dict[str, Any]:
+    said = steered(workload)
     spec: dict[str, Any] = {
         "objectRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid},
-        "queue": workload.queue,
-        "priority": workload.priority,
+        **msgspec.to_builtins(said),
+        "cancel": workload.wishes.cancel,
         "pods": workload.pods,
         "jobspec": workload.jobspec,
     }
-    if workload.duration_s is not None:
-        spec["durationSeconds"] = workload.duration_s
     return {
         "apiVersion": names.API_VERSION,
         "kind": "FluxJob",
@@ -215,6 +268,7 @@ def _manifest(name: str, workload: Workload) -> dict[str, Any]:
             "name": name,
             "namespace": workload.namespace,
             "labels": {names.QUEUE_LABEL: workload.queue},
+            "annotations": {names.ACKNOWLEDGED_ANNOTATION: acknowledgement(said)},
             "ownerReferences": [
                 {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid, "controller": False}
             ],

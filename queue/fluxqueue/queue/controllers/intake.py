@@ -7,17 +7,22 @@ commit, never inside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Outcome, State
-from fluxqueue.api.objects import Job, Pod
+from fluxqueue.api.fluxjobs import FluxJob, Outcome, State
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.objects import Job, Namespace, Node, Pod
+from fluxqueue.api.poddefaults import LimitRange
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.queue.batches import Batches
-from fluxqueue.queue.caches import Caches
-from fluxqueue.queue.intake import describe_job, describe_pod, owning_job_uid
+from fluxqueue.queue.caches import Caches, lasting_taints
+from fluxqueue.queue.intake import Standing, describe_job, describe_pod, owning_job_uid
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import NewWorkload, Workload
+from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
 
 __all__ = ["IntakeController"]
@@ -48,9 +53,13 @@ class IntakeController:
         self._started = False
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
-        caches.fluxqueues.add_handler(self._rules_changed)
-        caches.namespaces.add_handler(self._rules_changed)
-        caches.priority_classes.add_handler(self._rules_changed)
+        caches.fluxjobs.add_handler(self._fluxjob_changed)
+        caches.fluxqueues.add_handler(self._queue_changed)
+        caches.namespaces.add_handler(self._namespace_changed)
+        caches.limit_ranges.add_handler(self._limit_range_changed)
+        caches.nodes.add_handler(self._node_changed)
+        caches.priority_classes.add_handler(lambda _change: self._look_again(lambda _row: True))
+        caches.runtime_classes.add_handler(lambda _change: self._look_again(lambda _row: True))
 
     def look_at_everything(self) -> None:
         """Look at every object and every row once, as at start and in a sweep."""
@@ -88,16 +97,53 @@ class IntakeController:
         elif change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
             self._keys.add(owner)  # a Job somebody else resumed
 
-    def _rules_changed(self, _change: object) -> None:
+    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        """A person's edit; what we wrote ourselves is acknowledged in the same write."""
+        fluxjob = change.new
+        if fluxjob is None:
+            return
+        row = self._ledger.by_uid(fluxjob.spec.object_ref.uid)
+        if row is not None and row.state is State.PENDING and not self._knows(row, fluxjob):
+            self._keys.add(row.uid)
+
+    def _knows(self, row: Workload, fluxjob: FluxJob) -> bool:
+        return taken_in(row, fluxjob) and fluxjob.spec.cancel == row.wishes.cancel
+
+    def _queue_changed(self, change: Change[FluxQueue]) -> None:
+        if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
+            return  # its status, which we write
+        name = change.obj.metadata.name
+        self._look_again(lambda row: row.queue == name)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        if change.old is not None and change.new is not None and change.old.metadata.labels == change.new.metadata.labels:
+            return
+        name = change.obj.metadata.name
+        self._look_again(lambda row: row.namespace == name)
+        if not self._started:
+            return
+        # Objects of a namespace that has just opted in have no row yet.
+        for job in self._caches.jobs.list(name):
+            if self._ledger.by_uid(job.metadata.uid) is None:
+                self._keys.add(job.metadata.uid)
+
+    def _limit_range_changed(self, change: Change[LimitRange]) -> None:
+        name = change.obj.metadata.namespace
+        self._look_again(lambda row: row.namespace == name)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """Taints that no node had, or that no node has any more, change what is asked of nodes."""
+        before = lasting_taints(change.old) if change.old is not None else frozenset()
+        now = lasting_taints(change.new) if change.new is not None else frozenset()
+        if before != now:
+            self._look_again(lambda _row: True)
+
+    def _look_again(self, concerns: Callable[[Workload], bool]) -> None:
         if not self._started:
             return  # everything is about to be looked at
         for workload in self._ledger.all():
-            if workload.state is State.PENDING:
+            if workload.state is State.PENDING and concerns(workload):
                 self._keys.add(workload.uid)
-        # Objects of a namespace that has just opted in have no row yet.
-        for job in self._caches.jobs.list():
-            if self._ledger.by_uid(job.metadata.uid) is None:
-                self._keys.add(job.metadata.uid)
 
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +156,7 @@ class IntakeController:
                 if row.state is State.ALLOCATED and self._vanished(uid) and self._unreleased(row):
                     endings.append(_cancelled(row, "was deleted before it was released"))
                 continue
-            described = self._describe(uid, known=row is not None)
+            described = self._describe(uid, row)
             if described is not None:
                 found.append(described)
             elif row is not None:
@@ -121,7 +167,8 @@ class IntakeController:
         if changed or endings:
             await self._trigger.schedule()
 
-    def _describe(self, uid: str, *, known: bool) -> NewWorkload | None:
+    def _describe(self, uid: str, row: Workload | None) -> NewWorkload | None:
+        standing = self._standing(uid, row)
         job = self._caches.jobs.get_by_uid(uid)
         if job is not None:
             namespace = job.metadata.namespace
@@ -131,9 +178,15 @@ class IntakeController:
             if not (gated or held_by_us or self._caches.manages(namespace)):
                 return None
             # A queued Job that its user resumed is matched all the same: its pods are about to come, gated.
-            return describe_job(job, self._caches.surroundings(namespace), has_gated_pods=gated or known)
+            return describe_job(job, self._caches.surroundings(namespace), standing, has_gated_pods=gated or row is not None)
         pod = self._caches.pods.get_by_uid(uid)
-        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace)) if pod is not None else None
+        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing) if pod is not None else None
+
+    def _standing(self, uid: str, row: Workload | None) -> Standing:
+        fluxjob = self._caches.fluxjob_of(uid)
+        if row is None and fluxjob is None:
+            return Standing()
+        return Standing(row=row, wishes=wishes_after(row, fluxjob))
 
     def _vanished(self, uid: str) -> bool:
         held = self._caches.jobs.get_by_uid(uid) or self._caches.pods.get_by_uid(uid)

@@ -6,17 +6,16 @@ sweep makes each of them look at all objects and rows again, and compares what F
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Protocol
 
 import structlog
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import Mode
-from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
-from fluxqueue.queue.controllers.intake import IntakeController
-from fluxqueue.queue.controllers.tracker import Tracker
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import REPAIRS, WORKLOADS
 from fluxqueue.queue.tasks import Trigger
@@ -28,6 +27,13 @@ log = structlog.get_logger()
 _FORGET = 10_000
 
 
+class Looker(Protocol):
+    """A controller that can be told to trust no event it has seen."""
+
+    def look_at_everything(self) -> None:
+        """Compare everything it is responsible for."""
+
+
 class Sweeper:
     """Compares and mends.
 
@@ -35,7 +41,7 @@ class Sweeper:
     ----------
     ledger, graph, trigger
         The queue, the matcher's graph, and how cycles are asked for.
-    intake, tracker, fluxjobs
+    controllers
         Told to look at everything.
     retention_s
         How long ended workloads stay in the table; their history stays for good.
@@ -46,25 +52,20 @@ class Sweeper:
         ledger: Ledger,
         graph: GraphKeeper,
         trigger: Trigger,
-        intake: IntakeController,
-        tracker: Tracker,
-        fluxjobs: FluxJobWriter,
+        controllers: Sequence[Looker],
         *,
         retention_s: float,
     ) -> None:
         self._ledger = ledger
         self._graph = graph
         self._trigger = trigger
-        self._intake = intake
-        self._tracker = tracker
-        self._fluxjobs = fluxjobs
+        self._controllers = controllers
         self._retention = timedelta(seconds=retention_s)
 
     async def sweep(self) -> None:
         """Compare everything once."""
-        self._intake.look_at_everything()
-        self._tracker.look_at_everything()
-        self._fluxjobs.look_at_everything()
+        for controller in self._controllers:
+            controller.look_at_everything()
         async with self._graph.exclusive:
             await self._compare_graph()
         totals = dict.fromkeys(State, 0)

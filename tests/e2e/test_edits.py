@@ -1,0 +1,271 @@
+"""What a person changes in a FluxJob or a FluxQueue is obeyed, or refused with a sentence; and people are told what happens."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from builders import JobBuilder, make_job, make_pod
+from end_to_end import Stage, wrong
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.objects import Part
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+
+
+class Event(Part, frozen=True):
+    reason: str = ""
+    message: str = ""
+    involved_object: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def job(name: str, seconds: str = "2") -> JobBuilder:
+    return make_job(name).cpu("2").pod_annotation(RUN_SECONDS, seconds)
+
+
+def edit(stage: Stage, name: str, **fields: Any) -> None:
+    """``kubectl patch`` of the FluxJob of an object."""
+    fluxjob = stage.until(f"{name} has a FluxJob", lambda: stage.row(name).fluxjob)
+    stage.kubectl("patch", "fluxjob", fluxjob.metadata.name, "--type=merge", "-p", json.dumps({"spec": fields}))
+
+
+def told(stage: Stage, name: str) -> dict[str, str]:
+    """Reason and message of the Events on an object."""
+    return {event.reason: event.message for event in stage.items("events", Event) if event.involved_object.get("name") == name}
+
+
+def fluxjob(stage: Stage, name: str) -> FluxJob:
+    found = stage.row(name).fluxjob
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def full(stage: Stage) -> Stage:
+    """All nodes are taken by the Job ``blocker``."""
+    stage.apply(job("blocker", "forever").cpu("8").indexed(8).build())
+    stage.until_state("blocker", State.RUNNING)
+    return stage
+
+
+@pytest.fixture
+def queue(stage: Stage) -> Iterator[str]:
+    """A FluxQueue of this test's own."""
+    name = f"q-{stage.namespace}"
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(_queue(name)))
+    yield name
+    stage.kubectl("delete", "fluxqueue", name, "--ignore-not-found")
+
+
+def _queue(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": name}, "spec": {"policy": "fcfs", **spec}}
+
+
+def change(stage: Stage, queue: str, **spec: Any) -> None:
+    stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def test_a_held_job_waits_until_it_is_let_go(full: Stage) -> None:
+    full.apply(job("held").build())
+    edit(full, "held", hold=True)
+    full.until_reason("held", "Held")
+    full.kubectl("delete", "job", "blocker")
+    full.apply(job("other").build())
+    full.until_state("other", State.COMPLETED)
+    assert fluxjob(full, "held").status.state == State.PENDING
+    edit(full, "held", hold=False)
+    assert wrong([full.until_state("held", State.COMPLETED)]) == []
+
+
+def test_a_hold_outlives_the_fluxjob(full: Stage) -> None:
+    full.apply(job("held").build())
+    edit(full, "held", hold=True, priority=7)
+    before = full.until_reason("held", "Held")
+    full.kubectl("delete", "fluxjob", before.metadata.name)
+
+    def again() -> FluxJob | None:
+        found = full.row("held").fluxjob
+        return found if found is not None and found.metadata.uid != before.metadata.uid else None
+
+    after = full.until("it comes back", again)
+    assert after is not None
+    assert (after.spec.hold, after.spec.priority) == (True, 7)
+    edit(full, "held", hold=False)
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("held", State.COMPLETED)
+
+
+def test_a_running_job_refuses_edits_and_says_why(stage: Stage) -> None:
+    stage.apply(job("busy", "forever").build())
+    stage.until_state("busy", State.RUNNING)
+    edit(stage, "busy", hold=True, priority=9, queue="elsewhere", durationSeconds=5)
+    stage.until("an Event says that it was refused", lambda: "EditRefused" in told(stage, "busy"))
+    spec = stage.until("the spec is put back", lambda: s if not (s := fluxjob(stage, "busy").spec).hold else None)
+    assert (spec.priority, spec.queue, spec.duration_seconds) == (0, "default", 3600)
+    message = told(stage, "busy")["EditRefused"]
+    assert "spec.queue, spec.priority, spec.durationSeconds, spec.hold" in message
+    assert stage.row("busy").state == State.RUNNING
+
+
+def test_priority_reorders_what_waits(full: Stage) -> None:
+    full.apply(job("first", "1").cpu("8").indexed(8).build(), job("second", "1").cpu("8").indexed(8).build())
+    full.until_reason("second", "WaitingForNodes")
+    edit(full, "second", priority=5)
+    full.until(
+        "the row has it",
+        lambda: (
+            fluxjob(full, "second").metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) is not None
+            and _acknowledged(full, "second")["priority"] == 5
+        ),
+    )
+    full.kubectl("delete", "job", "blocker")
+    full.until_settled(90)
+    first, second = fluxjob(full, "first").status, fluxjob(full, "second").status
+    assert (second.allocated_at or "") < (first.allocated_at or "")
+
+
+def _acknowledged(stage: Stage, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(fluxjob(stage, name).metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or "{}")
+    return found
+
+
+def test_a_waiting_job_is_moved_to_another_queue_and_takes_its_rules(full: Stage, queue: str) -> None:
+    change(full, queue, priority=3, defaultDurationSeconds=60)
+    full.apply(job("moved").build())
+    full.until_reason("moved", "WaitingForNodes")
+    edit(full, "moved", queue=queue)
+    full.until(
+        "it has the queue's priority and duration",
+        lambda: (fluxjob(full, "moved").spec.priority, fluxjob(full, "moved").spec.duration_seconds) == (3, 60),
+    )
+    edit(full, "moved", queue="nowhere")
+    full.until_reason("moved", "UnknownQueue")
+    edit(full, "moved", queue=queue, durationSeconds=30)
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("moved", State.COMPLETED)
+    assert fluxjob(full, "moved").spec.duration_seconds == 30
+
+
+def test_cancelling_a_waiting_job_leaves_it_suspended(full: Stage) -> None:
+    full.apply(job("unwanted").build())
+    full.until_reason("unwanted", "WaitingForNodes")
+    edit(full, "unwanted", cancel=True)
+    full.until_state("unwanted", State.CANCELLED)
+    assert fluxjob(full, "unwanted").status.outcome == "Cancelled"
+    assert full.job("unwanted").spec.suspend is True
+    full.until("an Event says so", lambda: "Cancelled" in told(full, "unwanted"))
+
+
+@pytest.mark.parametrize("shape", ["pinned", "gated"])
+def test_cancelling_a_running_job_suspends_it_and_frees_its_nodes(shape: str, stage: Stage) -> None:
+    running = job("running", "forever").cpu("8")
+    stage.apply(running.indexed(8).build() if shape == "pinned" else running.pods(8, 8).build())
+    stage.until_state("running", State.RUNNING)
+    stage.apply(job("next").cpu("8").build())
+    stage.until_reason("next", "WaitingForNodes")
+    edit(stage, "running", cancel=True)
+    stage.until_state("running", State.CANCELLED)
+    stage.until_state("next", State.COMPLETED)
+    left = stage.job("running")
+    assert left.spec.suspend is True
+    assert [key for key in names.ALLOCATION_KEYS if left.metadata.label(key) or left.spec.template.metadata.annotation(key)] == []
+
+
+def test_cancelling_a_gated_pod_deletes_it_and_a_running_one_is_refused(full: Stage) -> None:
+    pod = make_pod("gated").cpu("2").annotation(RUN_SECONDS, "forever").with_("spec.restartPolicy", "Never")
+    full.apply(pod.build())
+    full.until_reason("gated", "WaitingForNodes")
+    edit(full, "gated", cancel=True)
+    full.until("the pod is gone", lambda: not any(found.example.name == "gated" and found.pods for found in full.rows()))
+    full.kubectl("delete", "job", "blocker")
+    full.apply(make_pod("runs").cpu("2").annotation(RUN_SECONDS, "forever").with_("spec.restartPolicy", "Never").build())
+    full.until_state("runs", State.RUNNING)
+    edit(full, "runs", cancel=True)
+    full.until("it is refused", lambda: "EditRefused" in told(full, "runs"))
+    full.until("the field is put back", lambda: not fluxjob(full, "runs").spec.cancel)
+    assert full.row("runs").state == State.RUNNING
+
+
+def test_a_held_queue_starts_nothing_and_an_open_one_does(stage: Stage, queue: str) -> None:
+    change(stage, queue, state="held")
+    stage.apply(job("waits").label(names.QUEUE_LABEL, queue).build())
+    stage.until_reason("waits", "QueueHeld")
+    change(stage, queue, state="open")
+    stage.until_state("waits", State.COMPLETED)
+
+
+def test_a_drained_queue_starts_what_it_has_and_takes_no_more(full: Stage, queue: str) -> None:
+    full.apply(job("old").label(names.QUEUE_LABEL, queue).build())
+    full.until_reason("old", "WaitingForNodes")
+    change(full, queue, state="drained")
+    full.apply(job("new").label(names.QUEUE_LABEL, queue).build())
+    assert "drained" in full.until_reason("new", "QueueNotAllowed").status.message
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("old", State.COMPLETED)
+    change(full, queue, state="open")
+    full.until_state("new", State.COMPLETED)
+
+
+def test_work_of_a_deleted_queue_waits_until_there_is_one_again(full: Stage, queue: str) -> None:
+    full.apply(job("orphan").label(names.QUEUE_LABEL, queue).build())
+    full.until_reason("orphan", "WaitingForNodes")
+    full.kubectl("delete", "fluxqueue", queue)
+    full.until_reason("orphan", "UnknownQueue")
+    full.kubectl("apply", "-f", "-", stdin=json.dumps(_queue(queue)))
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("orphan", State.COMPLETED)
+
+
+def test_a_queue_s_rules_act_on_what_waits_in_it(full: Stage, queue: str) -> None:
+    full.apply(job("bound").label(names.QUEUE_LABEL, queue).build())
+    full.until_reason("bound", "WaitingForNodes")
+    change(full, queue, namespaces={"names": ["somebody-else"]})
+    full.until_reason("bound", "QueueNotAllowed")
+    change(full, queue, namespaces={"names": [full.namespace]}, defaultDurationSeconds=60, maxDurationSeconds=120)
+    full.until("it has the new duration", lambda: fluxjob(full, "bound").spec.duration_seconds == 60)
+    edit(full, "bound", durationSeconds=600)
+    assert "120 s" in full.until_reason("bound", "InvalidRequest").status.message
+    edit(full, "bound", durationSeconds=90)
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("bound", State.COMPLETED)
+
+
+def test_a_queue_shows_what_waits_and_runs_and_whether_it_finds_nodes(full: Stage, queue: str) -> None:
+    full.apply(job("counted").label(names.QUEUE_LABEL, queue).build())
+
+    def status(name: str) -> FluxQueue:
+        return msgspec.convert(json.loads(full.kubectl("get", "fluxqueue", name, "-o", "json").stdout), FluxQueue)
+
+    full.until("one waits", lambda: status(queue).status.pending == 1)
+    full.until("eight nodes are used", lambda: (status("default").status.running, status("default").status.nodes_in_use) == (1, 8))
+    change(full, queue, nodeSelector={"no": "such-node"})
+
+    def starting() -> str:
+        return next((found.reason for found in status(queue).status.conditions or () if found.type == "Starting"), "")
+
+    full.until("it says that it has no nodes", lambda: starting() == "NoNodes")
+    full.until_reason("counted", "Unsatisfiable")
+
+
+def test_what_can_never_start_is_labelled_until_it_can(stage: Stage) -> None:
+    stage.apply(job("huge").cpu("64").build())
+    stage.until("the label is there", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) == "yes")
+    body = {"spec": {"template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}}}
+    stage.kubectl("patch", "job", "huge", "-p", json.dumps(body))
+    stage.until_state("huge", State.COMPLETED)
+    stage.until("the label is gone", lambda: stage.job("huge").metadata.label(names.UNSCHEDULABLE_LABEL) is None)
+
+
+def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None:
+    stage.apply(job("blocker", "forever").cpu("8").indexed(8).build())
+    stage.until_state("blocker", State.RUNNING)
+    stage.apply(job("patient").build())
+    stage.until("it is told that it waits", lambda: "WaitingForNodes" in told(stage, "patient"), 30)
+    stage.kubectl("delete", "job", "blocker")
+    stage.until_state("patient", State.COMPLETED)
+    stage.until("it is told that it starts", lambda: "Released" in told(stage, "patient"))
+    assert not {"WaitingForNodes", "Released"} & set(told(stage, "blocker"))
