@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from fluxqueue.local.plane import LocalPlane, NotRunning
 from fluxqueue.local.processes import wait_until
 
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # the second is the first, of a socket that also speaks IPv6
 PROGRAM = str(Path(sys.executable).with_name("fluxqueue"))
 
 
@@ -98,18 +100,28 @@ def test_status_env_and_logs_show_what_runs(folder: Path) -> None:
 def test_our_programs_listen_on_this_machine_only(folder: Path) -> None:
     up(folder)
     ours = {process.port for process in LocalPlane(folder).state.processes if process.port is not None}
-    listening = {}
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        local, state = line.split()[1], line.split()[3]
-        if state == "0A":
-            listening[int(local.partition(":")[2], 16)] = local.partition(":")[0]
-    assert {port: listening.get(port) for port in ours} == dict.fromkeys(ours, "0100007F")
+    assert len(ours) == 4
+    assert {port: listening().get(port, set()) - LOOPBACK for port in ours} == dict.fromkeys(ours, set())
+    assert set(listening()) >= ours
+
+
+def listening() -> dict[int, set[str]]:
+    """The addresses, as proc(5) writes them, on which something listens at each TCP port of this machine."""
+    found: dict[int, set[str]] = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            place, state = line.split()[1], line.split()[3]
+            if state == "0A":
+                address, _, port = place.partition(":")
+                found.setdefault(int(port, 16), set()).add(address)
+    return found
 
 
 def test_a_killed_supervisor_takes_everything_with_it_and_the_next_up_goes_on_with_its_cluster(folder: Path) -> None:
     up(folder)
     plane = LocalPlane(folder)
-    plane.client.request("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "kept"}})
+    with closing(plane.client) as client:
+        client.request("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "kept"}})
     killed = plane.state.pid
     os.kill(killed, signal.SIGKILL)
     until_nothing_lives(folder)
@@ -122,8 +134,9 @@ def test_a_killed_supervisor_takes_everything_with_it_and_the_next_up_goes_on_wi
     assert "fluxqueue is up" in up(folder)
     again = LocalPlane(folder)
     assert again.state.pid != killed
-    assert again.client.find("/api/v1/namespaces/default/configmaps/kept") is not None
-    again.client.request("DELETE", "/api/v1/namespaces/default/configmaps/kept")
+    with closing(again.client) as client:
+        assert client.find("/api/v1/namespaces/default/configmaps/kept") is not None
+        client.request("DELETE", "/api/v1/namespaces/default/configmaps/kept")
 
 
 def test_a_program_that_is_killed_is_started_again_and_counted(folder: Path) -> None:
