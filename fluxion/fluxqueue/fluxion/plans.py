@@ -1,7 +1,7 @@
 """Requests whose shape allows a shortcut, and what the shortcut needs to know of them.
 
 Two shapes make up nearly all that a queue sends: so many nodes with slots of leaves in each (or taken whole), and so many slots of
-leaves wherever there is room. For both, which nodes are taken follows from an order of nodes that does not depend on what is taken in
+leaves wherever there is room (of which leaves without a slot are a special case). For both, which nodes are taken follows from an order of nodes that does not depend on what is taken in
 them, so nodes can be asked one after the other until enough have been found. Everything else is for the walk.
 """
 
@@ -20,11 +20,18 @@ ONE = Count(1, 1)
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """``slot[count] -> leaves``, slots wherever there is room."""
+    """``slot[count] -> leaves``, slots wherever there is room.
+
+    Attributes
+    ----------
+    plain
+        The request names leaves and no slot: it is placed as slots of one leaf each, which holds where leaves have size 1.
+    """
 
     count: Count
     label: str
     needs: tuple[tuple[str, Count], ...]
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ def plan_for(levels: Sequence[Resource]) -> Plan | None:
     top = levels[0]
     if top.type == SLOT:
         return _slot_plan(top)
+    if top.exclusive and not top.children and not top.label and top.type not in (NODE, "cluster") and top.count.low:
+        return SlotPlan(top.count, "", ((top.type, ONE),), plain=True)
     named_root = ""
     if top.type == "cluster" and top.count == ONE and not top.exclusive and not top.label and len(top.children) == 1:
         named_root, top = top.type, top.children[0]

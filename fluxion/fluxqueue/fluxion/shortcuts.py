@@ -9,14 +9,17 @@ conditions is `None` here: not "does not fit", but "walk".
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from heapq import merge
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxion.bundles import bundles, shares, take
 from fluxqueue.fluxion.graph import NODE, Graph, Vertex
+from fluxqueue.fluxion.introsort import introsort
 from fluxqueue.fluxion.jobs import Placement, Slot
 from fluxqueue.fluxion.jobspecs import Count
 from fluxqueue.fluxion.nodetable import Mask, NodeTable
@@ -58,7 +61,8 @@ class Shortcut:
         if any(kind in table.inner_types for kind, _ in needs):
             return False
         if isinstance(plan, SlotPlan):
-            return policy.node_centric and table.ordered and not policy.stop_on_first and not policy.node_exclusive
+            units = all(table.largest.get(kind, 1) == table.smallest.get(kind, 1) == 1 for kind, _ in plan.needs)
+            return (units or not plan.plain) and not policy.stop_on_first and not policy.node_exclusive
         if plan.named_root and (self._graph.root.type != plan.named_root or not table.flat):
             return False
         if policy.stop_on_first:
@@ -238,20 +242,18 @@ class Shortcut:
         """The best slots of all nodes."""
         if int(np.count_nonzero(mask)) < plan.count.low and self._most_slots(plan, window, mask) < plan.count.low:
             return None
-        most = plan.count.most
-        chosen: dict[Vertex, int] = {}
         options: dict[Vertex, list[Option]] = {}
-        found = 0
-        order: list[Vertex] = []
-        for node, fit in self._slots_in_order(plan, window, mask):
-            options[node] = fit
-            order.append(node)
-            found += 1
-            if found >= most:
-                break
-        wanted = plan.count.qualify(found)
+        order: list[Vertex] | None = None
+        if self._policy.node_centric and self._table.ordered:
+            with contextlib.suppress(Unfit):
+                order = self._first_slots(plan, window, mask, options)
+        if order is None:
+            options.clear()
+            order = self._ranked_slots(plan, window, mask, options)
+        wanted = plan.count.qualify(len(order))
         if wanted == 0:
             return None
+        chosen: dict[Vertex, int] = {}
         for node in order[:wanted]:
             chosen[node] = chosen.get(node, 0) + 1
         placement = Placement()
@@ -261,8 +263,52 @@ class Shortcut:
             placement.pass_through(node)
             for run, leaves in taken:
                 placement.take_leaves(run, leaves)
-            placement.slots.append(Slot(plan.label, node, tuple(taken), slots))
+            if not plan.plain:
+                placement.slots.append(Slot(plan.label, node, tuple(taken), slots))
         return placement
+
+    def _first_slots(self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]) -> list[Vertex]:
+        """Nodes of the best slots, no more of them than can be taken."""
+        most = plan.count.most
+        order: list[Vertex] = []
+        for node, fit in self._slots_in_order(plan, window, mask):
+            options[node] = fit
+            order.append(node)
+            if len(order) >= most:
+                break
+        return order
+
+    def _ranked_slots(self, plan: SlotPlan, window: Window, mask: Mask, options: dict[Vertex, list[Option]]) -> list[Vertex]:
+        """Nodes of all slots there are, sorted by score as std::sort would: where slots of many nodes score the same."""
+        order: list[Vertex] = []
+        scores: list[int] = []
+        known: dict[tuple[tuple[int, int, int], ...], list[tuple[int, int]]] = {}
+        sign = -1 if self._policy.descending else 1
+        every = Count(1, _MAX_LEAVES)
+        for node in self._graph.nodes:
+            if not mask[node.row] or not self._admits(node, window, whole=False):
+                continue
+            fit = self._fit(node, plan, window, every)
+            if fit is None:
+                continue
+            slots, options[node] = fit
+            if any(not isinstance(run.ids, range) or run.ids.start for run, _, _ in options[node]):
+                raise Unfit
+            key = tuple((free, each, run.size) for run, free, each in options[node])
+            if key not in known or any(run.odd_sizes for run, _, _ in options[node]):
+                known[key] = self._measure(options[node], slots)
+            factor = 2 + (node.factor if self._policy.node_centric else 0)
+            scores.extend(sign * (1 + members * factor + ids) for members, ids in known[key])
+            order.extend([node] * slots)
+        return [order[index] for index in introsort(list(range(len(order))), key=scores.__getitem__)]
+
+    def _measure(self, options: list[Option], slots: int) -> list[tuple[int, int]]:
+        """Members and sum of ids of each slot."""
+        streams = [bundles(run, free, each, descending=self._policy.descending) for run, free, each in options]
+        return [
+            (sum(mask.bit_count() for mask in masks), sum(index for mask in masks for index in bits(mask)))
+            for masks in islice(zip(*streams, strict=False), slots)
+        ]
 
     def _most_slots(self, plan: SlotPlan, window: Window, mask: Mask) -> int:
         """No more slots than this can be found; cheap to say, and often enough to stop."""

@@ -39,6 +39,7 @@ requests = st.one_of(
     st.builds(lambda n, needs: nodes(n, slot(1, **needs), exclusive=True), counts, leaf_needs),
     st.builds(lambda n: nodes(n, exclusive=True), counts),
     st.builds(lambda s, needs: slot(s, **needs), counts, leaf_needs),
+    st.builds(lambda n, kind: {"type": kind, "count": n, "exclusive": True}, counts, st.sampled_from(["core", "memory"])),
 )
 steps = st.lists(
     st.one_of(
