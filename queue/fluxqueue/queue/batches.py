@@ -1,7 +1,8 @@
 """Keys gathered while their predecessors are being worked on, handed out together.
 
 The controllers that end in one database transaction want as many keys as have come up, not one: the busier the cluster, the larger the
-batch, and the cost per object falls. A key that comes up while its batch is being worked on waits for the next one; a batch that fails
+batch, and the cost per object falls. The first key after a quiet moment is handed out at once; while keys keep coming, batches keep a pace,
+so that a burst becomes few large batches. A key that comes up while its batch is being worked on waits for the next one; a batch that fails
 is tried again, after a delay that doubles.
 """
 
@@ -21,6 +22,7 @@ log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
+_PACE_S = 0.04
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 10.0
 
@@ -60,8 +62,11 @@ class Batches(Generic[K]):
             From the work: another replica leads, and everything here must end.
         """
         delay_s = _FIRST_DELAY_S
+        loop = asyncio.get_running_loop()
+        next_at = loop.time()
         while True:
             await self._some.wait()
+            await asyncio.sleep(max(next_at - loop.time(), 0))
             batch = list(self._keys)[:limit]
             for key in batch:
                 del self._keys[key]
@@ -87,3 +92,4 @@ class Batches(Generic[K]):
                 delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
             else:
                 delay_s = _FIRST_DELAY_S
+            next_at = loop.time() + _PACE_S

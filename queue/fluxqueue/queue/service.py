@@ -31,6 +31,7 @@ from fluxqueue.queue.controllers.canceller import Canceller
 from fluxqueue.queue.controllers.certificates import CertificateKeeper, WebhookPlace
 from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
 from fluxqueue.queue.controllers.fluxqueues import FluxQueueWriter
+from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.releaser import Releaser
@@ -140,7 +141,8 @@ class QueueService:
             ledger = Ledger(store, epoch, clock)
             caches = Caches(api, all_but_system=settings.config.namespaces == "allButSystem", own_namespace=settings.namespace)
             rules = _node_rules(settings.config)
-            graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy)
+            foreign = ForeignPods(caches.pods, ledger)
+            graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy, foreign)
             async with ControlTasks(settings.database_url, store) as tasks:
                 recorder = Recorder(api, instance=holder)
                 intake = IntakeController(caches, ledger, tasks.trigger)
@@ -157,6 +159,7 @@ class QueueService:
                     Sweeper(ledger, graph, tasks.trigger, controllers, retention_s=settings.config.retention_seconds),
                 )
                 caches.nodes.add_handler(lambda _change: scheduler.soon())
+                foreign.subscribe(scheduler.soon)
                 async with asyncio.TaskGroup() as group:
                     if settings.webhook is not None:
                         group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())

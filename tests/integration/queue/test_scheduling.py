@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from builders import make_job, make_node
+from builders import make_job, make_node, make_pod
 from queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
-from fluxqueue.api.objects import Node
+from fluxqueue.api.hostlists import decode
+from fluxqueue.api.objects import Node, Pod
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import NodeSpec
 from fluxqueue.fluxion.nodes import graph_node
 from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.scheduler import Scheduler
 from fluxqueue.queue.intake import describe_job
@@ -34,7 +36,8 @@ class Bench:
     def __init__(self, store: Store, ledger: Ledger, fluxion: LocalFluxion, nodes: ObjectStore[Node]) -> None:
         self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
         self.asked: list[ControlTask] = []
-        self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode")
+        self.pods: ObjectStore[Pod] = ObjectStore()
+        self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", ForeignPods(self.pods, ledger))
         self.policy = Policy.FCFS
         self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy)})
 
@@ -191,3 +194,29 @@ async def test_a_node_that_goes_down_takes_no_new_work_and_keeps_what_it_has(ben
     await bench.cycle()
     assert bench.row("b").hosts == "n1"
     assert set(await bench.held()) == {bench.row("a").jobid, bench.row("b").jobid}
+
+
+async def test_what_runs_without_us_is_not_granted_again_and_comes_free_when_it_ends(bench: Bench) -> None:
+    def stranger(version: str, phase: str) -> Pod:
+        pod = make_pod("stranger").namespace("elsewhere").uid("stranger").cpu("7").on_node("n0").phase(phase)
+        return msgspec.convert(pod.with_("metadata.resourceVersion", version).build(), Pod)
+
+    bench.pods.apply(stranger("1", "Running"))
+    await bench.submit(job("a", 4, "2"))
+    await bench.cycle()
+    assert "n0" not in decode(bench.row("a").hosts)
+    bench.pods.apply(stranger("2", "Succeeded"))
+    await bench.submit(job("b", 1, "8"))
+    await bench.cycle()
+    assert bench.row("b").hosts == "n0"
+
+
+async def test_our_own_pods_count_through_their_slots_only(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "4"))
+    await bench.cycle()
+    ours = bench.row("a")
+    pod = make_pod("a-0").cpu("4").uid("a-0").on_node(ours.hosts).phase("Running").allocation(ours.hosts, jobid=int(ours.jobid or 0))
+    bench.pods.apply(msgspec.convert(pod.with_("metadata.resourceVersion", "1").build(), Pod))
+    await bench.submit(job("b", 1, "4"))
+    await bench.cycle()
+    assert bench.row("b").hosts == ours.hosts

@@ -20,6 +20,7 @@ from fluxqueue.fluxion.client import Fluxion
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import Applied, Call, NodeShare, NodeSpec, RestoredJob
 from fluxqueue.kube.store import Store
+from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.jobspecs import SLOT
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.records import Allocation, Slot, SlotState
@@ -50,9 +51,13 @@ class GraphKeeper:
         A node as Fluxion counts it.
     policy
         Match policy.
+    foreign
+        What runs on the nodes without us.
     """
 
-    def __init__(self, fluxion: Fluxion, ledger: Ledger, nodes: Store[Node], to_spec: ToSpec, policy: str) -> None:
+    def __init__(
+        self, fluxion: Fluxion, ledger: Ledger, nodes: Store[Node], to_spec: ToSpec, policy: str, foreign: ForeignPods | None = None
+    ) -> None:
         self.fluxion = fluxion
         self.exclusive = asyncio.Lock()
         """Held while grants are on their way from Fluxion into the table, and while the two are compared."""
@@ -62,6 +67,8 @@ class GraphKeeper:
         self._nodes = nodes
         self._to_spec = to_spec
         self._policy = policy
+        self._foreign = foreign
+        self._specs: dict[str, tuple[Node, NodeSpec]] = {}
         self._instance = ""
         self._told: dict[str, NodeSpec] = {}
         self._roomier = True
@@ -91,16 +98,39 @@ class GraphKeeper:
         FluxionError
             Fluxion cannot be reached or refuses; the graph is started anew next time.
         """
-        wanted = {node.metadata.name: self._to_spec(node) for node in self._nodes.list() if not node.metadata.deletion_timestamp}
+        wanted = self._wanted()
         try:
             if not self._instance:
                 await self._rebuild(wanted)
             elif wanted != self._told:
                 await self._adjust(wanted)
             await self._give_back(self._ledger.take_freed())
+            await self._tell_foreign(self._foreign.take_changed() if self._foreign else set())
         except (FluxionError, GraphLost):
             self.lose()
             raise
+
+    def _wanted(self) -> dict[str, NodeSpec]:
+        """Every node as Fluxion counts it; a node that did not change is not read again."""
+        nodes = [node for node in self._nodes.list() if not node.metadata.deletion_timestamp]
+        known = self._specs
+        self._specs = {
+            node.metadata.name: found if (found := known.get(node.metadata.name)) and found[0] is node else (node, self._to_spec(node))
+            for node in nodes
+        }
+        return {name: spec for name, (_, spec) in self._specs.items()}
+
+    async def _tell_foreign(self, changed: set[str]) -> None:
+        """Set the system allocations of these nodes."""
+        present = sorted(changed & self._told.keys())
+        if not present or self._foreign is None:
+            return
+        answer = await self.fluxion.resize(self._foreign.shares(present), call=self.call())
+        if not answer.done:
+            raise GraphLost(f"Fluxion did not take what runs without us: {answer.reason}")
+        self._roomier = True
+        if answer.excess:
+            log.warning("nodes hold more than they have: they take no new work", nodes=[share.node for share in answer.excess])
 
     async def _rebuild(self, wanted: dict[str, NodeSpec]) -> None:
         # What was noted as freed is not in the new graph in the first place.
@@ -118,6 +148,7 @@ class GraphKeeper:
         self.version += 1
         self.rebuilds += 1
         self._roomier = True
+        await self._tell_foreign(set(wanted))
         log.info("graph filled", instance=instance, nodes=len(wanted), allocations=len(jobs), rebuilds=self.rebuilds)
 
     async def _adjust(self, wanted: dict[str, NodeSpec]) -> None:
