@@ -32,7 +32,7 @@ from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
 from fluxqueue.queue.policies.backlog import Backlog
 from fluxqueue.queue.policies.overruns import pushed_end
-from fluxqueue.queue.policies.passes import Findings, Line, Moment, Promise
+from fluxqueue.queue.policies.passes import Findings, Line, Memory, Moment, Promise
 from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline, Round
 from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Reservation, Workload, WorkloadId
 from fluxqueue.queue.store import DatabaseUnavailable
@@ -81,6 +81,7 @@ class Scheduler:
         self._verdicts = Verdicts(graph)
         self._backlogs: dict[str, Backlog] = {}
         self._queue_of: dict[WorkloadId, str] = {}
+        self._memories: dict[str, Memory] = {}
         self._changed: set[WorkloadId] = set()
         self._untold: set[WorkloadId] = set()
         self._promises: dict[WorkloadId, Promise] = {}
@@ -125,10 +126,18 @@ class Scheduler:
         causes |= await self._drop_stale_promises()
         call = self._graph.call()
         roomier = self._graph.take_roomier() or bool(causes)
+        if roomier:
+            for memory in self._memories.values():
+                memory.clear()
         moment = Moment(call.now or 0, roomier=roomier, impossible=self._verdicts.impossible)
         promised_queues = {queue for found in self._promises if (queue := self._queue_of.get(found)) is not None}
         lines = [
-            Line(name, backlog, {found: promise for found, promise in self._promises.items() if self._queue_of.get(found) == name})
+            Line(
+                name,
+                backlog,
+                {found: promise for found, promise in self._promises.items() if self._queue_of.get(found) == name},
+                self._memories.setdefault(name, Memory()),
+            )
             for name, backlog in sorted(self._backlogs.items())
             if len(backlog) or name in promised_queues
         ]

@@ -49,7 +49,7 @@ class BackfillPass:
         self._backlog = backlog = line.backlog
         self._moment = moment
         self._depth = depth
-        self._refusals = Refusals(backlog, moment.impossible)
+        self._refusals = Refusals(line, moment)
         self._to_drop: tuple[Promise, ...] = ()
         self._drop_cause = NOT_WAITING
         self._promised: dict[int, Promise] = {}
@@ -149,12 +149,14 @@ class BackfillPass:
         self.findings.dropped.update(dict.fromkeys(gone, step.cause))
         for workload in gone:
             self.findings.promised.pop(workload, None)
+            self._moment.starts.pop(workload, None)
         self._promised = {row: promise for row, promise in self._promised.items() if promise.workload not in gone}
         self._rows = [row for row in self._rows if row in self._promised]
         self._to_drop = ()
 
     def _accept_promised(self, row: int, workload: Workload, answer: MatchResult) -> None:
         self._cursor = row + 1
+        self._moment.starts.pop(workload.id, None)
         if answer.verdict is Verdict.GRANTED:
             del self._promised[row]
             self.findings.promised.pop(workload.id, None)
@@ -163,6 +165,7 @@ class BackfillPass:
             before = self._promised[row]
             self._promised[row] = promise = _promise(workload, answer)
             self._refusals.refuse(row)
+            self._moment.starts[workload.id] = promise.start
             if promise.start != before.start or promise.shares != before.shares:
                 self.findings.promised[workload.id] = (workload, answer)
         else:
@@ -185,6 +188,7 @@ class BackfillPass:
             if answer.verdict is Verdict.RESERVED:
                 self._promised[row] = _promise(workload, answer)
                 self._refusals.refuse(row)
+                self._moment.starts[workload.id] = answer.at
                 self.findings.promised[workload.id] = (workload, answer)
                 continue
             if answer.verdict is Verdict.BUSY and not step.reserve and self._may_reserve(row):

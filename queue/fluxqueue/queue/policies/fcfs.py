@@ -31,7 +31,9 @@ class FcfsPass:
     def __init__(self, line: Line, moment: Moment) -> None:
         self.findings = Findings()
         self._backlog = line.backlog
-        self._possible = Refusals(line.backlog, moment.impossible).possible
+        self._refusals = Refusals(line, moment)
+        self._possible = self._refusals.possible
+        self._starts = moment.starts
         self._promises = tuple(line.promises.values())
         self._cursor = 0
         self._closed = False
@@ -47,7 +49,8 @@ class FcfsPass:
         if found is None:
             return None
         self._cursor = found
-        return self._backlog.key(found)
+        self._closed = not self._refusals.open[found]
+        return None if self._closed else self._backlog.key(found)
 
     def next_step(self, limit: int, before: Key | None) -> Step | None:
         """As `Pass.next_step`."""
@@ -65,6 +68,8 @@ class FcfsPass:
         """As `Pass.accept`."""
         if isinstance(step, Drop):
             self.findings.dropped.update((promise.workload, step.cause) for promise in step.promises)
+            for promise in step.promises:
+                self._starts.pop(promise.workload, None)
             self._promises = ()
             return
         for row, answer in zip(self._asked, answers, strict=False):
@@ -79,4 +84,5 @@ class FcfsPass:
                     self.findings.say(workload, Reason.INVALID_REQUEST, answer.reason)
                 case _:
                     self._closed = True
+                    self._refusals.refuse(row)
                     self.findings.say(workload, Reason.WAITING_FOR_NODES, answer.reason)

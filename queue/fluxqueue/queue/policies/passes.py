@@ -19,9 +19,10 @@ from fluxqueue.fluxion.messages import MatchResult, NodeShare
 from fluxqueue.queue.policies.backlog import Backlog, Key
 from fluxqueue.queue.records import FluxionJobId, ReasonChange, Workload, WorkloadId
 
-__all__ = ["Drop", "Findings", "Line", "Moment", "Move", "Offer", "Pass", "Promise", "Refusals", "Step", "next_true"]
+__all__ = ["Drop", "Findings", "Line", "Memory", "Moment", "Move", "Offer", "Pass", "Promise", "Refusals", "Step", "next_true"]
 
 Mask = npt.NDArray[np.bool_]
+Corner = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,35 @@ class Moment:
         Something became free, or changed, since reservations were last looked at: they may be bettered.
     impossible
         Verdicts for shapes that fit no emptied graph: these are not offered.
+    starts
+        When reservations of all queues begin; passes enter and remove what they bring about.
     """
 
     now: int
     roomier: bool = True
     impossible: Mapping[str, MatchResult] = field(default_factory=dict)
+    starts: dict[WorkloadId, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Memory:
+    """Refusals that hold until something is released: (family, count, duration) of the least that did not fit.
+
+    Attributes
+    ----------
+    now
+        Did not fit at the time, and so do not now.
+    ever
+        Fitted at no time that could be planned.
+    """
+
+    now: list[Corner] = field(default_factory=list)
+    ever: list[Corner] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Something was released, or the graph changed."""
+        self.now.clear()
+        self.ever.clear()
 
 
 @dataclass(slots=True)
@@ -97,6 +122,7 @@ class Line:
     name: str
     backlog: Backlog
     promises: Mapping[WorkloadId, Promise] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(slots=True)
@@ -147,7 +173,17 @@ class Pass(Protocol):
 
 
 class Refusals:
-    """Which rows of a backlog are known not to fit at this moment, because something smaller did not.
+    """Which rows of a backlog are known not to fit, because something smaller did not.
+
+    A window that begins now is closed by what runs, whatever its length, and by reservations that begin before its end. So durations
+    between two beginnings of reservations are all the same, and one refusal answers for the whole stretch.
+
+    Parameters
+    ----------
+    line
+        The queue, with what it remembers.
+    moment
+        Time, and when reservations of any queue begin.
 
     Attributes
     ----------
@@ -157,27 +193,43 @@ class Refusals:
         Rows that may fit now or later.
     """
 
-    def __init__(self, backlog: Backlog, impossible: Mapping[str, MatchResult]) -> None:
+    def __init__(self, line: Line, moment: Moment) -> None:
+        backlog = line.backlog
         self._families, self._counts, self._durations = backlog.families, backlog.counts, backlog.durations
-        self.open: Mask = np.ones(len(backlog), dtype=np.bool_)
-        numbers = [number for shape in impossible if (number := backlog.shape_number(shape)) is not None]
+        self._memory = line.memory
+        self._moment = moment
+        self.possible: Mask = np.ones(len(backlog), dtype=np.bool_)
+        numbers = [number for shape in moment.impossible if (number := backlog.shape_number(shape)) is not None]
         if numbers:
             never = np.zeros(backlog.shape_total, dtype=np.bool_)
             never[numbers] = True
-            self.open &= ~never[backlog.shapes]
-        self.possible: Mask = self.open.copy()
+            self.possible &= ~never[backlog.shapes]
+        for corner in self._memory.ever:
+            self._close(self.possible, corner)
+        self.open: Mask = self.possible.copy()
+        for corner in self._memory.now:
+            self._close(self.open, corner)
 
-    def refuse(self, position: int, *, ever: bool = False) -> None:
-        """The row did not fit now (``ever``: at no time known); nor does any behind it of its family that wants as much for as long."""
-        behind = slice(position, None)
-        lesser = (
-            (self._families[behind] != self._families[position])
-            | (self._counts[behind] < self._counts[position])
-            | (self._durations[behind] < self._durations[position])
-        )
-        self.open[behind] &= lesser
+    def refuse(self, row: int, *, ever: bool = False) -> None:
+        """The row did not fit now (``ever``: at no time that can be planned)."""
+        family, count, duration = int(self._families[row]), int(self._counts[row]), int(self._durations[row])
+        corner = family, count, self._shortest_alike(duration)
+        self._memory.now.append(corner)
+        self._close(self.open, corner, row)
         if ever:
-            self.possible[behind] &= lesser
+            corner = family, count, duration
+            self._memory.ever.append(corner)
+            self._close(self.possible, corner, row)
+
+    def _shortest_alike(self, duration: int) -> int:
+        end = self._moment.now + duration
+        last = max((start for start in self._moment.starts.values() if start < end), default=None)
+        return 0 if last is None else min(duration, max(0, last - self._moment.now + 1))
+
+    def _close(self, mask: Mask, corner: Corner, first: int = 0) -> None:
+        family, count, duration = corner
+        behind = slice(first, None)
+        mask[behind] &= (self._families[behind] != family) | (self._counts[behind] < count) | (self._durations[behind] < duration)
 
 
 def next_true(mask: Mask, position: int) -> int | None:

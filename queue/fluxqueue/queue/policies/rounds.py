@@ -57,7 +57,9 @@ class Round:
     """
 
     def __init__(self, lines: Iterable[Line], disciplines: Mapping[str, Discipline], moment: Moment) -> None:
-        usual = Discipline()
+        usual, lines = Discipline(), list(lines)
+        for line in lines:
+            moment.starts.update((found, promise.start) for found, promise in line.promises.items())
         self.passes: list[Pass] = [disciplines.get(line.name, usual).pass_over(line, moment) for line in lines]
 
     def next_step(self, limit: int) -> tuple[Pass, Step] | None:

@@ -1,0 +1,147 @@
+"""`fluxqueue simulate`: what a policy would do to a workload, before anybody has to live with it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline
+from fluxqueue.queue.simulator.clock import Ran, Simulation
+from fluxqueue.queue.simulator.lublin import lublin_trace
+from fluxqueue.queue.simulator.metrics import Summary, summarise
+from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
+from fluxqueue.queue.simulator.reports import as_csv, as_json, as_table
+from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
+from fluxqueue.queue.simulator.traces import Trace
+
+__all__ = ["main"]
+
+_EXAMPLES = """examples:
+  fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 --policy fcfs --policy easy --seed 1 --json out.json
+  fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
+  fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
+"""
+_DAY_S = 86_400
+
+
+class _Mistake(Exception):
+    """The command line asks for something impossible."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns 0, or 2 for a command line or trace that is not understood."""
+    options = _parser().parse_args(argv)
+    try:
+        trace = _trace(options)
+        disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
+        for path in (options.json, options.csv):
+            if path is not None and not path.parent.is_dir():
+                raise _Mistake(f"{path} cannot be written: there is no directory {path.parent}")
+    except (_Mistake, InvalidTrace, ValueError) as error:
+        sys.stderr.write(f"fluxqueue simulate: {error}\n")
+        return 2
+    summaries, results = _simulate(trace, disciplines, options.match_policy)
+    sys.stdout.write(as_table(trace, summaries))
+    if options.json is not None:
+        options.json.write_bytes(as_json(trace, options.seed if options.trace is None else None, summaries, results))
+    if options.csv is not None:
+        options.csv.write_text(as_csv(summaries), encoding="utf-8")
+    if options.pictures is not None:
+        _draw(options.pictures, trace, results)
+    return 0
+
+
+def _simulate(trace: Trace, disciplines: dict[str, Discipline], match_policy: str) -> tuple[dict[str, Summary], dict[str, Sequence[Ran]]]:
+    summaries: dict[str, Summary] = {}
+    results: dict[str, Sequence[Ran]] = {}
+    counted = TextColumn("{task.completed:.0f} of {task.total:.0f} jobs")
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), counted, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+        for name, discipline in disciplines.items():
+            bar = bars.add_task(name, total=len(trace.jobs))
+            simulation = Simulation(trace, discipline, match_policy)
+            began = time.perf_counter()
+            results[name] = asyncio.run(simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            seconds = time.perf_counter() - began
+            summaries[name] = summarise(results[name], trace.nodes, cycles=simulation.cycles, seconds=seconds)
+    return summaries, results
+
+
+def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[Ran]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "utilisation.svg").write_text(utilisation_chart(results, trace.nodes), encoding="utf-8")
+    (folder / "waits.svg").write_text(waits_chart(results), encoding="utf-8")
+    for name, ran in results.items():
+        until = min(_DAY_S, max(each.end_s for each in ran))
+        chart = occupancy_chart(ran, trace.nodes, until, f"{name}: jobs on nodes, promised ones framed")
+        (folder / f"occupancy-{name.replace(':', '-')}.svg").write_text(chart, encoding="utf-8")
+
+
+def _trace(options: argparse.Namespace) -> Trace:
+    if options.trace is not None:
+        trace = read_swf(options.trace, processors_per_node=options.processors_per_node, nodes=options.nodes, limit=options.jobs)
+    else:
+        trace = lublin_trace(options.jobs or 10_000, options.nodes or 256, options.seed)
+    if options.load is not None:
+        trace = trace.scaled(options.load)
+    if options.overestimate is not None:
+        trace = trace.overestimated(*_range(options.overestimate), options.seed)
+    return trace
+
+
+def _range(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(":")
+    try:
+        found = float(low), float(high or low)
+    except ValueError:
+        found = 0.0, 0.0
+    if not 1.0 <= found[0] <= found[1] < float("inf"):
+        raise _Mistake(f"--overestimate {text}: two factors such as 2:5 are needed, the first at least 1 and not above the second")
+    return found
+
+
+def _discipline(text: str) -> tuple[str, Discipline]:
+    name, _, depth = text.partition(":")
+    if name not in set(Policy):
+        raise _Mistake(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, conservative or conservative:DEPTH")
+    if depth and (name != Policy.CONSERVATIVE or not depth.isdecimal() or int(depth) < 1):
+        raise _Mistake(f"--policy {text}: a depth of at least 1 is for conservative only")
+    return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fluxqueue simulate",
+        description="Run the queue's policies and its matcher over a workload, on a virtual clock, and compare what they come to.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--model", choices=["lublin"], default="lublin", help="make a workload (Lublin and Feitelson 2003); the default")
+    source.add_argument("--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most")
+    parser.add_argument("--nodes", type=_positive, metavar="N", help="size of the machine (default 256, or what the trace says)")
+    parser.add_argument("--processors-per-node", type=_positive, default=1, metavar="N", help="of the trace's machine (default 1)")
+    parser.add_argument("--load", type=float, metavar="X", help="stretch the times of submission to this offered load, 0.85 for example")
+    parser.add_argument("--overestimate", metavar="LOW:HIGH", help="let jobs ask for this many times what they take, 2:5 for example")
+    parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, conservative or conservative:DEPTH; may be repeated")
+    parser.add_argument("--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw utilisation, waits by size and the first day's occupancy (SVG)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

@@ -1,0 +1,109 @@
+"""What a simulated policy comes to, in the field's own measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.queue.simulator.clock import Ran
+
+__all__ = ["SIZE_CLASSES", "Summary", "size_class", "summarise", "utilisation_over_time"]
+
+_SHORT_S = 10
+_LEAST_WAIT_S = 60
+SIZE_CLASSES = (1, 4, 16, 64)
+"""Upper bounds in nodes; the last class is everything above."""
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
+    """One policy's figures.
+
+    Attributes
+    ----------
+    utilisation
+        Node-seconds used by node-seconds there were, from the first submission to the last.
+    mean_wait_s, median_wait_s, p95_wait_s
+        From submission to start.
+    mean_bounded_slowdown
+        (wait + runtime) / max(runtime, 10 s), at least 1 (Feitelson and Rudolph).
+    makespan_s
+        From the first submission to the last end.
+    promised
+        Jobs that were promised a start before they started.
+    reserved_late
+        Those that started later than they were promised first.
+    eta_error
+        Median of abs(start - first promise) / max(wait, 60 s) over them; None if there were none.
+    eta_in_range
+        Part of them whose start lay in the range told with the first promise; None if there were none.
+    cycles, seconds
+        Rounds of the policy, and how long the simulation took.
+    """
+
+    jobs: int
+    utilisation: float
+    mean_wait_s: float
+    median_wait_s: float
+    p95_wait_s: float
+    mean_bounded_slowdown: float
+    makespan_s: int
+    promised: int
+    reserved_late: int
+    eta_error: float | None
+    eta_in_range: float | None
+    cycles: int
+    seconds: float
+
+
+def summarise(ran: Sequence[Ran], nodes: int, *, cycles: int, seconds: float) -> Summary:
+    """Work the figures out; the jobs must all have ended.
+
+    Parameters
+    ----------
+    nodes
+        Of the machine.
+    """
+    first, last = ran[0].job.submit_s, ran[-1].job.submit_s
+    window = max(last - first, 1)
+    busy = sum(each.job.nodes * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)
+    waits = np.array([each.wait_s for each in ran], dtype=np.float64)
+    runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
+    slowdowns = np.maximum((waits + runtimes) / np.maximum(runtimes, _SHORT_S), 1.0)
+    promised = [each for each in ran if each.first_promise_s is not None]
+    errors = [abs(each.start_s - (each.first_promise_s or 0)) / max(each.wait_s, _LEAST_WAIT_S) for each in promised]
+    within = [(each.soonest_s or 0) <= each.start_s <= (each.first_promise_s or 0) for each in promised]
+    return Summary(
+        jobs=len(ran),
+        utilisation=busy / (nodes * window),
+        mean_wait_s=float(waits.mean()),
+        median_wait_s=float(np.median(waits)),
+        p95_wait_s=float(np.quantile(waits, 0.95)),
+        mean_bounded_slowdown=float(slowdowns.mean()),
+        makespan_s=max(each.end_s for each in ran) - first,
+        promised=len(promised),
+        reserved_late=sum(each.start_s > (each.first_promise_s or 0) for each in promised),
+        eta_error=float(np.median(errors)) if errors else None,
+        eta_in_range=sum(within) / len(within) if within else None,
+        cycles=cycles,
+        seconds=seconds,
+    )
+
+
+def utilisation_over_time(ran: Sequence[Ran], nodes: int, points: int) -> npt.NDArray[np.float64]:
+    """Part of the machine in use, as averages of ``points`` equal stretches from the first submission to the last end."""
+    first, last = ran[0].job.submit_s, max(each.end_s for each in ran)
+    edges = np.linspace(first, max(last, first + 1), points + 1)
+    starts = np.array([each.start_s for each in ran], dtype=np.float64)
+    ends = np.array([each.end_s for each in ran], dtype=np.float64)
+    sizes = np.array([each.job.nodes for each in ran], dtype=np.float64)
+    used = np.array([(sizes * np.clip(np.minimum(ends, edge) - starts, 0, None)).sum() for edge in edges])
+    averages: npt.NDArray[np.float64] = np.diff(used) / (np.diff(edges) * nodes)
+    return averages
+
+
+def size_class(nodes: int) -> int:
+    """Which of the size classes a job is of."""
+    return next((index for index, bound in enumerate(SIZE_CLASSES) if nodes <= bound), len(SIZE_CLASSES))

@@ -1,0 +1,98 @@
+"""Results as a table for people, and as CSV and JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fluxqueue.queue.simulator.clock import Ran
+from fluxqueue.queue.simulator.metrics import Summary
+from fluxqueue.queue.simulator.traces import Trace
+
+__all__ = ["as_csv", "as_json", "as_table"]
+
+_COLUMNS = (
+    ("policy", 16),
+    ("utilisation", 11),
+    ("mean wait", 12),
+    ("median wait", 12),
+    ("slowdown", 10),
+    ("promised", 9),
+    ("late", 6),
+    ("eta error", 9),
+    ("in range", 8),
+    ("took", 8),
+)
+
+
+def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
+    """One line for each policy, under a line about the trace."""
+    lines = [
+        f"{trace.name}: {len(trace.jobs)} jobs on {trace.nodes} nodes, offered load {trace.load:.1%}, {trace.span_s / 86_400:.1f} days"
+    ]
+    lines += [f"  left out: {count} jobs: {reason}" for reason, count in trace.left_out]
+    lines += ["", "  ".join(name.rjust(width) if index else name.ljust(width) for index, (name, width) in enumerate(_COLUMNS))]
+    for name, each in summaries.items():
+        cells = (
+            name,
+            f"{each.utilisation:.1%}",
+            _duration(each.mean_wait_s),
+            _duration(each.median_wait_s),
+            f"{each.mean_bounded_slowdown:.1f}",
+            str(each.promised),
+            str(each.reserved_late),
+            "-" if each.eta_error is None else f"{each.eta_error:.1%}",
+            "-" if each.eta_in_range is None else f"{each.eta_in_range:.1%}",
+            f"{each.seconds:.0f} s",
+        )
+        paired = zip(cells, _COLUMNS, strict=True)
+        lines.append("  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, (_, width)) in enumerate(paired)))
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(summaries: Mapping[str, Summary]) -> str:
+    """A row for each policy, a column for each figure."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["policy", *Summary.__struct_fields__])
+    for name, each in summaries.items():
+        writer.writerow([name, *("" if value is None else value for value in msgspec.structs.astuple(each))])
+    return text.getvalue()
+
+
+def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], results: Mapping[str, Sequence[Ran]]) -> bytes:
+    """Everything: a summary for each policy, and each job's submit, start and end in seconds."""
+    document: dict[str, Any] = {
+        "trace": trace.name,
+        "nodes": trace.nodes,
+        "jobs": len(trace.jobs),
+        "load": trace.load,
+        "seed": seed,
+        "left_out": dict(trace.left_out),
+        "policies": {name: {"summary": summary, "jobs": [_job(each) for each in results[name]]} for name, summary in summaries.items()},
+    }
+    return msgspec.json.encode(document) + b"\n"
+
+
+def _job(ran: Ran) -> dict[str, int | None]:
+    return {
+        "job": ran.job.number,
+        "nodes": ran.job.nodes,
+        "requested": ran.job.requested_s,
+        "submit": ran.job.submit_s,
+        "start": ran.start_s,
+        "end": ran.end_s,
+        "first_promise": ran.first_promise_s,
+    }
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 4 * 86_400 else f"{seconds / 86_400:.1f} d"

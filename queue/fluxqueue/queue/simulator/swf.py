@@ -1,0 +1,120 @@
+"""Traces in the Standard Workload Format, version 2.2 (Feitelson and others, the Parallel Workloads Archive).
+
+One job a line, eighteen numbers, -1 where nothing is known; comment lines begin with a semicolon and may name the machine's size. Real
+traces have holes: each has a rule here, and every job that is left out is counted with the reason.
+
+- runtime unknown or 0: left out (it never ran);
+- processors allocated unknown: those requested; neither known: left out;
+- more processors than the machine has: left out;
+- requested time unknown or below the runtime: the runtime (a limit that was not enforced would only be an overrun);
+- submit time unknown: left out;
+- a line that is no eighteen numbers: an error that names it, because then the file is something else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
+
+__all__ = ["InvalidTrace", "parse_swf", "read_swf"]
+
+_FIELDS = 18
+_SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME = 1, 3, 4, 7, 8
+_SIZES = ("maxnodes", "maxprocs")
+
+
+class InvalidTrace(ValueError):
+    """The file is no trace; the message names the line."""
+
+
+def read_swf(path: Path, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None) -> Trace:
+    """Read a file; see `parse_swf`.
+
+    Raises
+    ------
+    InvalidTrace
+        The file cannot be read, or is no trace.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return parse_swf(lines, path.name, processors_per_node=processors_per_node, nodes=nodes, limit=limit)
+    except OSError as error:
+        raise InvalidTrace(f"the trace {path} cannot be read: {error.strerror}") from None
+
+
+def parse_swf(
+    lines: Iterable[str], name: str, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None
+) -> Trace:
+    """Read the lines of a trace.
+
+    Parameters
+    ----------
+    name
+        For messages and titles.
+    processors_per_node
+        Processors the trace counts for one node of ours; jobs are rounded up to whole nodes.
+    nodes
+        Size of the machine; None: what the header says (``MaxNodes``, else ``MaxProcs``), else the largest job.
+    limit
+        Jobs to read at most.
+
+    Raises
+    ------
+    InvalidTrace
+        A line is no job, or nothing remains.
+    """
+    header: dict[str, int] = {}
+    found: list[TraceJob] = []
+    left_out: Counter[str] = Counter()
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text.startswith(";"):
+            key, _, value = text.lstrip("; ").partition(":")
+            if key.strip().lower() in _SIZES and value.split()[:1] and value.split()[0].isdecimal():
+                header[key.strip().lower()] = int(value.split()[0])
+            continue
+        if not text:
+            continue
+        if limit is not None and len(found) >= limit:
+            break
+        job = _job(text, number, name)
+        if isinstance(job, str):
+            left_out[job] += 1
+        else:
+            found.append(job)
+    jobs = [TraceJob(job.number, job.submit_s, -(-job.nodes // processors_per_node), job.runtime_s, job.requested_s) for job in found]
+    size = nodes or header.get("maxnodes") or -(-header.get("maxprocs", 0) // processors_per_node)
+    size = size or max((job.nodes for job in jobs), default=0)
+    fitting = [job for job in jobs if job.nodes <= size]
+    if len(fitting) < len(jobs):
+        left_out[f"asks for more than {size} nodes"] += len(jobs) - len(fitting)
+    if not fitting:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in left_out.items()) or "it holds no job lines"
+        raise InvalidTrace(f"the trace {name} has no job that can be run ({reasons})")
+    return Trace(name, size, numbered(fitting), tuple(sorted(left_out.items())))
+
+
+def _job(text: str, number: int, name: str) -> TraceJob | str:
+    """A job, or why it is left out."""
+    words = text.split()
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        values = []
+    if len(values) < _FIELDS:
+        raise InvalidTrace(
+            f"{name}, line {number}: {text[:60]!r} is not a job of the Standard Workload Format: {_FIELDS} numbers are needed"
+        )
+    submit_s, runtime_s = int(values[_SUBMIT]), int(values[_RUNTIME])
+    size = int(values[_ALLOCATED]) if values[_ALLOCATED] > 0 else int(values[_REQUESTED])
+    if submit_s < 0:
+        return "submit time unknown"
+    if runtime_s <= 0:
+        return "never ran, or for an unknown time"
+    if size <= 0:
+        return "size unknown"
+    requested_s = int(values[_REQUESTED_TIME])
+    return TraceJob(number, submit_s, size, runtime_s, max(requested_s, runtime_s))

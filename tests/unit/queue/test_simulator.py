@@ -1,0 +1,228 @@
+"""The simulator, and through it the policies: what they must hold on any trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.queue.policies.rounds import Discipline
+from fluxqueue.queue.simulator.clock import Ran, Simulation
+from fluxqueue.queue.simulator.lublin import lublin_trace
+from fluxqueue.queue.simulator.main import main
+from fluxqueue.queue.simulator.metrics import summarise
+from fluxqueue.queue.simulator.swf import InvalidTrace, parse_swf
+from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
+
+NODES = 4
+POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.CONSERVATIVE, 3), Discipline(Policy.CONSERVATIVE, 100)]
+
+exact_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=25)
+any_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(0.3, 4.0)), min_size=1, max_size=25)
+
+
+def a_trace(*jobs: tuple[int, int, int] | tuple[int, int, int, float]) -> Trace:
+    """Jobs as (submit, nodes, runtime) and by which factor they say more than they take."""
+    made = [TraceJob(0, job[0], job[1], job[2], max(1, round(job[2] * (job[3] if len(job) == 4 else 1)))) for job in jobs]
+    return Trace("test", NODES, numbered(made))
+
+
+def simulated(trace: Trace, discipline: Discipline) -> Sequence[Ran]:
+    return asyncio.run(Simulation(trace, discipline).run())
+
+
+def starts(trace: Trace, policy: Policy) -> list[int]:
+    return [each.start_s for each in simulated(trace, Discipline(policy))]
+
+
+# ---- what a policy does, seen on a few jobs --------------------------------------------------------------------------------------------
+
+BLOCKED_HEAD = a_trace((0, 3, 100), (1, 4, 50), (2, 1, 99), (3, 1, 90), (4, 1, 98))
+"""A wide job that must wait for 100; one that would end after that, and two that would not, for one free node."""
+
+
+def test_fcfs_lets_nobody_pass_a_blocked_head() -> None:
+    assert starts(BLOCKED_HEAD, Policy.FCFS) == [0, 100, 150, 150, 150]
+
+
+def test_easy_lets_those_pass_who_end_before_the_head_needs_their_nodes() -> None:
+    assert starts(BLOCKED_HEAD, Policy.EASY) == [0, 100, 150, 3, 150]
+
+
+def test_easy_may_delay_the_second_in_line_and_conservative_does_not() -> None:
+    trace = a_trace((0, 2, 100), (1, 4, 10), (2, 3, 100), (3, 1, 60), (4, 2, 99))
+    easy, conservative = starts(trace, Policy.EASY), starts(trace, Policy.CONSERVATIVE)
+    assert easy[1] == conservative[1] == 100
+    assert conservative[2] == 110
+
+
+def test_a_job_that_ends_early_brings_reservations_forward() -> None:
+    trace = a_trace((0, 4, 10, 4.0), (1, 4, 5), (2, 4, 5))
+    for policy in Policy:
+        assert starts(trace, policy) == [0, 10, 15]
+
+
+def test_a_job_that_overruns_pushes_reservations_and_nothing_overlaps() -> None:
+    ran = simulated(a_trace((0, 4, 100, 0.5), (1, 4, 5)), Discipline(Policy.EASY))
+    assert ran[1].first_promise_s == 50
+    assert ran[1].start_s == 100
+
+
+# ---- what holds on any trace -----------------------------------------------------------------------------------------------------------
+
+
+def no_node_is_used_twice(ran: Sequence[Ran]) -> None:
+    for node in range(NODES):
+        spans = sorted((each.start_s, each.end_s) for each in ran if node in each.hosts)
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+@settings(deadline=None, max_examples=60)
+@given(any_jobs, st.sampled_from(POLICIES))
+def test_every_job_runs_once_on_nodes_of_its_own_whatever_it_says(jobs: list[tuple[int, int, int, float]], discipline: Discipline) -> None:
+    ran = simulated(a_trace(*jobs), discipline)
+    assert all(each.start_s >= each.job.submit_s and len(set(each.hosts)) == each.job.nodes for each in ran)
+    no_node_is_used_twice(ran)
+
+
+@settings(deadline=None, max_examples=60)
+@given(exact_jobs, st.sampled_from(POLICIES))
+def test_with_true_durations_nobody_starts_later_than_promised(jobs: list[tuple[int, int, int]], discipline: Discipline) -> None:
+    for each in simulated(a_trace(*jobs), discipline):
+        assert each.first_promise_s is None or each.start_s <= each.first_promise_s
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(1.0, 4.0)), min_size=1, max_size=25))
+def test_when_jobs_end_early_nobody_starts_later_than_promised(jobs: list[tuple[int, int, int, float]]) -> None:
+    for discipline in POLICIES:
+        for each in simulated(a_trace(*jobs), discipline):
+            assert each.first_promise_s is None or each.start_s <= each.first_promise_s
+
+
+@settings(deadline=None, max_examples=60)
+@given(any_jobs)
+def test_fcfs_never_overtakes(jobs: list[tuple[int, int, int, float]]) -> None:
+    ran = simulated(a_trace(*jobs), Discipline(Policy.FCFS))
+    assert all(before.start_s <= after.start_s for before, after in pairwise(ran))
+
+
+@settings(deadline=None, max_examples=40)
+@given(exact_jobs)
+def test_conservative_never_delays_anyone_for_those_behind(jobs: list[tuple[int, int, int]]) -> None:
+    trace = a_trace(*jobs)
+    whole = [each.start_s for each in simulated(trace, Discipline(Policy.CONSERVATIVE, 100))]
+    for cut in range(1, len(trace.jobs)):
+        part = simulated(Trace("part", NODES, trace.jobs[:cut]), Discipline(Policy.CONSERVATIVE, 100))
+        assert [each.start_s for each in part] == whole[:cut]
+
+
+# ---- traces ----------------------------------------------------------------------------------------------------------------------------
+
+LINE = "{number} {submit} -1 {runtime} {size} -1 -1 {wanted} {said} -1 1 1 1 1 1 -1 -1 -1"
+
+
+def line(number: int = 1, submit: int = 0, runtime: int = 60, size: int = 4, wanted: int = 4, said: int = 120) -> str:
+    return LINE.format(number=number, submit=submit, runtime=runtime, size=size, wanted=wanted, said=said)
+
+
+def test_a_trace_is_read_with_its_header() -> None:
+    trace = parse_swf(["; MaxProcs: 64", "", line(submit=30), line(2, submit=5)], "t", processors_per_node=8)
+    assert trace.nodes == 8
+    assert [(job.number, job.submit_s, job.nodes, job.runtime_s, job.requested_s) for job in trace.jobs] == [
+        (1, 5, 1, 60, 120),
+        (2, 30, 1, 60, 120),
+    ]
+
+
+def test_holes_have_rules_and_are_counted() -> None:
+    lines = [line(runtime=-1), line(size=-1, wanted=-1), line(submit=-1), line(size=-1, wanted=2), line(said=-1), line(size=900)]
+    trace = parse_swf(["; MaxNodes: 16", *lines], "t")
+    assert [(job.nodes, job.requested_s) for job in trace.jobs] == [(2, 120), (4, 60)]
+    assert dict(trace.left_out) == {
+        "never ran, or for an unknown time": 1,
+        "size unknown": 1,
+        "submit time unknown": 1,
+        "asks for more than 16 nodes": 1,
+    }
+
+
+def test_a_line_that_is_no_job_is_named() -> None:
+    with pytest.raises(InvalidTrace, match="line 2: 'hello'"):
+        parse_swf([line(), "hello"], "t")
+
+
+def test_a_trace_without_a_job_that_ran_says_why() -> None:
+    with pytest.raises(InvalidTrace, match="never ran, or for an unknown time: 1"):
+        parse_swf([line(runtime=0)], "t")
+
+
+def test_the_model_repeats_itself_by_seed_and_keeps_the_papers_proportions() -> None:
+    trace = lublin_trace(5000, 256, seed=3)
+    assert trace == lublin_trace(5000, 256, seed=3)
+    assert trace != lublin_trace(5000, 256, seed=4)
+    sizes = [job.nodes for job in trace.jobs]
+    serial = sizes.count(1) / len(sizes)
+    assert 0.22 < serial < 0.30
+    assert sum(size > 1 and size & (size - 1) == 0 for size in sizes) / len(sizes) > 0.576 - 0.03
+    assert max(sizes) <= 256
+    assert max(job.runtime_s for job in trace.jobs) <= 162_755
+
+
+def test_the_offered_load_is_what_was_asked_for() -> None:
+    trace = lublin_trace(2000, 64, seed=1).scaled(0.7)
+    assert trace.load == pytest.approx(0.7, rel=1e-3)
+    with pytest.raises(ValueError, match="must be above 0"):
+        trace.scaled(0)
+
+
+# ---- figures and the command -----------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_a_machine_that_is_full_for_half_the_time() -> None:
+    ran = simulated(a_trace((0, 4, 50), (100, 4, 50)), Discipline(Policy.EASY))
+    summary = summarise(ran, NODES, cycles=1, seconds=0.0)
+    assert (summary.utilisation, summary.mean_wait_s, summary.mean_bounded_slowdown, summary.makespan_s) == (0.5, 0.0, 1.0, 150)
+    assert summary.eta_error is None
+
+
+def test_the_command_writes_a_table_json_csv_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--jobs", "60", "--nodes", "16", "--load", "0.9", "--policy", "fcfs", "--policy", "conservative:8"]
+    outputs = ["--json", str(tmp_path / "o.json"), "--csv", str(tmp_path / "o.csv"), "--pictures", str(tmp_path / "p")]
+    assert main([*options, *outputs]) == 0
+    table = capsys.readouterr().out
+    assert "offered load 90.0%" in table
+    found = json.loads((tmp_path / "o.json").read_bytes())
+    assert set(found["policies"]) == {"fcfs", "conservative:8"}
+    assert {"utilisation", "mean_wait_s", "median_wait_s", "reserved_late", "eta_error"} <= set(found["policies"]["fcfs"]["summary"])
+    assert all(job["submit"] <= job["start"] < job["end"] for job in found["policies"]["fcfs"]["jobs"])
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 3
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {
+        "utilisation.svg",
+        "waits.svg",
+        "occupancy-fcfs.svg",
+        "occupancy-conservative-8.svg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--policy", "fair"], "there is no policy 'fair'"),
+        (["--policy", "easy:3"], "for conservative only"),
+        (["--load", "-1"], "must be above 0"),
+        (["--overestimate", "5:2"], "two factors such as 2:5"),
+        (["--trace", "/nowhere.swf"], "cannot be read"),
+        (["--json", "/nowhere/o.json"], "there is no directory /nowhere"),
+    ],
+)
+def test_what_is_not_understood_is_said_in_a_sentence(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--jobs", "10", "--nodes", "4", *argv]) == 2
+    assert words in capsys.readouterr().err
