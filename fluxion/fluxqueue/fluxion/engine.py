@@ -154,7 +154,7 @@ class Engine:
             raise InitError(str(error)) from None
         state = State(uuid.uuid4().hex, graph, chosen, epoch=call.epoch)
         if chosen.stop_on_first:
-            state.weights = Weights(graph, prune_types)
+            state.weights = Weights(state.table, prune_types)
         if call.now is not None:
             state.advance(call.now)
         self._session = _Session(state)

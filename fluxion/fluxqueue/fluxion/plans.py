@@ -1,8 +1,9 @@
 """Requests whose shape allows a shortcut, and what the shortcut needs to know of them.
 
 Two shapes make up nearly all that a queue sends: so many nodes with slots of leaves in each (or taken whole), and so many slots of
-leaves wherever there is room (of which leaves without a slot are a special case). For both, which nodes are taken follows from an order of nodes that does not depend on what is taken in
-them, so nodes can be asked one after the other until enough have been found. Everything else is for the walk.
+leaves wherever there is room (of which leaves without a slot are a special case). For both, which nodes are taken follows from an order
+of nodes that does not depend on what is taken in them, so nodes can be asked one after the other until enough have been found.
+Everything else is for the walk.
 """
 
 from __future__ import annotations

@@ -75,6 +75,8 @@ class State:
         self.topology += 1
         self.releases += 1
         self.bookings += 1
+        if self.weights is not None:
+            self.weights.forget()
 
     def note_excess(self, node: Vertex, job: Job, missing: Mapping[str, int]) -> None:
         """Write down what a job should have on a node and does not; nothing missing takes the note away."""

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fluxqueue.fluxion.graph import Graph, Vertex
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.fluxion.graph import NODE, Vertex
 from fluxqueue.fluxion.jobs import Placement
+from fluxqueue.fluxion.nodetable import NodeTable, Sizes
 
 __all__ = ["InvalidPruneFilters", "PruneTypes", "Weights", "read_prune_filters"]
 
@@ -69,20 +73,39 @@ def read_prune_filters(text: str | None, leaf_types: Iterable[str]) -> PruneType
 class Weights:
     """Writes weights into the vertices of a graph."""
 
-    def __init__(self, graph: Graph, prune_types: PruneTypes) -> None:
+    def __init__(self, table: NodeTable, prune_types: PruneTypes) -> None:
+        self._table = table
         self._prune_types = prune_types
         self._counted: dict[Vertex, str | None] = {}
-        self._graph = graph
+        self._below: dict[Vertex, tuple[npt.NDArray[np.intp], Sizes]] = {}
+
+    def forget(self) -> None:
+        """Take note that the graph has changed."""
+        self._counted.clear()
+        self._below.clear()
 
     def update(self, placement: Placement, now: int, *, booked: bool) -> None:
-        """Write the weight of every edge a placement goes through; one that is not booked leaves no trace at what it would hold."""
+        """Write the weight of every edge a placement goes through.
+
+        A placement that is not booked leaves no trace at vertices below a node that it would hold (recorded of sockets).
+        """
         for vertex, exclusive in placement.vertices.items():
             parent = vertex.parent
-            if parent is None or (exclusive and not booked and vertex.type == "socket"):
+            if parent is None or (exclusive and not booked and parent.node is not None):
                 continue
             kind = self._last_type(vertex)
-            if kind is not None:
+            if kind == NODE:
+                parent.weigh(vertex, self._free_nodes(vertex))
+            elif kind is not None:
                 parent.weigh(vertex, _free(vertex, kind, now))
+
+    def _free_nodes(self, vertex: Vertex) -> int:
+        """Nodes below a vertex that no allocation holds."""
+        if vertex not in self._below:
+            nodes = [below for below in vertex.subtree() if below.row >= 0 and below is not vertex]
+            self._below[vertex] = self._table.rows(nodes), np.array([node.size for node in nodes], dtype=np.int64)
+        rows, sizes = self._below[vertex]
+        return int(sizes[self._table.held[rows] == 0].sum())
 
     def _last_type(self, vertex: Vertex) -> str | None:
         if vertex not in self._counted:
