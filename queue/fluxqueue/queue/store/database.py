@@ -11,6 +11,7 @@ its successor. ``search_path`` holds procrastinate's schema beside ours (see `fl
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -96,6 +97,7 @@ class Database:
         self.place = place_of(dsn)
         self.timeout_s = timeout_s
         self._trusted_s = trusted_s
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # ten lines a second while Postgres is away; callers say so once
         self._pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
             session_dsn(dsn, application_name),
             connection_class=_Connection,
