@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["InvalidHostlist", "decode", "encode"]
 
-_TRAILING_NUMBER = re.compile(r"(.*?)(\d{1,18})")
+_TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,18})")
 _MAX_HOSTS = 1_000_000
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 class InvalidHostlist(ValueError):

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 __all__ = ["InvalidQuantity", "ceil_units", "floor_units", "parse_quantity"]
 
-_FORM = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<suffix>[eE][+-]?\d{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
+_FORM = re.compile(r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[eE][+-]?[0-9]{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
 _SCALE = {
     "": Decimal(1),
     "n": Decimal("1e-9"),
@@ -58,7 +58,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
     if not form:
         raise InvalidQuantity(f"{text!r} is not a quantity: write 2, 500m, 1.5, 16Gi or 1e3")
     suffix = form["suffix"]
-    if suffix[:1] in {"e", "E"} and len(suffix) > 1:
+    if suffix not in _SCALE:
         value = Decimal(form["number"]).scaleb(int(suffix[1:]))
     else:
         value = Decimal(form["number"]) * _SCALE[suffix]
