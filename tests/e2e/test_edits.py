@@ -115,15 +115,10 @@ def test_priority_reorders_what_waits(full: Stage) -> None:
     full.apply(job("first", "1").cpu("8").indexed(8).build(), job("second", "1").cpu("8").indexed(8).build())
     full.until_reason("second", "WaitingForNodes")
     edit(full, "second", priority=5)
-    full.until(
-        "the row has it",
-        lambda: (
-            fluxjob(full, "second").metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) is not None
-            and _acknowledged(full, "second")["priority"] == 5
-        ),
-    )
+    full.until("the queue took it in", lambda: _acknowledged(full, "second").get("priority") == 5)
     full.kubectl("delete", "job", "blocker")
-    full.until_settled(90)
+    full.until_state("first", State.COMPLETED, 60)
+    full.until_state("second", State.COMPLETED)
     first, second = fluxjob(full, "first").status, fluxjob(full, "second").status
     assert (second.allocated_at or "") < (first.allocated_at or "")
 
@@ -269,3 +264,23 @@ def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None
     stage.until_state("patient", State.COMPLETED)
     stage.until("it is told that it starts", lambda: "Released" in told(stage, "patient"))
     assert not {"WaitingForNodes", "Released"} & set(told(stage, "blocker"))
+
+
+def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
+    def verb(*words: str, check: bool = True) -> Any:
+        return full.kubectl("fluxqueue", *words, check=check)
+
+    full.apply(job("steered").build())
+    full.until_reason("steered", "WaitingForNodes")
+    assert verb("hold", "job/steered").stdout == "job/steered held\n"
+    full.until_reason("steered", "Held")
+    assert verb("hold", "steered").stdout == "job/steered held (no change)\n"
+    assert "Held: Job" in verb("explain", "job/steered").stdout
+    verb("release", "steered")
+    verb("prioritize", "steered", "4")
+    full.until("it has the priority", lambda: _acknowledged(full, "steered").get("priority") == 4)
+    refused = verb("hold", "blocker", check=False)
+    assert (refused.returncode, refused.stderr) == (1, "error: job/blocker runs: only what waits can be held\n")
+    assert verb("cancel", "blocker").stdout == "job/blocker cancelled\n"
+    full.until_state("blocker", State.CANCELLED)
+    full.until_state("steered", State.COMPLETED)

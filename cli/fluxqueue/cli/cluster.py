@@ -1,8 +1,8 @@
 """Requests to the API server with nothing but the standard library.
 
-One keep-alive connection, GET only: the plugin reads. Failures come out as sentences in kubectl's form, because a person who sees
-``Error from server (Forbidden)`` knows what to do. The services have their own transport in `fluxqueue.kube`; this one exists because
-importing that one's client takes longer than everything this command does.
+One keep-alive connection; the plugin reads, and changes nothing but those fields of FluxJobs that are a person's. Failures come out as
+sentences in kubectl's form, because a person who sees ``Error from server (Forbidden)`` knows what to do. The services have their own
+transport in `fluxqueue.kube`; this one exists because importing that one's client takes longer than everything this command does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fluxqueue.cli.kubeconfig import Connection
 
@@ -52,7 +52,7 @@ class NoSuchResource(ApiRefused):
 
 
 class Cluster:
-    """One API server, read only.
+    """One API server.
 
     Parameters
     ----------
@@ -100,7 +100,26 @@ class Cluster:
         Unreachable, NotFound, NoSuchResource, ApiRefused
             In kubectl's words.
         """
-        response = self._answer(path, params, accept)
+        return self._body(self._answer(path, params, accept))
+
+    def patch(self, path: str, change: Mapping[str, Any]) -> bytes:
+        """Merge a change into an object, as ``kubectl patch --type=merge``; the object afterwards.
+
+        Parameters
+        ----------
+        path
+            Of the object.
+        change
+            Only what is to change.
+
+        Raises
+        ------
+        Unreachable, NotFound, NoSuchResource, ApiRefused
+            In kubectl's words.
+        """
+        return self._body(self._answer(path, {"fieldManager": "kubectl-fluxqueue"}, "application/json", json.dumps(change).encode()))
+
+    def _body(self, response: http.client.HTTPResponse) -> bytes:
         try:
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -125,15 +144,18 @@ class Cluster:
         finally:
             self.close()
 
-    def _answer(self, path: str, params: Mapping[str, str] | None, accept: str) -> http.client.HTTPResponse:
+    def _answer(self, path: str, params: Mapping[str, str] | None, accept: str, patch: bytes | None = None) -> http.client.HTTPResponse:
         target = self._url.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(params)}" if params else "")
         headers = {"Accept": accept, "User-Agent": "kubectl-fluxqueue", **self._connection.headers}
+        if patch is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
         for attempt in (1, 2):
             reused = self._http is not None
             if self._http is None:
                 self._http = self._connect()
             try:
-                self._http.request("GET", target, headers=headers)
+                # Merging the same change a second time changes nothing, so a patch may be sent again as well as a question.
+                self._http.request("GET" if patch is None else "PATCH", target, body=patch, headers=headers)
                 return self._http.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 self.close()

@@ -39,15 +39,15 @@ _WHY = {
     Reason.START_TIMEOUT: "its pods did not start in time and it was matched again",
     Reason.PREEMPTED: "a workload of higher priority took its place",
     Reason.INVALID_REQUEST: "its request cannot be read",
-    Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue",
+    Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue, or the queue is drained",
     Reason.PROVISIONING: "nodes for it are being added",
 }
 
 _HELPS = {
     Reason.NONE: "nothing is needed; if this lasts, see whether the queue is running",
-    Reason.HELD: "set spec.hold of the FluxJob to false",
+    Reason.HELD: "kubectl fluxqueue release lets it go",
     Reason.USER_SUSPENDED: "set spec.suspend of the Job to false",
-    Reason.QUEUE_HELD: "open the queue, or move the workload to another one (spec.queue of the FluxJob)",
+    Reason.QUEUE_HELD: "open the queue, or move the workload to another one (kubectl fluxqueue move)",
     Reason.UNKNOWN_QUEUE: f"make that FluxQueue, or correct the label {names.QUEUE_LABEL}",
     Reason.QUEUE_LIMIT: "wait until others of the queue end, or raise its limit",
     Reason.WAITING_FOR_NODES: "it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner",
@@ -60,7 +60,7 @@ _HELPS = {
     Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is tried again by itself",
     Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when there is room",
     Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
-    Reason.QUEUE_NOT_ALLOWED: f"choose another queue with the label {names.QUEUE_LABEL}, or have the namespace allowed",
+    Reason.QUEUE_NOT_ALLOWED: "move it to another queue (kubectl fluxqueue move), or have the queue opened for it",
     Reason.PROVISIONING: "nothing is needed: it starts when the nodes are ready",
 }
 
@@ -174,8 +174,15 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     if expected is not None:
         left = (expected - now).total_seconds()
         when = f"{clock(expected, now)}{f', in {age(left)}' if left >= 1 else ''}"
-        facts.append(("Start", f"reserved for {when}" if status.reserved_at else f"estimated for {when}"))
+        facts.append(("Start", f"reserved for {when}" if status.reserved_at else f"estimated for {when}{_or_sooner(job, expected, now)}"))
+    if job.spec.cancel:
+        facts.append(("Cancelled", "its cancellation is under way"))
     return facts
+
+
+def _or_sooner(job: FluxJob, expected: datetime, now: datetime) -> str:
+    soonest = instant(job.status.eta_soonest)
+    return f", or from {clock(soonest, now)} on if others end early" if soonest is not None and soonest < expected else ""
 
 
 def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:

@@ -106,6 +106,8 @@ def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool) -> str:
     status = job.status
     reason = status.reason or ("Held" if job.spec.hold else "")
     parts = [f"{reason}: {status.message}" if wide and status.message else reason]
+    if job.spec.cancel:
+        parts.append("being cancelled")
     if status.position is not None and status.reason != Reason.UNSATISFIABLE:
         parts.append(f"position {status.position}")
     expected = instant(status.reserved_at or status.eta)

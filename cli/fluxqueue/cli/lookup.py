@@ -19,7 +19,7 @@ from fluxqueue.cli.cluster import Cluster, ClusterError, NoSuchResource, NotFoun
 from fluxqueue.cli.explain import Observed
 from fluxqueue.cli.listing import collection, list_jobs
 
-__all__ = ["find"]
+__all__ = ["find", "fluxjobs_of"]
 
 _OWNERS = {
     "deployment": "deployments",
@@ -69,6 +69,11 @@ class _Pods(Part, frozen=True):
 
 
 def find(cluster: Cluster, namespace: str, name: str) -> list[Observed]:
+    """The workloads a name means, with what belongs to them: see `fluxjobs_of`."""
+    return [_observed(cluster, job) for job in fluxjobs_of(cluster, namespace, name)]
+
+
+def fluxjobs_of(cluster: Cluster, namespace: str, name: str) -> list[FluxJob]:
     """The workloads a name means.
 
     Parameters
@@ -110,7 +115,7 @@ def find(cluster: Cluster, namespace: str, name: str) -> list[Observed]:
         raise ClusterError(
             f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet or StatefulSet is understood'
         )
-    return [_observed(cluster, job) for job in found]
+    return found
 
 
 def _all(cluster: Cluster, namespace: str) -> list[FluxJob]:

@@ -1,7 +1,7 @@
 """`kubectl fluxqueue`: the queue as a person sees it.
 
 kubectl runs this program when somebody types ``kubectl fluxqueue ...``, so flags, output forms, exit codes and complaints are
-kubectl's. It only reads, with the person's own credentials: whoever may not list FluxJobs with kubectl may not do so here. Start-up is
+kubectl's. It acts with the person's own credentials: whoever may not list or edit FluxJobs with kubectl may not do so here. Start-up is
 most of the time of such a command, hence the plain standard library (see `fluxqueue.cli.cluster`).
 """
 
@@ -21,6 +21,13 @@ __all__ = ["main"]
 
 _FAILED = 1
 _INTERRUPTED = 130
+_VERBS = {
+    "hold": "keep what waits from starting",
+    "release": "let what is held start again",
+    "cancel": "end a workload: a Job is suspended, a pod that waits is deleted",
+    "prioritize": "give what waits another priority",
+    "move": "let it wait in another queue",
+}
 _STATES = ("pending", "allocated", "running", "draining", "completed", "failed", "cancelled")
 
 
@@ -101,6 +108,16 @@ def _parser() -> _Parser:
     queues.add_argument("--no-headers", action="store_true", help="no line of titles")
     queues.set_defaults(run=_queues)
 
+    for verb, words in _VERBS.items():
+        parser_of = commands.add_parser(verb, parents=[common], help=words, description=f"{words[0].upper()}{words[1:]}.")
+        many = verb in ("hold", "release", "cancel")
+        parser_of.add_argument("name", nargs="+" if many else None, metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps")
+        if verb == "prioritize":
+            parser_of.add_argument("priority", type=int, metavar="N", help="higher starts earlier, within what the queue allows")
+        if verb == "move":
+            parser_of.add_argument("-q", "--queue", required=True, metavar="QUEUE", help="where it is to wait")
+        parser_of.set_defaults(run=_steer)
+
     version = commands.add_parser("version", parents=[common], help="versions of this program and of the server")
     version.set_defaults(run=_version)
     return parser
@@ -166,6 +183,26 @@ def _queues(arguments: argparse.Namespace) -> int:
 
     with Cluster(_connection(arguments)) as cluster:
         return listing.queues(cluster, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
+
+
+def _steer(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli import steering
+
+    chosen = _connection(arguments)
+    with Cluster(chosen) as cluster:
+        match arguments.command:
+            case "hold":
+                change = steering.held()
+            case "release":
+                change = steering.released()
+            case "cancel":
+                change = steering.cancelled()
+            case "prioritize":
+                change = steering.prioritized(arguments.priority)
+            case _:
+                change = steering.moved(cluster, arguments.queue)
+        wanted = (arguments.name,) if isinstance(arguments.name, str) else tuple(arguments.name)
+        return steering.steer(cluster, _namespace(arguments, chosen), wanted, change, sys.stdout)
 
 
 def _version(arguments: argparse.Namespace) -> int:

@@ -172,3 +172,41 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say(plane: ControlP
         command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "KUBECACHEDIR": str(tmp_path)}
     )
     assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "field", "value"),
+    [
+        pytest.param(["hold", "waiting"], "job/waiting held\n", "hold", True, id="hold"),
+        pytest.param(["hold", "job/waiting"], "job/waiting held (no change)\n", "hold", True, id="hold again"),
+        pytest.param(["release", "job/waiting"], "job/waiting released\n", "hold", False, id="release"),
+        pytest.param(["prioritize", "job/waiting", "-5"], "job/waiting has priority -5\n", "priority", -5, id="a lower priority"),
+        pytest.param(["move", "waiting", "-q", "night"], "job/waiting moved to queue night\n", "queue", "night", id="move"),
+        pytest.param(["cancel", "waiting"], "job/waiting cancelled\n", "cancel", True, id="cancel"),
+    ],
+)
+def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value: object, kubectl: Run) -> None:
+    """Runs last: what was waiting is not as it was."""
+    done = kubectl("fluxqueue", *words)
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+    after = json.loads(kubectl("fluxqueue", "jobs", "waiting", "-o", "json").stdout)["spec"]
+    assert after.get(field, False) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["hold", "job/running"], "error: job/running runs: only what waits can be held\n", id="hold what runs"),
+        pytest.param(["move", "done", "-q", "night"], "error: job/done has ended: only what waits can be moved\n", id="move what ended"),
+        pytest.param(["cancel", "done"], "error: job/done has ended already (Completed)\n", id="cancel what ended"),
+        pytest.param(
+            ["move", "waiting", "-q", "nowhere"],
+            'Error from server (NotFound): fluxqueues.jobs.converged-computing.org "nowhere" not found\n',
+            id="to nowhere",
+        ),
+        pytest.param(["hold", "job/nobody"], 'Error from server (NotFound): jobs.batch "nobody" not found\n', id="hold nobody"),
+    ],
+)
+def test_a_verb_that_makes_no_sense_is_one_sentence_and_exit_1(words: list[str], said: str, kubectl: Run) -> None:
+    done = kubectl("fluxqueue", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)

@@ -41,6 +41,12 @@ def serve() -> Iterator[Serve]:
                 self.wfile.write(body)
                 self.close_connection = hang_up
 
+            def do_PATCH(self) -> None:
+                said = self.rfile.read(int(self.headers["Content-Length"]))
+                if seen is not None:
+                    seen.append(f"{self.headers['Content-Type']} {said.decode()}")
+                self.do_GET()
+
             def log_message(self, *args: object) -> None:
                 """Say nothing."""
 
@@ -227,3 +233,14 @@ def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused() -> No
 def test_an_authority_that_is_no_certificate_is_refused() -> None:
     with pytest.raises(ClusterError, match="holds no PEM certificate"):
         Cluster(Connection("https://x", ca_pem=b"nothing"))
+
+
+def test_a_patch_is_a_merge_of_json_in_the_plugins_name(serve: Serve) -> None:
+    seen: list[str] = []
+    url = serve({"/x": (200, b"{}"), "/y": status(403, "Forbidden", "no")}, seen=seen)
+    with Cluster(Connection(server=url)) as cluster:
+        assert cluster.patch("/x", {"spec": {"hold": True}}) == b"{}"
+        with pytest.raises(ApiRefused, match="Forbidden"):
+            cluster.patch("/y", {})
+    assert seen[0] == 'application/merge-patch+json {"spec": {"hold": true}}'
+    assert seen[1].split()[1] == "/x?fieldManager=kubectl-fluxqueue"

@@ -19,6 +19,8 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         pytest.param(["jbos"], "error: argument COMMAND: invalid choice: 'jbos'", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
         pytest.param(["jobs", "-o", "toml"], "error: argument -o/--output: invalid choice", id="no such form"),
+        pytest.param(["prioritize", "x", "high"], "error: argument N: invalid int value: 'high'", id="no number"),
+        pytest.param(["move", "x"], "error: the following arguments are required: -q/--queue", id="move where?"),
         pytest.param(["explain"], "error: the following arguments are required: NAME", id="explain what?"),
     ],
 )
@@ -31,7 +33,7 @@ def test_a_command_line_it_does_not_understand_is_exit_1_and_a_line(argv: list[s
     assert "--help' for usage" in err
 
 
-@pytest.mark.parametrize("argv", [["jobs"], ["explain", "x"], ["queues"]])
+@pytest.mark.parametrize("argv", [["jobs"], ["explain", "x"], ["queues"], ["hold", "x"], ["prioritize", "x", "-3"]])
 def test_without_a_cluster_it_says_what_to_give(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(argv) == 1
     assert capsys.readouterr().err.startswith("error: no kubeconfig at ")
