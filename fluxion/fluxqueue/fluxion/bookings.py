@@ -76,20 +76,21 @@ class Bookings:
         start = restored.at
         live = state.jobs.get(restored.jobid)
         if live is not None:
-            if _same(live.shares, restored.shares):
+            if _same(live.shares, _merged(restored.shares)):
                 return
             raise Refused(f"job {restored.jobid}: is there already with other shares: cancel it first")
         if end <= start:
             raise Refused(f"job {restored.jobid}: ends at {end}, not after its start {start}")
         placement, missing = Placement(), dict[Vertex, dict[str, int]]()
         job = Job(restored.jobid, start, end, placement, reserved=restored.reserved)
-        for share in restored.shares:
+        given = _merged(restored.shares)
+        for share in given:
             node = state.graph.by_name.get(share.node) or state.graph.removed.get(share.node)
             if node is None:
                 state.awaited.setdefault(share.node, set()).add(job)
             elif short := self._take(job, placement, node, share):
                 missing.setdefault(node, {}).update(short)
-        job.shares = restored.shares
+        job.shares = given
         state.book(job)
         for node, short in missing.items():
             state.note_excess(node, job, short)
@@ -344,6 +345,19 @@ def _slots_from(node: Vertex, slots: Mapping[str, int], taken: Mapping[LeafRun, 
     """Slots of which only the number is known; with several labels nobody knows whose a leaf is."""
     leaves = tuple(taken.items()) if len(slots) == 1 else ()
     return [Slot(label, node, leaves, count) for label, count in slots.items() if count > 0]
+
+
+def _merged(shares: Sequence[NodeShare]) -> tuple[NodeShare, ...]:
+    """Shares with every node standing once."""
+    by_node: dict[str, NodeShare] = {}
+    for share in shares:
+        before = by_node.get(share.node)
+        if before is not None:
+            slots = {label: before.slots.get(label, 0) + share.slots.get(label, 0) for label in {**before.slots, **share.slots}}
+            amounts = {kind: before.amounts.get(kind, 0) + share.amounts.get(kind, 0) for kind in {**before.amounts, **share.amounts}}
+            share = NodeShare(share.node, slots, amounts, before.exclusive or share.exclusive)
+        by_node[share.node] = share
+    return tuple(by_node.values())
 
 
 def _same(live: Sequence[NodeShare], given: Sequence[NodeShare]) -> bool:

@@ -21,6 +21,8 @@ from fluxqueue.fluxion.windows import Window
 
 __all__ = ["Grants"]
 
+_MAX_REMEMBERED = 10_000
+
 
 class Grants:
     """Answers `MatchBatch`, `ReserveAt` and `Satisfy`."""
@@ -75,6 +77,8 @@ class Grants:
             start, placement = later
             return self._book(Verdict.RESERVED, request.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
         result = self._refuse(jobspec, end, restriction, request.jobid, explained=request.explain)
+        if len(self._no_fit) >= _MAX_REMEMBERED:
+            self._no_fit.clear()
         self._no_fit[key] = result
         return result
 

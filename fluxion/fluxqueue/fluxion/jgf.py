@@ -25,6 +25,8 @@ __all__ = ["InvalidGraph", "read_jgf"]
 CONTAINMENT = "containment"
 _STAYS_A_VERTEX = CONSTRAINED_TYPES | {"cluster"}
 _MAX_NUMBER = (1 << 63) - 1
+_MAX_SIZE = 1 << 40
+_MAX_DEPTH = 64
 
 
 class InvalidGraph(ValueError):
@@ -140,7 +142,7 @@ class _Loader:
                     data.uniq_id = int(node.id)
                 except ValueError:
                     raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has no uniq_id and its id is not a whole number") from None
-            if not -_MAX_NUMBER <= data.uniq_id <= _MAX_NUMBER or data.size < 0 or data.status not in (0, 1):
+            if not -_MAX_NUMBER <= data.uniq_id <= _MAX_NUMBER or not 0 <= data.size <= _MAX_SIZE or data.status not in (0, 1):
                 raise InvalidGraph(f"JGF: vertex {node.id!r:.40} has a size, status or uniq_id out of range")
             number[node.id] = first = places.setdefault(path if data.rank == -1 else (path, data.rank), i)
             if path.rfind("/") == 0 and first == i:
@@ -183,6 +185,8 @@ class _Loader:
         # Depth first and in order, because which parent owns a vertex with several is decided by who is reached first.
         while stack:
             parent, number = stack.pop()
+            if parent.depth > _MAX_DEPTH:
+                raise InvalidGraph(f"JGF: the tree is deeper than {_MAX_DEPTH} levels at {parent.path!r:.200}")
             below: list[tuple[Vertex, int]] = []
             kids = [kid for kid in out.get(number, ()) if not visited[kid]]
             for kid in kids:

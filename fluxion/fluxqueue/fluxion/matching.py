@@ -57,8 +57,8 @@ class Matcher:
         jobspec = self._jobspecs.get(text) if len(text) <= _MAX_CACHED_TEXT else None
         if jobspec is None:
             jobspec = read_jobspec(text)
-            jobspec = self._known.setdefault((jobspec.resources, jobspec.constraint, jobspec.duration_s), jobspec)
             if len(text) <= _MAX_CACHED_TEXT:
+                jobspec = self._known.setdefault((jobspec.resources, jobspec.constraint, jobspec.duration_s), jobspec)
                 if len(self._jobspecs) >= _MAX_CACHED:
                     self._jobspecs.clear()
                     self._known.clear()

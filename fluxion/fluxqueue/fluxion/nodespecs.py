@@ -18,6 +18,8 @@ __all__ = ["add_node", "check_spec", "graph_of_nodes", "place_for", "resize_pool
 
 _STRIDE = 10_000_000
 _MAX_LEAVES = 1_000_000
+_MAX_TOTAL = 1 << 60
+_MAX_LEVELS = 32
 
 
 def graph_of_nodes(nodes: Sequence[NodeSpec]) -> Graph:
@@ -63,12 +65,14 @@ def check_spec(spec: NodeSpec) -> None:
     """Refuse what cannot be a node."""
     if not spec.name or "/" in spec.name:
         raise InvalidGraph(f"node {spec.name!r:.80}: a name without slashes is needed")
+    if len(spec.levels) > _MAX_LEVELS:
+        raise InvalidGraph(f"node {spec.name!r:.80}: more than {_MAX_LEVELS} levels")
     seen: set[str] = set()
     for pool in spec.pools:
         if not pool.type or pool.type in seen:
             raise InvalidGraph(f"node {spec.name!r:.80}: pool type {pool.type!r:.40} is empty or stands twice")
         seen.add(pool.type)
-        if pool.total < 0 or pool.vertex_size < 0 or -(-pool.total // (pool.vertex_size or 1)) > _MAX_LEAVES:
+        if not 0 <= pool.total <= _MAX_TOTAL or pool.vertex_size < 0 or -(-pool.total // (pool.vertex_size or 1)) > _MAX_LEAVES:
             raise InvalidGraph(f"node {spec.name!r:.80}: pool {pool.type}: {pool.total} in pieces of {pool.vertex_size} is out of range")
 
 

@@ -41,6 +41,8 @@ class State:
         Jobs that were restored with a share on a node that is not there yet, by its name.
     bookings, releases
         Counters that move with every booking and with every change that can make room: keys of cached verdicts.
+    reservations
+        How many of the jobs are reservations.
     topology
         Counter that moves with every change of the graph itself.
     """
@@ -59,6 +61,7 @@ class State:
     bookings: int = 0
     releases: int = 0
     topology: int = 0
+    reservations: int = 0
     journal: list[Callable[[], None]] | None = None
     weights: Weights | None = None
     system: dict[str, Job] = field(default_factory=dict)
@@ -114,7 +117,8 @@ class State:
             self.horizon = now + GRAPH_DURATION_S
         elif now > self.now:
             self.now = now
-            self.releases += 1
+            # Time alone frees nothing but the past part of plans.
+            self.releases += self.reservations > 0
 
     def freeze(self) -> None:
         """Decide that this graph lives at 0 for ever."""
@@ -186,11 +190,13 @@ class State:
         job.book()
         self.points.add(job)
         self.table.booked(job, 1)
+        self.reservations += job.reserved
 
     def _vacate(self, job: Job) -> None:
         self.points.remove(job)
         job.release()
         self.table.booked(job, -1)
+        self.reservations -= job.reserved
 
     def undo(self, step: Callable[[], None]) -> None:
         """Remember how to take back what was just done."""

@@ -26,16 +26,22 @@ def stat(state: State, *, per_node: bool) -> Stat:
     free: dict[str, int] = {}
     use: list[NodeUse] = []
     graph = state.graph
-    for node in graph.nodes:
-        here, used = _use(node, state.now)
-        open_ = node.up and not node.closed and not node.held(state.now, state.now + 1, state.now)
-        for kind, amount in here.items():
-            total[kind] = total.get(kind, 0) + amount
-            free[kind] = free.get(kind, 0) + (amount - used[kind] if open_ else 0)
-        if per_node:
-            jobids = {job.jobid for job in (*node.exclusive, *node.shared)}
-            use.append(NodeUse(node.name, node.up, node.closed, here, used, tuple(sorted(jobids))))
-    reserved = sum(1 for job in state.jobs.values() if job.reserved)
+    if per_node or not state.table.plain:
+        for node in graph.nodes:
+            here, used = _use(node, state.now)
+            open_ = node.up and not node.closed and not node.held(state.now, state.now + 1, state.now)
+            for kind, amount in here.items():
+                total[kind] = total.get(kind, 0) + amount
+                free[kind] = free.get(kind, 0) + (amount - used[kind] if open_ else 0)
+            if per_node:
+                jobids = {job.jobid for job in (*node.exclusive, *node.shared)}
+                use.append(NodeUse(node.name, node.up, node.closed, here, used, tuple(sorted(jobids))))
+    else:
+        table = state.table
+        for kind in table.total:
+            total[kind] = int(table.total[kind][table.present].sum())
+            free[kind] = int(table.amount[kind][table.usable].sum())
+    reserved = state.reservations
     return Stat(
         instance=state.instance,
         policy=state.policy.name,
