@@ -29,8 +29,9 @@ def job(name: str, seconds: str = "2") -> JobBuilder:
 
 def edit(stage: Stage, name: str, **fields: Any) -> None:
     """``kubectl patch`` of the FluxJob of an object."""
-    fluxjob = stage.until(f"{name} has a FluxJob", lambda: stage.row(name).fluxjob)
-    stage.kubectl("patch", "fluxjob", fluxjob.metadata.name, "--type=merge", "-p", json.dumps({"spec": fields}))
+    stage.until(f"{name} has a FluxJob", lambda: stage.row(name).fluxjob is not None)
+    patch = json.dumps({"spec": fields})
+    stage.kubectl("patch", "fluxjob", fluxjob(stage, name).metadata.name, "--type=merge", "-p", patch)
 
 
 def told(stage: Stage, name: str) -> dict[str, str]:
@@ -104,7 +105,8 @@ def test_a_running_job_refuses_edits_and_says_why(stage: Stage) -> None:
     stage.until_state("busy", State.RUNNING)
     edit(stage, "busy", hold=True, priority=9, queue="elsewhere", durationSeconds=5)
     stage.until("an Event says that it was refused", lambda: "EditRefused" in told(stage, "busy"))
-    spec = stage.until("the spec is put back", lambda: s if not (s := fluxjob(stage, "busy").spec).hold else None)
+    stage.until("the spec is put back", lambda: not fluxjob(stage, "busy").spec.hold)
+    spec = fluxjob(stage, "busy").spec
     assert (spec.priority, spec.queue, spec.duration_seconds) == (0, "default", 3600)
     message = told(stage, "busy")["EditRefused"]
     assert "spec.queue, spec.priority, spec.durationSeconds, spec.hold" in message
@@ -213,6 +215,26 @@ def test_work_of_a_deleted_queue_waits_until_there_is_one_again(full: Stage, que
     full.kubectl("apply", "-f", "-", stdin=json.dumps(_queue(queue)))
     full.kubectl("delete", "job", "blocker")
     full.until_state("orphan", State.COMPLETED)
+
+
+def test_what_is_edited_while_the_queue_is_away_is_obeyed_once_it_is_back(full: Stage) -> None:
+    full.apply(job("held").build(), job("unwanted").build())
+    full.until_reason("held", "WaitingForNodes")
+    full.until_reason("unwanted", "WaitingForNodes")
+    full.kill("queue")
+    edit(full, "held", hold=True, priority=6)
+    edit(full, "unwanted", cancel=True)
+    edit(full, "blocker", cancel=True, priority=6)
+    full.until_ready("queue")
+    full.until_state("unwanted", State.CANCELLED)
+    full.until_state("blocker", State.CANCELLED)
+    full.until_reason("held", "Held")
+    assert fluxjob(full, "blocker").spec.priority == 0
+    full.kill("queue")
+    full.until_ready("queue")
+    assert fluxjob(full, "held").status.state == State.PENDING
+    edit(full, "held", hold=False)
+    assert wrong([full.until_state("held", State.COMPLETED)]) == []
 
 
 def test_a_queue_s_rules_act_on_what_waits_in_it(full: Stage, queue: str) -> None:

@@ -27,7 +27,7 @@ from fluxqueue.kube.kinds import (
     RUNTIME_CLASSES,
 )
 from fluxqueue.kube.reflector import Reflector
-from fluxqueue.kube.store import Store
+from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 
@@ -65,8 +65,11 @@ class Caches:
         self.pods.add_index(_BY_JOB, _job_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
         self._around: Surroundings | None = None
+        self._around_namespace: dict[str, Surroundings] = {}
         for store in (self.nodes, self.fluxqueues, self.priority_classes, self.runtime_classes):
             store.add_handler(self._forget_surroundings)
+        self.namespaces.add_handler(lambda _change: self._around_namespace.clear())
+        self.limit_ranges.add_handler(lambda _change: self._around_namespace.clear())
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
         self._reflectors: tuple[Reflector[Any], ...] = (
@@ -121,25 +124,35 @@ class Caches:
         return label != "false" if self._all_but_system else label == "true"
 
     def surroundings(self, namespace: str) -> Surroundings:
-        """What reading an object in a namespace needs to know."""
-        if self._around is None:
-            classes = self.priority_classes.list()
-            self._around = Surroundings(
-                queues=self._queue_defaults(),
-                priority_classes={item.metadata.name: item.value for item in classes},
-                default_priority=next((item.value for item in classes if item.global_default), 0),
-                runtime_classes={item.metadata.name: item for item in self.runtime_classes.list()},
-                taints=self._taints(),
+        """What reading an object in a namespace needs to know; worked out once, until something of it changes."""
+        around = self._around_namespace.get(namespace)
+        if around is None:
+            if self._around is None:
+                self._around = self._read_surroundings()
+            found = self.namespaces.get("", namespace)
+            around = self._around_namespace[namespace] = replace(
+                self._around,
+                namespace_labels=(found.metadata.labels or {}) if found else {},
+                limit_ranges=tuple(sorted(self.limit_ranges.list(namespace), key=lambda item: item.metadata.name)),
             )
-        found = self.namespaces.get("", namespace)
-        return replace(
-            self._around,
-            namespace_labels=(found.metadata.labels or {}) if found else {},
-            limit_ranges=tuple(sorted(self.limit_ranges.list(namespace), key=lambda item: item.metadata.name)),
+        return around
+
+    def _read_surroundings(self) -> Surroundings:
+        classes = self.priority_classes.list()
+        return Surroundings(
+            queues=self._queue_defaults(),
+            priority_classes={item.metadata.name: item.value for item in classes},
+            default_priority=next((item.value for item in classes if item.global_default), 0),
+            runtime_classes={item.metadata.name: item for item in self.runtime_classes.list()},
+            taints=self._taints(),
         )
 
-    def _forget_surroundings(self, _change: object) -> None:
+    def _forget_surroundings(self, change: Change[Any]) -> None:
+        old, new = change.old, change.new
+        if isinstance(old, Node) and isinstance(new, Node) and lasting_taints(old) == lasting_taints(new):
+            return  # a heartbeat
         self._around = None
+        self._around_namespace.clear()
 
     def _queue_defaults(self) -> dict[str, QueueDefaults]:
         found = {queue.metadata.name: _rules(queue.spec) for queue in self.fluxqueues.list()}

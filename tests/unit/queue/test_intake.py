@@ -1,14 +1,17 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from builders import Builder, make_job, make_pod
-from queue_builders import a_job, a_pod, around
+from queue_builders import a_job, a_pod, a_workload, around
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Members, QueueState
 from fluxqueue.api.objects import Taint
-from fluxqueue.queue.intake import QueueDefaults, describe_job, describe_pod
-from fluxqueue.queue.records import NewWorkload, ReleaseMode
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
+from fluxqueue.queue.intake import QueueDefaults, Standing, describe_job, describe_pod
+from fluxqueue.queue.records import NewWorkload, ReleaseMode, Wishes, Workload
 
 HELD_BY_US = "fluxqueue/suspended-by"
 
@@ -144,6 +147,100 @@ def test_priority_is_the_class_unless_the_annotation_says_otherwise() -> None:
     job = make_job().with_("spec.template.spec.priorityClassName", "urgent")
     assert described(job, priority_classes={"urgent": 900}).priority == 900
     assert described(job.annotation("fluxqueue/priority", "7"), priority_classes={"urgent": 900}).priority == 7
+
+
+def test_the_priority_of_the_queue_is_added_to_what_the_object_asks() -> None:
+    queues = {"default": QueueDefaults(priority=100)}
+    assert described(make_job(), queues=queues).priority == 100
+    assert described(make_job().annotation("fluxqueue/priority", "-7"), queues=queues).priority == 93
+
+
+def test_a_priority_beyond_what_the_queue_allows_is_refused_with_both_figures() -> None:
+    found = described(make_job().annotation("fluxqueue/priority", "60"), queues={"default": QueueDefaults(priority=1, max_priority=60)})
+    assert found.reason is Reason.INVALID_REQUEST
+    assert "priority 61" in found.message
+    assert "allows 60" in found.message
+
+
+@pytest.mark.parametrize("field", ["priorityClassName", "runtimeClassName"])
+def test_a_class_that_does_not_exist_is_said_before_its_pods_are_refused(field: str) -> None:
+    found = described(make_job("x").with_(f"spec.template.spec.{field}", "gone"))
+    assert found.reason is Reason.INVALID_REQUEST
+    assert f"{field}: there is no " in found.message
+
+
+def test_a_template_gets_what_admission_will_give_its_pods_and_a_pod_has_it_already() -> None:
+    ranges = (msgspec.convert({"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "250m"}}]}}, LimitRange),)
+    runtimes = {"kata": msgspec.convert({"overhead": {"podFixed": {"memory": "128Mi"}}}, RuntimeClass)}
+    job = make_job().with_("spec.template.spec.runtimeClassName", "kata")
+    slot = json.loads(described(job, limit_ranges=ranges, runtime_classes=runtimes).jobspec)["resources"][0]
+    assert {member["type"]: member["count"] for member in slot["with"]} == {"cpu": 250, "memory": 128, "pods": 1}
+    pod = describe_pod(a_pod(make_pod().gate("fluxqueue")), around(limit_ranges=ranges))
+    assert pod is not None
+    assert json.loads(pod.jobspec)["resources"][0]["with"] == [{"type": "pods", "count": 1}]
+
+
+def test_the_nodes_of_the_queue_are_required() -> None:
+    found = described(make_job(), queues={"default": QueueDefaults(node_selector={"pool": "hpc"})})
+    assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"properties": ["pool=hpc"]}
+
+
+def steered_job(row: Workload | None, wishes: Wishes, **queues: QueueDefaults) -> NewWorkload:
+    job = held(make_job("x")).annotation("fluxqueue/duration", "10m")
+    found = describe_job(a_job(job), around(queues={"default": QueueDefaults(), **queues}), Standing(row, wishes))
+    assert found is not None
+    return found
+
+
+def test_wishes_count_before_what_the_object_says() -> None:
+    found = steered_job(None, Wishes(queue="gpu", priority=5, duration_s=30), gpu=QueueDefaults(priority=100))
+    assert (found.queue, found.priority, found.duration_s, found.duration_assumed) == ("gpu", 5, 30, False)
+    assert found.wishes == Wishes(queue="gpu", priority=5, duration_s=30), "kept in the row"
+
+
+def test_moved_work_takes_the_rules_of_its_new_queue() -> None:
+    found = steered_job(None, Wishes(queue="gpu"), gpu=QueueDefaults(priority=100, max_duration_s=60))
+    assert found.priority == 100
+    assert "600 s" in found.message
+    assert "FluxJob" in steered_job(None, Wishes(queue="nowhere")).message
+
+
+def test_a_hold_says_how_it_ends_and_one_of_the_queue_keeps_its_cause() -> None:
+    assert "spec.hold" in steered_job(None, Wishes(hold=True)).message
+    row = a_workload(reason=Reason.HELD, message="its pods did not start three times")
+    found = steered_job(row, Wishes(hold=True))
+    assert (found.reason, found.message) == (Reason.HELD, "its pods did not start three times")
+
+
+def test_what_is_being_cancelled_is_not_matched() -> None:
+    found = steered_job(a_workload(), Wishes(cancel=True))
+    assert found.reason is Reason.HELD
+    assert "cancelled" in found.message
+
+
+DRAINED = QueueDefaults(state=QueueState.DRAINED)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        pytest.param(None, Reason.QUEUE_NOT_ALLOWED, id="new"),
+        pytest.param(a_workload(), Reason.NONE, id="waiting in it"),
+        pytest.param(a_workload(reason=Reason.WAITING_FOR_NODES), Reason.NONE, id="waiting in it for nodes"),
+        pytest.param(a_workload(reason=Reason.QUEUE_NOT_ALLOWED), Reason.QUEUE_NOT_ALLOWED, id="refused before"),
+        pytest.param(a_workload(reason=Reason.UNKNOWN_QUEUE), Reason.QUEUE_NOT_ALLOWED, id="it did not exist before"),
+        pytest.param(a_workload(queue="other"), Reason.QUEUE_NOT_ALLOWED, id="moved to it"),
+    ],
+)
+def test_a_drained_queue_goes_on_with_what_it_had_and_takes_nothing_new(row: Workload | None, reason: Reason) -> None:
+    assert steered_job(row, Wishes(), default=DRAINED).reason is reason
+
+
+def test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else() -> None:
+    for_others = QueueDefaults(members=Members(match_labels={"team": "x"}), state=QueueState.HELD)
+    found = described(make_job().annotation("fluxqueue/duration", "soon"), queues={"default": for_others})
+    assert (found.reason, "spec.namespaces" in found.message) == (Reason.QUEUE_NOT_ALLOWED, True)
+    assert described(make_job(), queues={"default": for_others}, namespace_labels={"team": "x"}).reason is Reason.QUEUE_HELD
 
 
 def test_taints_it_does_not_tolerate_and_labels_it_selects_become_the_constraint() -> None:

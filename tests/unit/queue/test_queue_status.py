@@ -62,7 +62,7 @@ def test_a_condition_is_dated_by_its_last_change_and_a_status_that_says_the_same
     shown = msgspec.structs.replace(queue, status=first)
     assert queue_status(shown, Use(1, 2, 3), [], LATER) == first
     held = msgspec.structs.replace(shown, spec=FluxQueueSpec(state=QueueState.HELD))
-    accepting, starting = queue_status(held, Use(1, 2, 3), [], LATER).conditions or ()
+    accepting, starting = queue_status(held, Use(1, 2, 3), [], LATER).conditions or []
     assert (accepting.last_transition_time, starting.last_transition_time) == ("2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z")
 
 
