@@ -3,86 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from builders import make_job, make_node, make_pod
-from queue_builders import a_job, around
+from builders import make_node, make_pod
+from queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.hostlists import decode
 from fluxqueue.api.objects import Node, Pod
 from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.fluxion.messages import NodeSpec
-from fluxqueue.fluxion.nodes import graph_node
 from fluxqueue.kube.store import Store as ObjectStore
-from fluxqueue.queue.controllers.foreign import ForeignPods
-from fluxqueue.queue.controllers.graph import GraphKeeper
-from fluxqueue.queue.controllers.scheduler import Scheduler
-from fluxqueue.queue.intake import describe_job
-from fluxqueue.queue.ledger import Ending, Ledger
-from fluxqueue.queue.policies.rounds import Discipline
-from fluxqueue.queue.records import NewWorkload, Workload
+from fluxqueue.queue.ledger import Ending
 from fluxqueue.queue.store import StaleLeader, Store
-from fluxqueue.queue.tasks import ControlTask, Trigger
-
-
-class Bench:
-    """A queue with four nodes of 8 cores, whose control tasks are asked for and not run."""
-
-    def __init__(self, store: Store, ledger: Ledger, fluxion: LocalFluxion, nodes: ObjectStore[Node]) -> None:
-        self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
-        self.asked: list[ControlTask] = []
-        self.pods: ObjectStore[Pod] = ObjectStore()
-        self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", ForeignPods(self.pods, ledger))
-        self.policy = Policy.FCFS
-        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy)})
-
-    async def _note(self, task: ControlTask) -> None:
-        self.asked.append(task)
-
-    async def submit(self, *found: NewWorkload) -> None:
-        await self.ledger.take_in(found)
-
-    async def cycle(self) -> None:
-        await self.scheduler.cycle()
-        assert self.scheduler.last_error == ""
-
-    def row(self, name: str) -> Workload:
-        found = self.ledger.by_uid(name)
-        assert found is not None
-        return found
-
-    async def held(self) -> dict[int, dict[str, int]]:
-        """What Fluxion holds: job -> node -> slots."""
-        jobs = await self.fluxion.list_jobs(call=self.graph.call(), with_shares=True)
-        return {job.jobid: {share.node: share.slots["pod"] for share in job.shares} for job in jobs}
-
-
-def _spec(node: Node) -> NodeSpec:
-    return graph_node(node).spec
-
-
-def a_node(name: str, cpu: str = "8") -> Node:
-    return msgspec.convert(make_node(name).uid(f"uid-{name}").allocatable(cpu=cpu, memory="32Gi", pods="110").build(), Node)
-
-
-def job(name: str, pods: int, cpu: str) -> NewWorkload:
-    builder = make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
-    found = describe_job(a_job(builder, uid=name), around())
-    assert found is not None
-    return found
-
-
-@asynccontextmanager
-async def a_leader(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> AsyncIterator[Bench]:
-    epoch = await store.acquire_leadership("test")
-    ledger = Ledger(store, epoch, lambda: datetime.now(UTC))
-    await ledger.load()
-    yield Bench(store, ledger, fluxion, nodes)
+from fluxqueue.queue.tasks import ControlTask
 
 
 @pytest.fixture

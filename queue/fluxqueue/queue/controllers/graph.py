@@ -72,6 +72,7 @@ class GraphKeeper:
         self._instance = ""
         self._told: dict[str, NodeSpec] = {}
         self._roomier = True
+        self._displaced: set[int] = set()
 
     def call(self) -> Call:
         """What every call to the graph carries now."""
@@ -82,9 +83,15 @@ class GraphKeeper:
         roomier, self._roomier = self._roomier, False
         return roomier
 
-    def note_room(self) -> None:
-        """Something is about to become free."""
-        self._roomier = True
+    def usable(self, node: str) -> bool:
+        """Whether a node is in the graph and up."""
+        spec = self._told.get(node)
+        return spec is not None and not spec.down
+
+    def take_displaced(self) -> set[int]:
+        """Job ids of reservations that a change of nodes, or what runs without us, has put out of the graph since this was asked last."""
+        displaced, self._displaced = self._displaced, set()
+        return displaced
 
     def lose(self) -> None:
         """Trust the graph no longer: the next `ensure` starts it anew."""
@@ -129,6 +136,7 @@ class GraphKeeper:
         if not answer.done:
             raise GraphLost(f"Fluxion did not take what runs without us: {answer.reason}")
         self._roomier = True
+        self._displaced.update(answer.displaced)
         if answer.excess:
             log.warning("nodes hold more than they have: they take no new work", nodes=[share.node for share in answer.excess])
 
@@ -188,6 +196,7 @@ class GraphKeeper:
         done = await answer
         if not done.done:
             raise GraphLost(f"Fluxion did not {doing}: {done.reason}")
+        self._displaced.update(done.displaced)
 
 
 def _restored(allocation: Allocation) -> RestoredJob:

@@ -100,6 +100,7 @@ class Scheduler:
         began = time.perf_counter()
         try:
             async with self._graph.exclusive:
+                self._forget_departed()
                 await self._graph.ensure()
                 granted = await self._match()
         except (FluxionError, GraphLost) as error:
@@ -117,11 +118,11 @@ class Scheduler:
 
     async def _match(self) -> int:
         self._refresh()
-        self._forget_departed()
         causes: dict[WorkloadId, str] = {}
         if self._rebuilds_seen != self._graph.rebuilds:
             causes |= await self._put_promises_back()
             self._rebuilds_seen = self._graph.rebuilds
+        causes |= await self._displaced_by_nodes()
         causes |= await self._push_overruns()
         causes |= await self._drop_stale_promises()
         call = self._graph.call()
@@ -149,7 +150,9 @@ class Scheduler:
             refused = await self._ledger.grant(grants)
             for grant in grants:
                 self._jobids.pop(grant.workload, None)
-            self._changed.update(grant.workload for grant in refused)
+            if refused:
+                self._changed.update(grant.workload for grant in refused)
+                self.soon()
             granted += len(grants) - len(refused)
             if len(grants) > len(refused):
                 GRANTS.inc(len(grants) - len(refused))
@@ -157,6 +160,7 @@ class Scheduler:
 
         driver = Driver(self._graph.fluxion, self._ids_for, store)
         findings = await driver.run(Round(lines, self._disciplines(), moment), self._promises, call)
+        self._refresh()
         await self._store_plan(findings, causes)
         await self._tell_why(findings)
         await self._outlook.look(self._backlogs, self._promises, moment)
@@ -196,8 +200,6 @@ class Scheduler:
             for found in departed:
                 self._promises.pop(found, None)
             self._ledger.put_freed(Freed(jobs=gone))
-            self._graph.note_room()
-            self.soon()
 
     async def _put_promises_back(self) -> dict[WorkloadId, str]:
         """Reserve in a graph that was filled anew what had been promised, on the same nodes; returns those that no longer fit."""
@@ -217,6 +219,20 @@ class Scheduler:
                 self._jobids[workload.id] = reservation.jobid
             else:
                 lost[workload.id] = f"its nodes are not what they were: {answer.reason}"
+        return lost
+
+    async def _displaced_by_nodes(self) -> dict[WorkloadId, str]:
+        """Give up reservations whose nodes went, or are down, or filled up with what runs without us."""
+        displaced = self._graph.take_displaced()
+        lost: dict[WorkloadId, str] = {}
+        for found, promise in self._promises.items():
+            if promise.jobid in displaced:
+                lost[found] = "its nodes went, changed or filled up"
+            elif away := [share.node for share in promise.shares if not self._graph.usable(share.node)]:
+                lost[found] = f"node {away[0]} is not there or not up"
+        if lost:
+            gone = [self._promises.pop(found).jobid for found in lost]
+            await self._graph.fluxion.cancel_many(gone, call=self._graph.call())
         return lost
 
     async def _push_overruns(self) -> dict[WorkloadId, str]:

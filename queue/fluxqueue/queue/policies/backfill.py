@@ -16,13 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, Verdict
 from fluxqueue.queue.policies.backlog import FIRST, Key
-from fluxqueue.queue.policies.passes import Drop, Findings, Line, Moment, Move, Offer, Promise, Refusals, Step, next_true
+from fluxqueue.queue.policies.passes import Drop, Findings, Line, Mask, Moment, Move, Offer, Promise, Refusals, Step, next_true
 from fluxqueue.queue.records import FluxionJobId, Workload
 
 __all__ = ["HIGHER_ORDER", "NOT_WAITING", "BackfillPass"]
@@ -80,19 +77,25 @@ class BackfillPass:
         """The next row with something to do about: one that may fit or be promised, or a promise that is due or may be bettered."""
         if self._blocked_row is not None:
             return self._blocked_row
-        row = next_true(self._candidates(), self._cursor)
-        while row is not None and row in self._promised:
-            row = next_true(self._candidates(), row + 1)
+        row = self._next_without_promise()
         promised = next((held for held in self._rows if held >= self._cursor and self._worth_a_look(self._promised[held])), None)
         return row if promised is None or (row is not None and row < promised) else promised
 
-    def _candidates(self) -> npt.NDArray[np.bool_]:
-        return self._refusals.possible if self._room > 0 else self._refusals.open
+    def _next_without_promise(self) -> int | None:
+        """The next row that may be promised a start, because it stands far enough ahead, or else that may fit now."""
+        row = next_true(self._refusals.possible, self._cursor)
+        while row is not None and row in self._promised:
+            row = next_true(self._refusals.possible, row + 1)
+        if row is None or self._room_at(row) > 0:
+            return row
+        row = next_true(self._refusals.open, row)
+        while row is not None and row in self._promised:
+            row = next_true(self._refusals.open, row + 1)
+        return row
 
-    @property
-    def _room(self) -> int:
-        """How many more may be promised a start."""
-        return self._depth - len(self._promised)
+    def _room_at(self, row: int) -> int:
+        """How many from this row on may be promised a start."""
+        return self._depth - sum(1 for held in self._promised if held < row)
 
     def _worth_a_look(self, promise: Promise) -> bool:
         return promise.start <= self._moment.now or self._moment.roomier
@@ -112,17 +115,25 @@ class BackfillPass:
             return Move(workload, promise)
         if self._blocked_row is not None:
             return Offer((workload,), reserve=True)
-        room = self._room
-        stands_back = any(held > row for held in self._promised)
-        if room > 0 and not stands_back and (self._size == 1 or room >= limit or not self._refusals.open[row]):
-            self._asked = self._run(row, min(limit, room), before)
+        room = self._room_at(row)
+        if room > 0 and any(held > row for held in self._promised):
+            if self._refusals.open[row]:
+                return Offer((workload,), stop=True)
+            self._block(row)
+            return Drop(self._to_drop, self._drop_cause)
+        if room > 0 and (self._size == 1 or room >= limit or not self._refusals.open[row]):
+            self._asked = self._run(self._refusals.possible, row, min(limit, room), before)
             return Offer(tuple(self._backlog[row] for row in self._asked), reserve=True)
-        self._asked = self._run(row, min(limit, self._size), before)
-        return Offer(tuple(self._backlog[row] for row in self._asked), stop=room > 0 or stands_back)
+        self._asked = self._run(self._refusals.open, row, min(limit, self._size), before)
+        return Offer(tuple(self._backlog[row] for row in self._asked), stop=room > 0)
 
-    def _run(self, row: int, limit: int, before: Key | None) -> list[int]:
+    def _block(self, row: int) -> None:
+        """The row is next in line for a reservation: those behind it that were promised one stand back."""
+        self._blocked_row = self._cursor = row
+        self._to_drop, self._drop_cause = tuple(promise for held, promise in self._promised.items() if held > row), HIGHER_ORDER
+
+    def _run(self, candidates: Mask, row: int, limit: int, before: Key | None) -> list[int]:
         """Rows to ask about together, from this one on: none with a promise among them."""
-        candidates = self._candidates()
         rows: list[int] = []
         found: int | None = row
         while found is not None and len(rows) < limit and found not in self._promised:
@@ -191,19 +202,11 @@ class BackfillPass:
                 self._moment.starts[workload.id] = answer.at
                 self.findings.promised[workload.id] = (workload, answer)
                 continue
-            if answer.verdict is Verdict.BUSY and not step.reserve and self._may_reserve(row):
-                # It is the next in line for a reservation: those behind it that were promised one stand back.
-                self._blocked_row = row
-                later = tuple(promise for held, promise in self._promised.items() if held > row)
-                if later:
-                    self._to_drop, self._drop_cause = later, HIGHER_ORDER
-                self._cursor = row
+            if answer.verdict is Verdict.BUSY and not step.reserve and self._room_at(row) > 0:
+                self._block(row)
                 break
             self._refuse(row, workload, answer, ever=step.reserve)
         self._size = max(1, self._size // 2) if refused else self._size * 2
-
-    def _may_reserve(self, row: int) -> bool:
-        return sum(1 for held in self._promised if held < row) < self._depth
 
     def _refuse(self, row: int, workload: Workload, answer: MatchResult, *, ever: bool) -> None:
         match answer.verdict:

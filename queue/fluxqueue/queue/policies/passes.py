@@ -19,7 +19,7 @@ from fluxqueue.fluxion.messages import MatchResult, NodeShare
 from fluxqueue.queue.policies.backlog import Backlog, Key
 from fluxqueue.queue.records import FluxionJobId, ReasonChange, Workload, WorkloadId
 
-__all__ = ["Drop", "Findings", "Line", "Memory", "Moment", "Move", "Offer", "Pass", "Promise", "Refusals", "Step", "next_true"]
+__all__ = ["Drop", "Findings", "Line", "Mask", "Memory", "Moment", "Move", "Offer", "Pass", "Promise", "Refusals", "Step", "next_true"]
 
 Mask = npt.NDArray[np.bool_]
 Corner = tuple[int, int, int]
