@@ -6,21 +6,21 @@ import json
 from typing import Any
 
 from fluxqueue.fluxion.engine import Engine
-from fluxqueue.fluxion.graph import bits
 from fluxqueue.fluxion.messages import Call, JobRequest, Level, MatchResult, NodeSpec, Pool
+from fluxqueue.fluxion.runs import bits
 from fluxqueue.fluxion.state import State
 
 NOW = Call(now=1_000)
 
 
-def node(name: str, zone: str = "", down: bool = False, labels: tuple[str, ...] = (), **pools: int) -> NodeSpec:
+def node(name: str, zone: str = "", down: bool = False, labels: tuple[str, ...] = (), **pools: Any) -> NodeSpec:
     """A node; cpu comes in vertices of 100, memory in vertices of 256, everything else singly."""
     sizes = {"cpu": 100, "memory": 256}
     made = tuple(Pool(kind, total, sizes.get(kind, 1)) for kind, total in pools.items())
     return NodeSpec(name, made, (Level("zone", zone),) if zone else (), dict.fromkeys(labels, ""), down)
 
 
-def slot(count: Any, label: str = "w", **needs: Any) -> dict[str, Any]:
+def slot(count: Any, label: Any = "w", **needs: Any) -> dict[str, Any]:
     return {"type": "slot", "count": count, "label": label, "with": [{"type": kind, "count": amount} for kind, amount in needs.items()]}
 
 

@@ -182,7 +182,7 @@ def test_several_changes_are_made_together_or_not_at_all(last: Change) -> None:
 def test_a_bound_foreign_pod_becomes_ours_in_one_step() -> None:
     made = engine(node("a", cpu=400))
     made.resize([share("a", cpu=400)], NOW)
-    swap = [RestoreJobs((RestoredJob(4, (share("a", 1, cpu=200),)),)), ResizeSystem((share("a", cpu=200),))]
+    swap: list[Change] = [RestoreJobs((RestoredJob(4, (share("a", 1, cpu=200),)),)), ResizeSystem((share("a", cpu=200),))]
     applied = made.apply(swap, NOW)
     assert (applied.done, applied.excess) == (True, ())
     assert made.stat(NOW).free["cpu"] == 0

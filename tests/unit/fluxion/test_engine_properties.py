@@ -82,7 +82,7 @@ def test_shortcuts_and_the_walk_give_the_same_answers(policy: str, count: int, p
     check_books(quick)
 
 
-pools = st.fixed_dictionaries(
+pools: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"cpu": st.integers(1, 9).map(lambda n: n * 90), "pods": st.integers(1, 4)}, optional={"memory": st.integers(1, 1_200)}
 )
 specs = st.lists(pools, min_size=1, max_size=5).map(

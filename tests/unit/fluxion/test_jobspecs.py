@@ -117,7 +117,7 @@ def bomb() -> str:
         '{"a":' * 100_000,
         "- " * 200_000,
         bomb(),
-        whole(resources=[slot(1, **{f"t{number}": 1 for number in range(20_000)})]),
+        whole(resources=[slot(1, **dict.fromkeys([f"t{number}" for number in range(20_000)], 1))]),
         whole(**system(constraints={"hostlist": ["n[0-999999]"]})),
         whole(version=1).replace('"version": 1', '"version": ' + "9" * 400_000),
     ],
