@@ -290,7 +290,7 @@ def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None
 
 def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
     def verb(*words: str, check: bool = True) -> Any:
-        return full.kubectl("fluxqueue", *words, check=check)
+        return full.plane.kubectl("fluxqueue", *words, "-n", full.namespace, check=check)
 
     full.apply(job("steered").build())
     full.until_reason("steered", "WaitingForNodes")

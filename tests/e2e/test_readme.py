@@ -6,10 +6,12 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import FluxQueueSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -101,3 +103,13 @@ def test_the_page_on_objects_names_every_state_and_reason() -> None:
     assert {str(state) for state in State} <= set(re.findall(r"`(\w+)`", states))
     described = set(re.findall(r"^\| `(\w+)` \|", reasons.split("## ")[0], re.MULTILINE))
     assert described == {str(reason) for reason in Reason if reason}
+
+
+def test_the_page_on_objects_names_every_field_of_a_queue_with_its_default() -> None:
+    table = (ROOT / "docs" / "objects.md").read_text().split("## FluxQueues")[1].split("## ")[0]
+    described = dict(re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", table, re.MULTILINE))
+    fields = {field.encode_name: field.default for field in msgspec.structs.fields(FluxQueueSpec)}
+    assert set(described) == set(fields)
+    for name, default in fields.items():
+        if default is not None:
+            assert described[name].strip("`") == str(default)

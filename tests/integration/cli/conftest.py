@@ -38,7 +38,11 @@ def plane(bare_plane: ControlPlane) -> ControlPlane:
     bare_plane.apply(*crds)
     for crd in crds:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
-        wait_until(lambda path=path: "True" in [c["status"] for c in bare_plane.client.get(path)["status"]["conditions"]], "the kinds", 30)  # type: ignore[misc]  # path is bound
+        wait_until(
+            lambda path=path: "True" in [c["status"] for c in bare_plane.client.get(path)["status"].get("conditions") or ()],
+            "the kinds",
+            30,
+        )  # type: ignore[misc]  # path is bound
     served = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
     wait_until(lambda: bare_plane.client.reachable(served), "FluxJobs served", 30)
     bare_plane.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {"policy": "fcfs"}})

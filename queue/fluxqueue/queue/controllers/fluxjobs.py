@@ -176,7 +176,11 @@ class FluxJobWriter:
         standing = msgspec.to_builtins(spec_of(present)) | {"jobspec": present.spec.jobspec, "pods": present.spec.pods}
         if standing == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == note:
             return None
-        metadata = {"resourceVersion": present.metadata.resource_version, "annotations": {names.ACKNOWLEDGED_ANNOTATION: note}}
+        metadata = {
+            "resourceVersion": present.metadata.resource_version,
+            "labels": {names.QUEUE_LABEL: workload.queue},
+            "annotations": {names.ACKNOWLEDGED_ANNOTATION: note},
+        }
         try:
             await self._api.patch(
                 FLUXJOBS,
