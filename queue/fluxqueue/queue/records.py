@@ -197,6 +197,8 @@ class Grant:
     start: datetime
     end: datetime | None
     """None: unbounded."""
+    generation: int | None = None
+    """Of the object that was matched: a workload edited since is not granted this. None: whatever it is by now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,14 @@ async def test_a_grant_for_a_workload_that_ended_meanwhile_is_left_to_the_caller
     assert [allocation.jobid for allocation in await leader.store.live_allocations()] == [grants[1].jobid]
 
 
+async def test_a_workload_edited_after_it_was_matched_is_not_granted_what_it_was(leader: Leader) -> None:
+    edited, same = await leader.submit("edited", "same")
+    grants = [replace(await leader.grant_for(found), generation=found.generation) for found in (edited, same)]
+    await leader.submit("edited", pods=1, generation=2)
+    assert await leader.store.grant(leader.epoch, grants) == [same.id]
+    assert (await leader.store.workloads([edited.id]))[0].state is State.PENDING
+
+
 async def test_a_second_grant_for_a_workload_is_refused(leader: Leader) -> None:
     (workload,) = await leader.allocate("once")
     other = await leader.grant_for(workload, ["node-8", "node-9"])

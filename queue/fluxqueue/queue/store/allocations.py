@@ -37,7 +37,7 @@ class Allocations(Transactions):
         Returns
         -------
         list[WorkloadId]
-            Workloads that hold their grant now. The others were not pending any more: their job is the caller's to cancel.
+            Workloads that hold their grant now. The others were not pending any more, or edited: their job is the caller's to cancel.
         """
         if not grants:
             return []
@@ -55,6 +55,7 @@ class Allocations(Transactions):
                     "starts": column(grants, lambda grant: grant.start),
                     "ends": column(grants, lambda grant: grant.end),
                     "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
+                    "generations": column(grants, lambda grant: grant.generation),
                     "slot_jobids": [jobid for jobid, _, _ in slots],
                     "slot_ranks": [rank for _, rank, _ in slots],
                     "slot_nodes": [node for _, _, node in slots],

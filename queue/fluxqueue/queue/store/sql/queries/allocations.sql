@@ -6,11 +6,14 @@ SELECT nextval('fluxqueue.jobid') AS jobid FROM generate_series(1, %(n)s);
 WITH wanted AS (
     SELECT *
       FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
-                  %(ends)s::timestamptz[], %(hosts)s::text[]) AS g (jobid, workload, shares, starts_at, ends_at, hosts)
+                  %(ends)s::timestamptz[], %(hosts)s::text[], %(generations)s::bigint[])
+           AS g (jobid, workload, shares, starts_at, ends_at, hosts, generation)
 ), target AS (
     SELECT g.*
       FROM wanted g JOIN fluxqueue.workload w ON w.id = g.workload
-     WHERE w.state = 'Pending' AND NOT EXISTS (SELECT FROM fluxqueue.allocation a WHERE a.jobid = g.jobid)
+     WHERE w.state = 'Pending'
+       AND (g.generation IS NULL OR g.generation = w.generation)
+       AND NOT EXISTS (SELECT FROM fluxqueue.allocation a WHERE a.jobid = g.jobid)
 ), stored AS (
     INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at)
     SELECT jobid, workload, shares, (SELECT clock_timestamp()), starts_at, ends_at, (SELECT clock_timestamp()) FROM target
