@@ -161,11 +161,6 @@ class Vertex:
         above = self.parent.factor if self.parent is not None else 0
         self.factor = above + ((self.id + 2) * 10_000 + abs(self.uniq_id % 10_000 - 1) if self.type == NODE else 0)
 
-    @property
-    def score(self) -> int:
-        """Score of this vertex in node-centric policies."""
-        return 2 + (self.parent.factor if self.parent is not None else 0) + self.id
-
     def subtree(self) -> Iterator[Vertex]:
         """Yield this vertex and all inner vertices below it, parents first."""
         yield self

@@ -126,7 +126,6 @@ class OriginalCalls:
         else:
             raise UnknownPath(f"vertex {path!r:.200}: no such containment path")
         self._state.releases += 1
-        self._state.bookings += 1
 
 
 def _holding(placement: Placement) -> Placement:

@@ -39,8 +39,8 @@ class State:
         System allocation of a node by name; what jobs should have on a node and do not; nodes that take nothing new meanwhile.
     awaited
         Jobs that were restored with a share on a node that is not there yet, by its name.
-    bookings, releases
-        Counters that move with every booking and with every change that can make room: keys of cached verdicts.
+    releases
+        Counter that moves with every change that can make room: remembered verdicts hold while it stands.
     reservations
         How many of the jobs are reservations.
     topology
@@ -58,7 +58,6 @@ class State:
     jobs: dict[int, Job] = field(default_factory=dict)
     ended: dict[int, JobInfo] = field(default_factory=dict)
     points: ChangePoints = field(default_factory=ChangePoints)
-    bookings: int = 0
     releases: int = 0
     topology: int = 0
     reservations: int = 0
@@ -77,7 +76,6 @@ class State:
         """Take note that vertices came, went or changed: remembered verdicts no longer hold."""
         self.topology += 1
         self.releases += 1
-        self.bookings += 1
         if self.weights is not None:
             self.weights.forget()
 
@@ -146,7 +144,6 @@ class State:
         self.jobs[job.jobid] = job
         self.ended.pop(job.jobid, None)
         self._occupy(job)
-        self.bookings += 1
         self.undo(lambda: self.free(job))
 
     def free(self, job: Job) -> None:
@@ -177,7 +174,6 @@ class State:
         unmake = change()
         self._occupy(job)
         self.releases += 1
-        self.bookings += 1
 
         def undo() -> None:
             self._vacate(job)
