@@ -1,7 +1,10 @@
 """What a person changes in a FluxJob or a FluxQueue is obeyed, or refused with a sentence; and people are told what happens."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -289,8 +292,11 @@ def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None
 
 
 def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
-    def verb(*words: str, check: bool = True) -> Any:
-        return full.plane.kubectl("fluxqueue", *words, "-n", full.namespace, check=check)
+    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+
+    def verb(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(program), *words, "-n", full.namespace, "--kubeconfig", str(full.plane.kubeconfig)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     full.apply(job("steered").build())
     full.until_reason("steered", "WaitingForNodes")
@@ -301,7 +307,7 @@ def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
     verb("release", "steered")
     verb("prioritize", "steered", "4")
     full.until("it has the priority", lambda: _acknowledged(full, "steered").get("priority") == 4)
-    refused = verb("hold", "blocker", check=False)
+    refused = verb("hold", "blocker")
     assert (refused.returncode, refused.stderr) == (1, "error: job/blocker runs: only what waits can be held\n")
     assert verb("cancel", "blocker").stdout == "job/blocker cancelled\n"
     full.until_state("blocker", State.CANCELLED)

@@ -1,5 +1,6 @@
 """For each kind of object: pods run on the nodes of the allocation, none before all of it is allocated, and nothing is left at the end."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,28 @@ def owner(kind: str, name: str, replicas: int) -> Json:
 def test_pods_run_where_fluxion_put_them(thing: Json, stage: Stage) -> None:
     stage.apply(thing)
     assert wrong(stage.until_settled()) == []
+
+
+def test_pods_that_keep_apart_from_their_own_job_have_a_node_each(stage: Stage) -> None:
+    term = {"labelSelector": {"matchLabels": {"job-name": "apart"}}, "topologyKey": names.HOSTNAME_LABEL}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    stage.apply(job("apart").indexed(4).with_("spec.template.spec.affinity", rule).build())
+    row = stage.until_state("apart", State.COMPLETED)
+    assert len(set(row.hosts)) == 4
+    assert wrong([row]) == []
+
+
+def test_what_limit_ranges_will_add_to_pods_is_reserved_for_them(stage: Stage) -> None:
+    """Two pods that say nothing of cpu are given more than half a node each: they cannot share one."""
+    defaults = {"type": "Container", "defaultRequest": {"cpu": "5"}, "default": {"cpu": "6"}}
+    limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "sizes"}, "spec": {"limits": [defaults]}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(limit_range))
+    stage.apply(make_job("unsized").indexed(2).suspended().pod_annotation(RUN_SECONDS, "2").build())
+    stage.until("it asks for 5 cpu", lambda: (found := stage.row("unsized").fluxjob) is not None and '"count":5000' in found.spec.jobspec)
+    stage.kubectl("patch", "job", "unsized", "-p", '{"spec":{"suspend":false}}')
+    row = stage.until_state("unsized", State.COMPLETED)
+    assert len(set(row.hosts)) == 2
+    assert wrong([row]) == []
 
 
 def test_fluxion_holds_the_nodes_that_the_fluxjob_names_while_it_runs(stage: Stage) -> None:

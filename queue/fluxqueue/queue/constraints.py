@@ -4,6 +4,9 @@ A node vertex carries its labels as properties (``key=value`` and the bare ``key
 nodeSelector, a required node affinity and the taints a pod does not tolerate become one expression over properties. What cannot be said
 that way (required pod affinity, DoNotSchedule spread, numeric comparisons) is refused with the field's name: placing such a pod on a
 node its own rules forbid would leave it pending there for ever. Preferences are not rules and are left out.
+
+One rule about other pods can be said, because it speaks of the group itself: pods of a Job that keep apart from each other by hostname
+want one node each.
 """
 
 from __future__ import annotations
@@ -11,20 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fluxqueue.api import names
 from fluxqueue.api.graphnames import label_property, taint_property
 from fluxqueue.api.objects import PodSpec, Taint, Toleration
 
-__all__ = ["InexpressibleConstraint", "constraint_of", "tolerates"]
+__all__ = ["InexpressibleConstraint", "constraint_of", "keeps_apart", "tolerates"]
 
 Constraint = dict[str, Any]
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
+_OF_ONE_JOB = frozenset({names.JOB_NAME_LABEL, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid"})
+"""Labels the Job controller gives the pods of one Job and no other pods."""
 
 
 class InexpressibleConstraint(ValueError):
     """A required placement rule that the graph cannot check; the message names the field."""
 
 
-def constraint_of(spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Mapping[str, str] | None = None) -> Constraint | None:
+def constraint_of(
+    spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Mapping[str, str] | None = None, job_labels: Mapping[str, str] | None = None
+) -> Constraint | None:
     """The placement rules of a pod as one RFC 31 constraint.
 
     Parameters
@@ -35,6 +43,8 @@ def constraint_of(spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Ma
         Taints that stand on nodes of the cluster at present: those the pod does not tolerate are excluded.
     node_selector
         More labels its nodes must have: those of the queue.
+    job_labels
+        Labels of a Job's template: rules by which its pods keep apart are left out here, see `keeps_apart`.
 
     Returns
     -------
@@ -46,7 +56,7 @@ def constraint_of(spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Ma
     InexpressibleConstraint
         For a required rule the graph cannot check.
     """
-    _refuse_other_rules(spec)
+    _refuse_other_rules(spec, job_labels or {})
     parts: list[Constraint] = []
     labels = sorted({*(spec.node_selector or {}).items(), *(node_selector or {}).items()})
     if labels:
@@ -78,10 +88,38 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.value == taint.value
 
 
-def _refuse_other_rules(spec: PodSpec) -> None:
+def keeps_apart(spec: PodSpec, job_labels: Mapping[str, str]) -> bool:
+    """Whether no two pods of a Job may share a node.
+
+    Parameters
+    ----------
+    spec
+        Of the Job's template.
+    job_labels
+        Of the template: the Job's name is among them once the API server has taken the Job.
+
+    Returns
+    -------
+    bool
+        True for required anti-affinity by hostname to the pods of this very Job. Rules about pods of others do not count.
+    """
+    return any(_about_itself(term, job_labels) for term in _required(spec, "podAntiAffinity"))
+
+
+def _required(spec: PodSpec, kind: str) -> list[Mapping[str, Any]]:
+    return list(((spec.affinity or {}).get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+
+
+def _about_itself(term: Mapping[str, Any], job_labels: Mapping[str, str]) -> bool:
+    selected = (term.get("labelSelector") or {}).get("matchLabels") or {}
+    plain = not (set(term) - {"labelSelector", "topologyKey"}) and set(term.get("labelSelector") or ()) == {"matchLabels"}
+    own = selected.items() <= job_labels.items() and not _OF_ONE_JOB.isdisjoint(selected)
+    return plain and own and term.get("topologyKey") == names.HOSTNAME_LABEL
+
+
+def _refuse_other_rules(spec: PodSpec, job_labels: Mapping[str, str]) -> None:
     for kind in ("podAffinity", "podAntiAffinity"):
-        rule = (spec.affinity or {}).get(kind) or {}
-        if rule.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        if any(kind == "podAffinity" or not _about_itself(term, job_labels) for term in _required(spec, kind)):
             raise InexpressibleConstraint(
                 f"spec.affinity.{kind}.requiredDuringSchedulingIgnoredDuringExecution cannot be matched for a whole group: "
                 "use preferredDuringSchedulingIgnoredDuringExecution"

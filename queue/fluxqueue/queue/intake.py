@@ -24,7 +24,7 @@ from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
-from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of
+from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
 from fluxqueue.queue.jobspecs import jobspec_of, shape_of
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
 
@@ -141,7 +141,7 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
         template.spec,
         around,
         standing,
-        is_template=True,
+        template=template.metadata,
         api_version="batch/v1",
         kind="Job",
         pods=max(spec.pods_at_once, 0),
@@ -169,7 +169,7 @@ def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW) -> N
         spec,
         around,
         standing,
-        is_template=False,
+        template=None,
         api_version="v1",
         kind="Pod",
         pods=1,
@@ -213,7 +213,7 @@ def _describe(
     around: Surroundings,
     standing: Standing,
     *,
-    is_template: bool,
+    template: ObjectMeta | None,
     api_version: str,
     kind: str,
     pods: int,
@@ -225,6 +225,7 @@ def _describe(
 ) -> NewWorkload:
     where = f"{kind} {meta.namespace}/{meta.name}"
     wishes = standing.wishes
+    job_labels = (template.labels or {}) if template is not None else {}
     problems: list[tuple[Reason, str]] = [(reason, message)] if reason else []
     if wishes.cancel:
         problems.append((Reason.HELD, f"{where} is being cancelled"))
@@ -278,14 +279,15 @@ def _describe(
 
     jobspec = shape = ""
     try:
-        if is_template:
+        if template is not None:
             spec = _completed(spec, around)
         jobspec = jobspec_of(
             f"{meta.namespace}/{meta.name}",
             pod_requests(spec),
             max(pods, 1),
             duration_s=duration_s,
-            constraint=constraint_of(spec, around.taints, defaults.node_selector),
+            constraint=constraint_of(spec, around.taints, defaults.node_selector, job_labels),
+            one_per_node=keeps_apart(spec, job_labels),
         )
         shape = shape_of(jobspec)
     except (InvalidRequest, InexpressibleConstraint) as error:

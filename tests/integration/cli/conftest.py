@@ -38,11 +38,7 @@ def plane(bare_plane: ControlPlane) -> ControlPlane:
     bare_plane.apply(*crds)
     for crd in crds:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
-        wait_until(
-            lambda path=path: "True" in [c["status"] for c in bare_plane.client.get(path)["status"].get("conditions") or ()],
-            "the kinds",
-            30,
-        )  # type: ignore[misc]  # path is bound
+        wait_until(lambda path=path: "True" in _conditions(bare_plane, path), "the kinds", 30)  # type: ignore[misc]  # path is bound
     served = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
     wait_until(lambda: bare_plane.client.reachable(served), "FluxJobs served", 30)
     bare_plane.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {"policy": "fcfs"}})
@@ -61,6 +57,11 @@ def plane(bare_plane: ControlPlane) -> ControlPlane:
     _job(bare_plane, "done", queue="night", state="Completed", outcome="Succeeded", nodes="node-1")
     _job(bare_plane, "unlisted", fluxjob=False)
     return bare_plane
+
+
+def _conditions(plane: ControlPlane, path: str) -> list[str]:
+    """The statuses of an object's conditions; a moment after it was made there are none."""
+    return [condition["status"] for condition in (plane.client.get(path).get("status") or {}).get("conditions") or ()]
 
 
 def _job(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fluxqueue.api.objects import PodSpec, Taint, Toleration
-from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, tolerates
+from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart, tolerates
 
 GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
 
@@ -93,6 +93,35 @@ def test_the_nodes_of_a_queue_are_required_as_well() -> None:
 def test_required_rules_that_the_graph_cannot_check_are_refused_by_name(pod: PodSpec, said: str) -> None:
     with pytest.raises(InexpressibleConstraint, match=said):
         constraint_of(pod)
+
+
+def apart(labels: dict[str, str], key: str = "kubernetes.io/hostname", **more: Any) -> PodSpec:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key, **more}
+    return spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+
+
+OWN = {"job-name": "lammps", "batch.kubernetes.io/job-name": "lammps", "app": "md"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "itself"),
+    [
+        pytest.param(apart({"job-name": "lammps"}), True, id="its own name"),
+        pytest.param(apart({"batch.kubernetes.io/job-name": "lammps", "app": "md"}), True, id="and more of its labels"),
+        pytest.param(apart({"app": "md"}), False, id="a label others may have too"),
+        pytest.param(apart({"job-name": "other"}), False, id="another Job"),
+        pytest.param(apart({"job-name": "lammps"}, "topology.kubernetes.io/zone"), False, id="by zone"),
+        pytest.param(apart({"job-name": "lammps"}, namespaces=["b"]), False, id="in another namespace"),
+        pytest.param(apart({}), False, id="everybody"),
+    ],
+)
+def test_pods_that_keep_apart_from_their_own_job_want_a_node_each(pod: PodSpec, itself: bool) -> None:
+    assert keeps_apart(pod, OWN) is itself
+    if itself:
+        assert constraint_of(pod, job_labels=OWN) is None
+    else:
+        with pytest.raises(InexpressibleConstraint, match="podAntiAffinity"):
+            constraint_of(pod, job_labels=OWN)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,14 @@ def test_the_nodes_of_the_queue_are_required() -> None:
     assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"properties": ["pool=hpc"]}
 
 
+def test_pods_that_keep_apart_become_nodes_with_a_slot_each() -> None:
+    term = {"labelSelector": {"matchLabels": {"job-name": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    found = described(make_job("x").indexed(3).pod_label("job-name", "x").with_("spec.template.spec.affinity", rule))
+    (node,) = json.loads(found.jobspec)["resources"]
+    assert (node["type"], node["count"], node["with"][0]["count"]) == ("node", 3, 1)
+
+
 def steered_job(row: Workload | None, wishes: Wishes, **queues: QueueDefaults) -> NewWorkload:
     job = held(make_job("x")).annotation("fluxqueue/duration", "10m")
     found = describe_job(a_job(job), around(queues={"default": QueueDefaults(), **queues}), Standing(row, wishes))
