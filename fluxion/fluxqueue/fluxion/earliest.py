@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxion.graph import NODE
-from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.nodetable import Counts, Mask, NodeTable
 from fluxqueue.fluxion.plans import NodePlan, Plan, SlotPlan
 from fluxqueue.fluxion.state import State
@@ -29,6 +29,8 @@ _MAX_LEAVES = (1 << 31) - 1
 class _Footprint:
     """Rows a job touches, those it holds, and leaves it takes by type."""
 
+    placement: Placement
+    generation: int
     rows: npt.NDArray[np.intp]
     held: npt.NDArray[np.intp]
     leaves: tuple[tuple[str, npt.NDArray[np.intp], Counts], ...]
@@ -72,22 +74,20 @@ class Sweep:
     def moments(self) -> Iterator[tuple[int, Mask]]:
         """Times at which enough may be free, with the nodes that may do."""
         state = self._state
+        touched: list[npt.NDArray[np.intp]] = []
         for time, ending, starting in state.points.after(state.now):
             if time >= state.horizon:
                 return
-            for job in ending:
-                self._change(job, -1)
-            for job in starting:
-                if job.reserved:
-                    self._change(job, 1)
-            if ending and self._total >= self._least:
-                yield time, self._capacity > 0
-
-    def _change(self, job: Job, step: int) -> None:
-        self._look(self._apply(job, step))
+            touched.extend(self._apply(job, -1) for job in ending)
+            touched.extend(self._apply(job, 1) for job in starting if job.reserved)
+            if ending:
+                self._look(np.unique(np.concatenate(touched)) if len(touched) > 1 else touched[0])
+                touched.clear()
+                if self._total >= self._least:
+                    yield time, self._capacity > 0
 
     def _apply(self, job: Job, step: int) -> npt.NDArray[np.intp]:
-        footprint = _footprint(job)
+        footprint = _footprint(job, self._state.table.generation)
         self._jobs[footprint.rows] += step
         if len(footprint.held):
             self._held[footprint.held] += step
@@ -114,13 +114,11 @@ class Sweep:
         self._capacity[rows] = capacity
 
 
-def _footprint(job: Job) -> _Footprint:
-    """Footprint of a job; remembered with the placement it was made from."""
+def _footprint(job: Job, generation: int) -> _Footprint:
+    """Footprint of a job; remembered while placement and table are those it was made from."""
     known = job.footprint
-    if isinstance(known, tuple) and known[0] is job.placement:
-        remembered = known[1]
-        assert isinstance(remembered, _Footprint)
-        return remembered
+    if isinstance(known, _Footprint) and known.placement is job.placement and known.generation == generation:
+        return known
     nodes = [(vertex.row, exclusive) for vertex, exclusive in job.placement.vertices.items() if vertex.type == NODE and vertex.row >= 0]
     per_type: dict[str, tuple[list[int], list[int]]] = {}
     for run, mask in job.placement.leaves.items():
@@ -128,10 +126,11 @@ def _footprint(job: Job) -> _Footprint:
             rows, counts = per_type.setdefault(run.type, ([], []))
             rows.append(run.parent.row)
             counts.append((mask & run.full).bit_count())
-    footprint = _Footprint(
+    job.footprint = footprint = _Footprint(
+        job.placement,
+        generation,
         np.array([row for row, _ in nodes], dtype=np.intp),
         np.array([row for row, exclusive in nodes if exclusive], dtype=np.intp),
         tuple((kind, np.array(rows, dtype=np.intp), np.array(counts, dtype=np.int32)) for kind, (rows, counts) in per_type.items()),
     )
-    job.footprint = job.placement, footprint
     return footprint

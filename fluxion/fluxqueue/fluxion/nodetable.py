@@ -34,6 +34,8 @@ class NodeTable:
     ----------
     nodes
         Node of each row, ascending by id.
+    generation
+        Moves whenever rows or pools change.
     present
         False where a node was removed; its row stays until the next rebuild.
     open, usable
@@ -64,11 +66,13 @@ class NodeTable:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.generation = 0
         self.rebuild()
 
     def rebuild(self) -> None:
         """Make all rows anew, after a change of the graph."""
         graph = self._graph
+        self.generation += 1
         self.nodes: list[Vertex] = sorted(graph.nodes, key=lambda node: node.id)
         self.present: Mask = np.ones(len(self.nodes), dtype=np.bool_)
         size = len(self.nodes)
@@ -165,6 +169,7 @@ class NodeTable:
 
     def resized(self, node: Vertex) -> None:
         """Measure a node again."""
+        self.generation += 1
         for counts in (*self.free.values(), *self.full.values()):
             counts[node.row] = 0
         for amounts in (*self.amount.values(), *self.total.values(), *self.sizes.values()):
@@ -176,6 +181,7 @@ class NodeTable:
 
     def drop(self, node: Vertex) -> None:
         """Give up the row of a node that was removed."""
+        self.generation += 1
         self.present[node.row] = self.usable[node.row] = self.open[node.row] = False
         node.row = -1
 

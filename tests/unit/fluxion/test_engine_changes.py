@@ -187,3 +187,17 @@ def test_a_bound_foreign_pod_becomes_ours_in_one_step() -> None:
     assert (applied.done, applied.excess) == (True, ())
     assert made.stat(NOW).free["cpu"] == 0
     check_books(made)
+
+
+def test_plans_stay_right_when_nodes_come_back_at_another_row() -> None:
+    made = engine(node("a", cpu=400), node("b", cpu=400))
+    ask(made, jobspec(nodes(2, slot(1, cpu=400)), duration=100), 1)
+    assert ask(made, jobspec(slot(1, cpu=400), duration=10), 2, reserve=True).at == 1_100
+    made.cancel_many([2], NOW)
+    made.remove_nodes(["a"], NOW)
+    made.add_nodes([node("c", cpu=400)], NOW)
+    ask(made, jobspec(slot(1, cpu=400), duration=50), 3)
+    made.add_nodes([node("a", zone="z", cpu=400)], NOW)
+    reserved = ask(made, jobspec(slot(1, cpu=400), duration=10), 4, reserve=True)
+    assert (reserved.at, reserved.shares[0].node) == (1_050, "c")
+    check_books(made)
