@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.api import names
-from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.durations import LONGEST_S, InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Members, QueueState
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
@@ -34,6 +34,8 @@ _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _LONGEST_REPEATED_LIST = 1_000
 """Indexes of a Job of one pod at a time whose hostlist still fits an annotation easily."""
 _EVERYBODY = Members()
+_LARGEST_PRIORITY = 2**31 - 1
+"""Of the FluxJob's field; a system PriorityClass and a queue's own priority together may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def _describe(
         elif text := meta.annotation(names.DURATION_ANNOTATION):
             duration_s, assumed = parse_duration(text), False
         elif deadline_s is not None:
-            duration_s, assumed = max(deadline_s, 1), False
+            duration_s, assumed = min(max(deadline_s, 1), LONGEST_S), False
     except InvalidDuration as error:
         problems.append((Reason.INVALID_REQUEST, f"{where}: annotation {names.DURATION_ANNOTATION}: {error}"))
     if defaults.max_duration_s is not None and duration_s is not None and duration_s > defaults.max_duration_s:
@@ -269,6 +271,7 @@ def _describe(
         priority = wishes.priority if wishes.priority is not None else defaults.priority + _own_priority(meta, spec, around)
     except InvalidPriority as error:
         problems.append((Reason.INVALID_REQUEST, f"{where}: {error}"))
+    priority = max(-_LARGEST_PRIORITY, min(priority, _LARGEST_PRIORITY))
     if defaults.max_priority is not None and priority > defaults.max_priority:
         problems.append(
             (

@@ -155,6 +155,12 @@ def test_the_priority_of_the_queue_is_added_to_what_the_object_asks() -> None:
     assert described(make_job().annotation("fluxqueue/priority", "-7"), queues=queues).priority == 93
 
 
+def test_figures_stay_within_what_a_fluxjob_can_show() -> None:
+    job = make_job().with_("spec.template.spec.priorityClassName", "system-node-critical").with_("spec.activeDeadlineSeconds", 2**62)
+    found = described(job, priority_classes={"system-node-critical": 2_000_001_000}, queues={"default": QueueDefaults(priority=10**9)})
+    assert (found.priority, found.duration_s, found.reason) == (2**31 - 1, 315_360_000, Reason.NONE)
+
+
 def test_a_priority_beyond_what_the_queue_allows_is_refused_with_both_figures() -> None:
     found = described(make_job().annotation("fluxqueue/priority", "60"), queues={"default": QueueDefaults(priority=1, max_priority=60)})
     assert found.reason is Reason.INVALID_REQUEST
