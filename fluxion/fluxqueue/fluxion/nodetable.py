@@ -182,6 +182,8 @@ class NodeTable:
     def drop(self, node: Vertex) -> None:
         """Give up the row of a node that was removed."""
         self.generation += 1
+        if node.row < 0:
+            return
         self.present[node.row] = self.usable[node.row] = self.open[node.row] = False
         node.row = -1
 

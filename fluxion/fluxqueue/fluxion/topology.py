@@ -26,16 +26,20 @@ class Topology:
     def __init__(self, state: State, bookings: Bookings) -> None:
         self._state = state
         self._bookings = bookings
+        self._stale = False
 
     def add(self, specs: Sequence[NodeSpec]) -> tuple[int, ...]:
         """Add nodes, or give known ones another shape, place, labels and status; returns dropped reservations."""
         displaced: list[int] = []
+        self._stale = False
         for spec in specs:
             try:
                 check_spec(spec)
                 displaced.extend(self._add(spec))
             except InvalidGraph as error:
                 raise Refused(str(error)) from None
+        if self._stale:
+            self._state.table.rebuild()
         self._state.graph_changed()
         return tuple(displaced)
 
@@ -58,7 +62,7 @@ class Topology:
         return displaced
 
     def _bring_back(self, node: Vertex, parent: Vertex) -> Vertex:
-        self._attach(node, parent)
+        self._attach(node, parent, later=True)
 
         def undo() -> None:
             self._detach(node)
@@ -71,7 +75,7 @@ class Topology:
         before, position = node.parent, node.position
         assert before is not None
         self._detach(node)
-        self._attach(node, parent)
+        self._attach(node, parent, later=True)
 
         def undo() -> None:
             self._detach(node)
@@ -101,7 +105,8 @@ class Topology:
         resize_pools(node, spec.pools)
 
         def settle() -> None:
-            state.table.resized(node)
+            if node.row >= 0:
+                state.table.resized(node)
             state.reclose(node)
             state.graph.types.update(node.runs)
 
@@ -145,8 +150,8 @@ class Topology:
         if node.parent is not None:
             node.parent.disown(node)
 
-    def _attach(self, node: Vertex, parent: Vertex, position: int | None = None) -> None:
-        """Put a vertex with everything booked on it back into the tree."""
+    def _attach(self, node: Vertex, parent: Vertex, position: int | None = None, *, later: bool = False) -> None:
+        """Put a vertex with everything booked on it back into the tree; ``later`` leaves the node table to the caller."""
         parent.adopt(node, position)
         node.path = f"{parent.path}/{node.name}"
         self._state.graph.register(node)
@@ -157,7 +162,10 @@ class Topology:
                 if job not in at.exclusive:
                     at.shared[job] = None
                 at = at.parent
-        self._state.table.rebuild()
+        if later:  # many nodes may move in one call, and the table is made anew only once
+            self._stale = True
+        else:
+            self._state.table.rebuild()
 
     def set_status(self, up: Mapping[str, bool]) -> None:
         """Mark nodes (by name) or vertices (by containment path) up or down; all or none."""
