@@ -85,20 +85,31 @@ def steer(cluster: Cluster, namespace: str, wanted: tuple[str, ...], change: Cha
     Raises
     ------
     ClusterError
-        For the first one that is not there, cannot be changed any more, or that the server refuses; those before it are changed.
+        For the first name that is not there, of which nothing can be changed any more, or that the server refuses; those before it are
+        changed. Of a Deployment with some pods running, the waiting ones are changed.
     """
     for name in wanted:
-        for job in fluxjobs_of(cluster, namespace, name):
-            what = object_name(job) or job.metadata.name
-            if objection := change.objection(job):
-                raise ClusterError(f"error: {what} {objection}")
-            now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
-            if all(now[field] == value for field, value in change.spec.items()):
-                out.write(f"{what} {change.done} (no change)\n")
-                continue
-            cluster.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec})
-            out.write(f"{what} {change.done}\n")
+        found = [(job, change.objection(job)) for job in fluxjobs_of(cluster, namespace, name)]
+        if all(objection for _, objection in found):
+            job, objection = found[0]
+            raise ClusterError(f"error: {_called(job)} {objection}")
+        for job, objection in found:
+            if not objection:
+                out.write(f"{_called(job)} {change.done}{'' if _change(cluster, job, change) else ' (no change)'}\n")
     return 0
+
+
+def _called(job: FluxJob) -> str:
+    return object_name(job) or job.metadata.name
+
+
+def _change(cluster: Cluster, job: FluxJob, change: Change) -> bool:
+    """Whether there was anything to change."""
+    now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
+    if all(now[field] == value for field, value in change.spec.items()):
+        return False
+    cluster.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec})
+    return True
 
 
 def _only_what_waits(done: str) -> Callable[[FluxJob], str]:
