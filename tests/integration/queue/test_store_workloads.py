@@ -6,7 +6,7 @@ import pytest
 from queue_records import Leader, found
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, ReasonChange, WorkloadId
+from fluxqueue.queue.records import NO_WISHES, Epoch, ReasonChange, Wishes, WorkloadId
 from fluxqueue.queue.states import ENDED, LIVE, TRANSITIONS
 from fluxqueue.queue.store import IllegalTransition, Store
 
@@ -36,6 +36,21 @@ async def test_finding_the_same_again_changes_nothing(leader: Leader) -> None:
     assert [now.workload for now in again] == [now.workload for now in first]
 
 
+async def test_wishes_come_back_as_they_were_and_leave_with_the_workload(leader: Leader) -> None:
+    wishes = Wishes(hold=True, queue="gpu", priority=-3, duration_s=90)
+    (workload,) = await leader.submit("steered", wishes=wishes)
+    assert workload.wishes == wishes
+    (pending,) = await leader.store.pending()
+    assert pending.wishes == wishes
+    (plain,) = await leader.submit("plain")
+    assert plain.wishes == NO_WISHES
+    await leader.store.finish(leader.epoch, [(workload.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    await leader.store.forget(leader.epoch, await leader.store.now() + timedelta(seconds=1))
+    forgotten = await leader.store.workload_by_uid(workload.uid)
+    assert forgotten is not None
+    assert forgotten.wishes == NO_WISHES
+
+
 async def test_a_find_that_stands_twice_in_a_batch_is_taken_once_as_last_said(leader: Leader) -> None:
     answers = await leader.store.upsert(leader.epoch, [found("twice"), found("other"), found("twice", priority=3)])
     assert [answer.workload.name for answer in answers] == ["twice", "other", "twice"]
@@ -55,6 +70,7 @@ async def test_a_find_that_stands_twice_in_a_batch_is_taken_once_as_last_said(le
         {"duration_s": None},
         {"duration_assumed": True},
         {"reason": Reason.HELD, "message": "held by its FluxJob"},
+        {"wishes": Wishes(hold=True)},
     ],
     ids=lambda change: next(iter(change)),
 )
