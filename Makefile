@@ -20,15 +20,15 @@ demo: controlplane
 	@$(BIN)/fluxqueue local demo
 
 test: controlplane
-	$(PYTEST) tests/unit tests/conformance
+	$(PYTEST) -n 2 tests/unit tests/conformance
 	$(PYTEST) tests/integration
 	$(PYTEST) tests/e2e
 
 unit: controlplane
-	$(PYTEST) tests/unit
+	$(PYTEST) -n 2 tests/unit
 
 conformance: setup
-	$(PYTEST) tests/conformance
+	$(PYTEST) -n 2 tests/conformance
 
 integration: controlplane
 	$(PYTEST) tests/integration

@@ -42,7 +42,7 @@ SILENCE_S: Final = 75.0
 
 WATCH_S: Final = (240, 300)
 BASE_S: Final = 0.5
-CAP_S: Final = 30.0
+CAP_S: Final = 10.0
 SHORT_WATCH_S: Final = 1.0
 """A watch that ends sooner and brought nothing is a failure, or a server that closes at once would be asked without pause."""
 

@@ -16,7 +16,7 @@ def test_a_state_is_pending_live_or_ended() -> None:
     assert not LIVE & ENDED
 
 
-@pytest.mark.parametrize("state", ENDED)
+@pytest.mark.parametrize("state", sorted(ENDED))
 def test_nothing_follows_an_end(state: State) -> None:
     assert state.ended
     assert not any(may_follow(state, after) for after in State)

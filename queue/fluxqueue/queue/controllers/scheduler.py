@@ -386,6 +386,7 @@ def _grant(workload: Workload, result: MatchResult) -> Grant:
         jobid=FluxionJobId(result.jobid),
         shares=result.shares,
         hosts=ranks_of(result),
+        generation=workload.generation,
         start=start,
         end=datetime.fromtimestamp(result.end, UTC) if workload.duration_s is not None else None,
     )
