@@ -2,8 +2,8 @@
 
 A reservation is exact. For the others the queue is planned ahead: the next ones in order are reserved in the graph one behind the other,
 their times noted, and all of it taken back, within one call of the lock and a bounded time. That is what would happen if nothing else
-arrived, nobody ended early and nothing were backfilled, so it is the late end of a range; the soon end is learnt from how long work took
-of late, beside how long it had said.
+arrived, nobody ended early and nothing were backfilled, so it is the late end of a range; the soon end is learnt from how estimates came
+true of late.
 
 Nothing of this is stored: it is a view of the moment, shown beside the stored promise.
 """
@@ -11,7 +11,7 @@ Nothing of this is stored: it is a view of the moment, shown beside the stored p
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from fluxqueue.fluxion.messages import JobRequest, Verdict
@@ -47,6 +47,14 @@ class Outlook:
         self._graph = graph
         self._looked_at = float("-inf")
         self._ids: list[FluxionJobId] = []
+        self._told: dict[WorkloadId, tuple[int, int]] = {}
+
+    def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
+        """Learn from how the first estimates of workloads that start now came true."""
+        for found in workloads:
+            if (told := self._told.pop(found, None)) is not None:
+                at, start = told
+                self.experience.learn(start - at, now - at)
 
     async def look(self, backlogs: Mapping[str, Backlog], promises: Mapping[WorkloadId, Promise], moment: Moment) -> None:
         """Estimate anew, unless that was done just now."""
@@ -62,6 +70,8 @@ class Outlook:
                 at = promise.start if promise is not None else planned.get(workload.id)
                 eta = datetime.fromtimestamp(at, UTC) if at is not None else None
                 before = former.get(workload.id)
+                if at is not None:
+                    self._told.setdefault(workload.id, (moment.now, at))
                 estimates[workload.id] = Estimate(
                     position=position + 1,
                     eta=eta,
@@ -69,6 +79,7 @@ class Outlook:
                     eta_first=(before.eta_first if before is not None and before.eta_first is not None else eta),
                     reserved=promise is not None,
                 )
+        self._told = {found: told for found, told in self._told.items() if self._ledger.get(found) is not None}
         self._ledger.estimates.clear()
         self._ledger.estimates.update(estimates)
 

@@ -148,6 +148,7 @@ class Scheduler:
             nonlocal granted
             grants = [_grant(workload, result) for workload, result in answers]
             refused = await self._ledger.grant(grants)
+            self._outlook.started((grant.workload for grant in grants), moment.now)
             for grant in grants:
                 self._jobids.pop(grant.workload, None)
             if refused:

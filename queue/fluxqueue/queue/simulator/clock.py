@@ -140,8 +140,6 @@ class Simulation:
             ended.append(number)
             planned = self._planned_ends.pop(number)
             self._roomier = self._roomier or planned > self._now
-            job = self._trace.jobs[number - 1]
-            self._experience.learn(job.requested_s, job.runtime_s)
         if ended:
             self._memory.clear()
             self._finished += len(ended)
@@ -195,6 +193,8 @@ class Simulation:
         for workload, answer in answers:
             ran = self.ran[workload.id - 1]
             ran.start_s = self._now
+            if ran.first_promise_s is not None and ran.promised_at is not None:
+                self._experience.learn(ran.first_promise_s - ran.promised_at, self._now - ran.promised_at)
             ran.end_s = self._now + ran.job.runtime_s
             ran.hosts = tuple(int(share.node[1:]) for share in answer.shares)
             planned = answer.end - _EPOCH_S
