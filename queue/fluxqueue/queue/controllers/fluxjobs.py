@@ -13,6 +13,7 @@ that holds nodes already are refused: the spec is put back, and an Event says wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,7 +40,7 @@ log = structlog.get_logger()
 _WORKERS = 8
 _UNTOLD_S = 10.0
 """A FluxJob is pending by default: that nothing is known yet is written only if it lasts."""
-_PASSING_S = 2.0
+_PASSING_S = 5.0
 """How long a state that usually passes by itself may go unwritten."""
 _SETTLED_S = 0.3
 
@@ -129,6 +130,11 @@ class FluxJobWriter:
             workload = ended[0]
         name = fluxjob_name(workload.kind, workload.name, workload.uid)
         present = self._caches.fluxjobs.get(workload.namespace, name)
+        if present is not None and workload.state.ended and not present.metadata.owner_references:
+            # Its object was deleted with --cascade=orphan: garbage collection will not come for it.
+            with contextlib.suppress(NotFound):
+                await self._api.delete(FLUXJOBS, name, namespace=workload.namespace, uid=present.metadata.uid)
+            return None
         if present is None and found not in self._created:
             if workload.state.ended or not self._object_exists(workload):
                 return None
