@@ -164,6 +164,7 @@ class QueueService:
                     if settings.webhook is not None:
                         group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())
                     group.create_task(recorder.run())
+                    group.create_task(scheduler.watch_matcher())
                     group.create_task(caches.run())
                     self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
                     await caches.synced()

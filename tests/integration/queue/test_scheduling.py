@@ -154,3 +154,13 @@ async def test_our_own_pods_count_through_their_slots_only(bench: Bench) -> None
     await bench.submit(job("b", 1, "4"))
     await bench.cycle()
     assert bench.row("b").hosts == ours.hosts
+
+
+async def test_a_graph_that_was_lost_is_noticed_without_anything_to_match(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "2"))
+    await bench.cycle()
+    assert await bench.graph.alive()
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())
+    assert not await bench.graph.alive()
+    await bench.cycle()
+    assert set(await bench.held()) == {bench.row("a").jobid}

@@ -17,7 +17,7 @@ import structlog
 
 from fluxqueue.api.objects import Node
 from fluxqueue.fluxion.client import Fluxion
-from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.errors import FluxionError, UnknownJob
 from fluxqueue.fluxion.messages import Applied, Call, NodeShare, NodeSpec, RestoredJob
 from fluxqueue.kube.store import Store
 from fluxqueue.queue.controllers.foreign import ForeignPods
@@ -28,6 +28,9 @@ from fluxqueue.queue.records import Allocation, Slot, SlotState
 __all__ = ["GraphKeeper", "GraphLost"]
 
 log = structlog.get_logger()
+
+_NO_JOB = 0
+"""Ids begin at 1: asking for this one costs nothing and is answered by whoever has our graph."""
 
 ToSpec = Callable[[Node], NodeSpec]
 
@@ -116,6 +119,24 @@ class GraphKeeper:
         except (FluxionError, GraphLost):
             self.lose()
             raise
+
+    async def alive(self) -> bool:
+        """Whether Fluxion still has the graph we filled; a graph that is still to be filled counts as alive.
+
+        A cycle that knows without asking that nothing fits would not notice that the matcher lost its graph.
+        """
+        async with self.exclusive:
+            if not self._instance:
+                return True
+            try:
+                await self.fluxion.info(_NO_JOB, call=self.call())
+            except UnknownJob:
+                return True
+            except FluxionError as error:
+                log.info("the graph is gone", error=str(error))
+                self.lose()
+                return False
+            return True
 
     def _wanted(self) -> dict[str, NodeSpec]:
         """Every node as Fluxion counts it; a node that did not change is not read again."""

@@ -44,6 +44,7 @@ log = structlog.get_logger()
 
 _RETRY_S = 1.0
 _SOON_S = 0.05
+_WATCH_S = 3.0
 
 Disciplines = Callable[[], Mapping[str, Discipline]]
 
@@ -94,6 +95,13 @@ class Scheduler:
         self.last_error = ""
         ledger.subscribe(self._changed.add)
         self._changed.update(workload.id for workload in ledger.all())
+
+    async def watch_matcher(self) -> None:
+        """Notice within seconds that the matcher lost the graph, also when no cycle has anything to ask it; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if not await self._graph.alive():
+                self.soon()
 
     async def cycle(self) -> None:
         """Run one cycle; failures of Fluxion are reported and tried again, anything else is the caller's."""
