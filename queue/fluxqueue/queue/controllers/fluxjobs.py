@@ -40,7 +40,7 @@ log = structlog.get_logger()
 _WORKERS = 8
 _UNTOLD_S = 10.0
 """A FluxJob is pending by default: that nothing is known yet is written only if it lasts."""
-_PASSING_S = 5.0
+_PASSING_S = 10.0
 """How long a state that usually passes by itself may go unwritten."""
 _SETTLED_S = 0.3
 
