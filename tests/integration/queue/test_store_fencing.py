@@ -35,6 +35,7 @@ CHANGES: dict[str, Change] = {
     "released": lambda by, w: by.store.released(by.epoch, [_jobid(w)]),
     "release_failed": lambda by, w: by.store.release_failed(by.epoch, _jobid(w), "503"),
     "move_ends": lambda by, w: by.store.move_ends(by.epoch, [(_jobid(w), START)]),
+    "plan": lambda by, w: by.store.plan(by.epoch, [], [w.id]),
     "take_slots": lambda by, w: by.store.take_slots(by.epoch, [(_jobid(w), 0, "pod-a", "a")]),
     "vacate_slots": lambda by, w: by.store.vacate_slots(by.epoch, [(_jobid(w), 0, "pod-a")]),
     "end_slots": lambda by, w: by.store.end_slots(by.epoch, [(_jobid(w), 0), (_jobid(w), 1)]),
