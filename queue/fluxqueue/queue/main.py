@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
-from fluxqueue.queue.config import InvalidConfig, read_config
+from fluxqueue.queue.config import InvalidConfig, QueueConfig, read_config
 from fluxqueue.queue.controllers.certificates import WebhookPlace
 from fluxqueue.queue.service import QueueService, ServiceSettings
 from fluxqueue.queue.store import MigrationChanged, SchemaTooNew, StaleLeader
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = read_config(arguments.config)
         configure_logging(arguments.log_level or config.log_level)
-        settings = _settings(arguments, os.environ.get("DATABASE_URL", ""))
+        settings = _settings(arguments, config, os.environ.get("DATABASE_URL", ""))
     except (InvalidConfig, ValueError) as error:
         print(f"fluxqueue queue: {error}", file=sys.stderr)  # noqa: T201  # before there is a log
         return 2
@@ -71,7 +71,7 @@ def _leaves(group: BaseExceptionGroup[BaseException] | None) -> list[BaseExcepti
     return found
 
 
-def _settings(arguments: argparse.Namespace, database_url: str) -> ServiceSettings:
+def _settings(arguments: argparse.Namespace, config: QueueConfig, database_url: str) -> ServiceSettings:
     if not database_url:
         raise ValueError("DATABASE_URL is not set: give it the Postgres to keep the queue in, for example postgresql://user@host/fluxqueue")
     named = (arguments.webhook_secret, arguments.webhook_configuration, arguments.webhook_service)
@@ -80,7 +80,7 @@ def _settings(arguments: argparse.Namespace, database_url: str) -> ServiceSettin
     return ServiceSettings(
         database_url=database_url,
         fluxion=arguments.fluxion,
-        config=read_config(arguments.config),
+        config=config,
         namespace=arguments.namespace,
         host=arguments.host,
         metrics_port=arguments.metrics_port,

@@ -158,6 +158,7 @@ class Tracker:
         started: list[WorkloadId] = []
         draining: list[WorkloadId] = []
         endings: list[Ending] = []
+        whole: set[FluxionJobId] = set()  # allocations that finishing the workload gives back anyway
         for workload, allocation, judgement in judged:
             jobid = allocation.jobid
             by_rank = {slot.rank: slot for slot in allocation.slots}
@@ -176,22 +177,18 @@ class Tracker:
                     draining.append(workload.id)
                 else:
                     endings.append(Ending(workload.id, judgement.state, judgement.outcome, judgement.message))
+                    whole.add(jobid)
                     self._last_phase.pop(workload.uid, None)
                     self._last_job_phase.pop(workload.uid, None)
         await self._ledger.vacate_slots(vacated)
         await self._ledger.take_slots(taken)
         await self._ledger.started(started)
-        await self._ledger.end_slots([slot for slot in ended if not self._ends_whole(slot, endings)])
+        await self._ledger.end_slots([slot for slot in ended if slot[0] not in whole])
         await self._ledger.draining(draining)
         await self._ledger.finish(endings)
         if ended or endings:
             SLOTS_ENDED.inc(len(ended))
             await self._trigger.schedule()
-
-    def _ends_whole(self, slot: tuple[FluxionJobId, int], endings: Sequence[Ending]) -> bool:
-        """Whether finishing the workload gives the slot back anyway."""
-        owner = self._ledger.by_jobid(slot[0])
-        return owner is not None and any(ending.workload == owner.id for ending in endings)
 
     async def _let_pods_go(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
         jobs = [
