@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -151,7 +152,8 @@ class LocalPlane:
         try:
             self._follow(daemon.stdout, report or (lambda _: None), time.monotonic() + timeout_s)
         except BaseException:
-            self._end(daemon.pid, lambda: daemon.poll() is not None)
+            self._end(daemon.pid)
+            daemon.wait()
             raise
         finally:
             daemon.stdout.close()
@@ -186,7 +188,7 @@ class LocalPlane:
                 raise PlaneFailed(
                     f"a plane holds {self.folder} but does not say which process it is: end the process that holds the lock file"
                 )
-            self._end(state.pid, lambda: not self.running)
+            self._end(state.pid)
         with contextlib.suppress(FileNotFoundError):
             (self.folder / "state.json").unlink()
         if delete:
@@ -253,13 +255,18 @@ class LocalPlane:
                 raise PlaneFailed(f"the plane is not ready in time: see {self.folder / 'daemon.log'}")
         raise PlaneFailed(f"the plane's supervisor ended while starting: see {self.folder / 'daemon.log'}")
 
-    def _end(self, pid: int, ended: Callable[[], bool]) -> None:
-        for number, patience_s in ((signal.SIGTERM, _STOP_TIMEOUT_S), (signal.SIGKILL, 10.0)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-            deadline = time.monotonic() + patience_s
-            while time.monotonic() < deadline:
-                if ended():
+    def _end(self, pid: int) -> None:
+        """End the daemon, and wait until it is gone: it lets go of its lock a moment before."""
+        try:
+            daemon = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            for number, patience_s in ((signal.SIGTERM, _STOP_TIMEOUT_S), (signal.SIGKILL, 10.0)):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(daemon, number)
+                if select.select([daemon], [], [], patience_s)[0]:
                     return
-                time.sleep(0.05)
+        finally:
+            os.close(daemon)
         raise PlaneFailed(f"process {pid} of the plane in {self.folder} does not end")
