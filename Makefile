@@ -39,7 +39,7 @@ e2e: controlplane
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue queue/fluxqueue webhook/fluxqueue
+	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue webhook/fluxqueue
 	$(BIN)/mypy tests benchmarks
 	$(BIN)/lint-imports
 	git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
