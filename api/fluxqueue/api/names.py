@@ -16,6 +16,7 @@ FLUXQUEUES: Final = "fluxqueues"
 
 MINICLUSTER_GROUP: Final = "flux-framework.org"
 MINICLUSTER_VERSION: Final = "v1alpha2"
+MINICLUSTERS: Final = "miniclusters"
 
 GATE: Final = "fluxqueue"
 """Our scheduling gate. Only this one is ever removed, by name."""
