@@ -64,6 +64,18 @@ class Placement:
             dict(self.vertices), dict(self.leaves), dict(self.shared_leaves), list(self.slots), list(self.whole), dict(self.labels)
         )
 
+    def join(self, other: Placement) -> None:
+        """Take over all of another placement, which has no leaf in common with this one."""
+        for vertex, exclusive in other.vertices.items():
+            self.vertices[vertex] = exclusive or self.vertices.get(vertex, False)
+        for run, mask in other.leaves.items():
+            self.leaves[run] = self.leaves.get(run, 0) | mask
+        for run, mask in other.shared_leaves.items():
+            self.shared_leaves[run] = self.shared_leaves.get(run, 0) | mask
+        self.slots += other.slots
+        self.whole += other.whole
+        self.labels |= other.labels
+
     def pass_through(self, vertex: Vertex | None) -> None:
         """Mark a vertex and its ancestors as passed through, where they are not marked already."""
         while vertex is not None and vertex not in self.vertices:

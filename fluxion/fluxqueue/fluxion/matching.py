@@ -1,9 +1,14 @@
-"""Placing requests in a graph with jobs: now, at a given time, as early as possible, or on the emptied graph."""
+"""Placing requests in a graph with jobs: now, at a given time, as early as possible, or on the emptied graph.
+
+A request whose top levels are several slots, each with a label of its own, is a group of unlike pods. The original matches no such
+request; here each slot is placed in turn, the largest first, on what the others have left, and the request fits if all of them do. That
+is not a search: a group that would fit only with its slots tried in another order counts as one that does not fit now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.fluxion.earliest import Sweep
 from fluxqueue.fluxion.graph import Vertex
@@ -80,6 +85,8 @@ class Matcher:
         """Place a request in a window, by the shortcut where one holds."""
         if jobspec.asks_for_none:
             return None
+        if not self.astray and _unlike_slots(jobspec):
+            return self._each_slot(jobspec, window)
         plan = self._plan(jobspec)
         if plan is not None:
             try:
@@ -87,6 +94,17 @@ class Matcher:
             except Unfit:
                 pass
         return Walk(self._state.graph, self._state.policy, window, self.astray).place(jobspec.resources)
+
+    def _each_slot(self, jobspec: Jobspec, window: Window) -> Placement | None:
+        """Place slots of several labels one after the other."""
+        together = Placement()
+        for slot in sorted(jobspec.resources, key=_size, reverse=True):
+            rest = replace(window, besides=together.leaves)
+            part = Walk(self._state.graph, self._state.policy, rest).place((slot,))
+            if part is None:
+                return None
+            together.join(part)
+        return together
 
     def _plan(self, jobspec: Jobspec) -> Plan | None:
         """The plan of a request, if this graph and policy allow one; remembered until the graph changes."""
@@ -142,6 +160,17 @@ class Matcher:
                 self._satisfiable.clear()
             self._satisfiable[key] = self._try(jobspec, window)
         return self._satisfiable[key]
+
+
+def _unlike_slots(jobspec: Jobspec) -> bool:
+    """Whether the request is several slots side by side, told apart by their labels."""
+    slots = jobspec.resources
+    return len(slots) > 1 and all(level.type == SLOT for level in slots) and len({slot.label for slot in slots}) == len(slots)
+
+
+def _size(slot: Resource) -> tuple[int, ...]:
+    """What slots are ordered by: more kinds of resources before fewer, and of the same kinds the larger ones."""
+    return len(slot.children), *(level.count.low for level in slot.children)
 
 
 def minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.constraints import CONSTRAINED_TYPES, Constraint
 from fluxqueue.fluxion.graph import NODE, Vertex
@@ -26,6 +26,8 @@ class Window:
         Pretend there are no jobs and everything is up.
     constraint, exclude, only
         Nodes that may be used: all of them must agree. ``only`` None means any.
+    besides
+        Leaves that another part of the same request has chosen already, by run.
     """
 
     start: int
@@ -35,6 +37,7 @@ class Window:
     constraint: Constraint | None = None
     exclude: Collection[Vertex] = ()
     only: Collection[Vertex] | None = None
+    besides: Mapping[LeafRun, int] = field(default_factory=dict)
 
     def admits(self, vertex: Vertex, exclusive: bool) -> bool:
         """Whether a vertex may be used at all in this window."""
@@ -54,9 +57,10 @@ class Window:
 
     def free(self, run: LeafRun, *, exclusive: bool) -> int:
         """Leaves of a run that may be used."""
+        chosen = self.besides.get(run, 0)
         if self.empty:
-            return run.full & ~run.void
-        mask = run.full & ~run.down & ~run.void & ~run.taken(self.start, self.end, self.now)
+            return run.full & ~run.void & ~chosen
+        mask = run.full & ~run.down & ~run.void & ~chosen & ~run.taken(self.start, self.end, self.now)
         if exclusive and run.shared:
             mask &= ~run.visited(self.start, self.end, self.now)
         return mask

@@ -175,3 +175,22 @@ def test_calls_that_cannot_be_served_are_refused() -> None:
     made.match_batch([JobRequest(jobspec(slot(1, cpu=100)))], Call())
     with pytest.raises(ClockMixed):
         made.match_batch([], Call(now=5))
+
+
+def test_slots_of_several_sizes_are_matched_together_the_largest_first() -> None:
+    made = engine(*THREE)
+    launcher, workers = slot(1, "pod.0", cpu=1_000, pods=1), slot(2, "pod.1", cpu=3_500, pods=1)
+    result = ask(made, jobspec(launcher, workers), 7)
+    assert result.verdict is Verdict.GRANTED
+    assert [(share.node, dict(share.slots)) for share in result.shares] == [("a", {"pod.1": 1}), ("b", {"pod.1": 1}), ("c", {"pod.0": 1})]
+    check_books(made)
+    assert ask(made, jobspec(launcher, workers), 8).verdict is Verdict.BUSY
+    assert ask(made, jobspec(launcher, workers), 8, reserve=True).at == result.end
+    assert ask(made, jobspec(launcher, slot(4, "pod.1", cpu=3_500)), 9).verdict is Verdict.UNSATISFIABLE
+    assert made.partial_cancel(7, [NodeShare("a", {"pod.1": 1})], call=NOW).done
+    assert ask(made, jobspec(slot(1, cpu=4_000)), 10).shares[0].node == "a"
+    check_books(made)
+
+
+def test_two_slots_of_one_name_are_no_request() -> None:
+    assert ask(engine(*THREE), jobspec(slot(1, cpu=1_000), slot(1, cpu=1_000))).verdict is Verdict.UNSATISFIABLE
