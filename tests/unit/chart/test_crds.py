@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from chart_rendering import Chart, Json, Rendered
 
-from fluxqueue.api import names
+from fluxqueue.api import miniclusters, names
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
 
@@ -114,3 +114,77 @@ def test_the_default_queue_comes_after_its_kind_and_only_once(default: Rendered)
     queue = default.one("FluxQueue", names.DEFAULT_QUEUE)
     assert queue["metadata"]["annotations"]["helm.sh/hook"] == "post-install"
     assert queue["spec"]["policy"] == "fcfs"
+
+
+def _fields(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.fixture
+def minicluster(default: Rendered) -> Json:
+    crd = default.one("CustomResourceDefinition", f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}")
+    (version,) = crd["spec"]["versions"]
+    assert version["name"] == names.MINICLUSTER_VERSION
+    assert crd["metadata"]["labels"][names.OPERATOR_LABEL] == names.OPERATOR
+    return typing.cast(Json, version)
+
+
+_MINICLUSTER_PARTS: list[tuple[str, type[msgspec.Struct]]] = [
+    ("spec", miniclusters.MiniClusterSpec),
+    ("status", miniclusters.MiniClusterStatus),
+    ("spec.containers.[]", miniclusters.MiniClusterContainer),
+    ("spec.services.[]", miniclusters.MiniClusterContainer),
+    ("spec.containers.[].volumes.*", miniclusters.ContainerVolume),
+    ("spec.containers.[].secrets.*", miniclusters.SecretKey),
+    ("spec.containers.[].commands", miniclusters.Commands),
+    ("spec.containers.[].lifeCycle", miniclusters.LifeCycle),
+    ("spec.network", miniclusters.Network),
+    ("spec.logging", miniclusters.Logging),
+    ("spec.archive", miniclusters.MiniClusterArchive),
+    ("spec.flux", miniclusters.FluxSpec),
+    ("spec.flux.container", miniclusters.FluxContainer),
+    ("spec.flux.scheduler", miniclusters.FluxScheduler),
+    ("spec.flux.bursting", miniclusters.Bursting),
+    ("spec.flux.bursting.leadBroker", miniclusters.LeadBroker),
+    ("spec.flux.bursting.clusters.[]", miniclusters.BurstedCluster),
+    ("spec.pod", miniclusters.MiniClusterPod),
+    ("spec.pod.tolerations.[]", miniclusters.PodToleration),
+    ("spec.restful", miniclusters.RestService),
+    ("spec.state", miniclusters.SavedState),
+    ("status.missing.[]", miniclusters.MissingBroker),
+]
+
+
+@pytest.mark.parametrize(("path", "struct"), _MINICLUSTER_PARTS, ids=[path for path, _ in _MINICLUSTER_PARTS])
+def test_every_field_of_a_minicluster_is_in_the_schema_and_no_other(minicluster: Json, path: str, struct: type[msgspec.Struct]) -> None:
+    schema = minicluster["schema"]["openAPIV3Schema"]
+    for step in path.split("."):
+        schema = {"[]": lambda s: s["items"], "*": lambda s: s["additionalProperties"]}.get(step, lambda s, k=step: s["properties"][k])(
+            schema
+        )
+    assert set(schema["properties"]) == _fields(struct)
+
+
+def test_what_the_minicluster_schema_fills_in_is_what_the_code_assumes(minicluster: Json) -> None:
+    properties = minicluster["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    spec = miniclusters.MiniClusterSpec()
+    filled = {name: schema["default"] for name, schema in properties.items() if "default" in schema}
+    assert filled == {"size": spec.size, "tasks": spec.tasks, "deadlineSeconds": spec.deadline_seconds}
+
+
+def test_states_of_miniclusters_and_their_scale_are_those_of_the_code(minicluster: Json) -> None:
+    status = minicluster["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert status["state"]["enum"] == ["", *miniclusters.MiniClusterState]
+    scale = minicluster["subresources"]["scale"]
+    assert scale == {
+        "specReplicasPath": ".spec.size",
+        "statusReplicasPath": ".status.size",
+        "labelSelectorPath": ".status.selector",
+    }
+    columns = [c["name"].upper() for c in minicluster["additionalPrinterColumns"] if not c.get("priority")]
+    assert columns == ["STATE", "SIZE", "BROKERS", "QUEUE", "NODES", "AGE"]
+
+
+def test_without_miniclusters_neither_their_crd_nor_their_rights_are_there(chart: Chart) -> None:
+    rendered = chart.render({"miniclusters": {"enabled": False}})
+    assert names.MINICLUSTER_GROUP not in rendered.text

@@ -110,3 +110,16 @@ def test_queues_are_readable_by_everyone_or_by_whom_one_names(chart: Chart, defa
     assert [subject["name"] for subject in binding["subjects"]] == ["system:authenticated"]
     names = {b["metadata"]["name"] for b in chart.render({"rbac": {"queuesReadableBy": []}}).all("ClusterRoleBinding")}
     assert names == {QUEUE}
+
+
+def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(default: Rendered) -> None:
+    verbs = _verbs(_rules(default, "ClusterRole", f"{QUEUE}-miniclusters"))
+    assert {key for key, allowed in verbs.items() if "create" in allowed} == {
+        ("batch", "jobs"),
+        ("", "pods"),
+        ("", "secrets"),
+        ("", "configmaps"),
+        ("", "services"),
+        ("networking.k8s.io", "networkpolicies"),
+    }
+    assert not {"list", "watch"} & verbs["", "secrets"], "it never looks through Secrets"
