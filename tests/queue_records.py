@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import NodeShare
-from fluxqueue.queue.records import Epoch, Grant, NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.records import Epoch, Grant, NewWorkload, PutBack, ReleaseMode, Slot, Workload, WorkloadId
 from fluxqueue.queue.store import Store
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -33,6 +34,13 @@ def found(name: str = "lammps", **changes: Any) -> NewWorkload:
         generation=1,
     )
     return replace(plain, **changes)
+
+
+def put_back(
+    workload: WorkloadId, reason: Reason = Reason.PREEMPTED, message: str = "by a more urgent one", kept: Sequence[Slot] = ()
+) -> PutBack:
+    """A workload that waits again, but for the slots it keeps."""
+    return PutBack(workload=workload, reason=reason, message=message, kept=tuple((slot.jobid, slot.rank) for slot in kept))
 
 
 @dataclass(frozen=True)

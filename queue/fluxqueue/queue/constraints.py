@@ -11,7 +11,7 @@ want one node each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.api import names
@@ -31,7 +31,11 @@ class InexpressibleConstraint(ValueError):
 
 
 def constraint_of(
-    spec: PodSpec, taints: Iterable[Taint] = (), node_selector: Mapping[str, str] | None = None, job_labels: Mapping[str, str] | None = None
+    spec: PodSpec,
+    taints: Iterable[Taint] = (),
+    node_selector: Mapping[str, str] | None = None,
+    job_labels: Mapping[str, str] | None = None,
+    avoided: Sequence[str] = (),
 ) -> Constraint | None:
     """The placement rules of a pod as one RFC 31 constraint.
 
@@ -45,6 +49,9 @@ def constraint_of(
         More labels its nodes must have: those of the queue.
     job_labels
         Labels of a Job's template: rules by which its pods keep apart are left out here, see `keeps_apart`.
+
+    avoided
+        Names of nodes that are not to be taken.
 
     Returns
     -------
@@ -72,6 +79,8 @@ def constraint_of(
         }
     )
     parts.extend({"not": [{"properties": [taint]}]} for taint in shunned)
+    if avoided:
+        parts.append({"not": [{"hostlist": list(avoided)}]})
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else {"and": parts}

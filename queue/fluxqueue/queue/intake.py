@@ -27,6 +27,7 @@ from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
 from fluxqueue.queue.jobspecs import jobspec_of, shape_of
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
+from fluxqueue.queue.requeues import done_indexes, pods_wanted, write_indexes
 
 __all__ = ["QueueDefaults", "Standing", "Surroundings", "describe_job", "describe_pod", "owning_job_uid", "release_mode_of"]
 
@@ -92,10 +93,11 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What has become of the object so far: its row, and a person's wishes."""
+    """What has become of the object so far: its row, a person's wishes, and the nodes it is not to be matched on for now."""
 
     row: Workload | None = None
     wishes: Wishes = NO_WISHES
+    avoided: tuple[str, ...] = ()
 
     def accepted_by(self, queue: str) -> bool:
         """Whether the queue took it before."""
@@ -133,10 +135,12 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
     if not spec.suspend and not has_gated_pods:
         return None
     where = f"Job {meta.namespace}/{meta.name}"
+    wanted = pods_wanted(job)
+    mode = release_mode_of(job)
     reason, message = Reason.NONE, ""
     if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
         reason, message = Reason.USER_SUSPENDED, f"{where} was suspended by its user: set spec.suspend to false and it is matched"
-    elif spec.pods_at_once < 1:
+    elif wanted < 1:
         reason, message = Reason.USER_SUSPENDED, f"{where} has spec.parallelism 0: raise it and the Job is matched"
     return _describe(
         meta,
@@ -146,10 +150,11 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
         template=template.metadata,
         api_version="batch/v1",
         kind="Job",
-        pods=max(spec.pods_at_once, 0),
+        pods=max(wanted, 0),
         deadline_s=spec.active_deadline_seconds,
         ends=True,
-        mode=release_mode_of(job),
+        mode=mode,
+        done=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and wanted < spec.pods_at_once else "",
         reason=reason,
         message=message,
     )
@@ -224,6 +229,7 @@ def _describe(
     mode: ReleaseMode,
     reason: Reason,
     message: str,
+    done: str = "",
 ) -> NewWorkload:
     where = f"{kind} {meta.namespace}/{meta.name}"
     wishes = standing.wishes
@@ -289,7 +295,7 @@ def _describe(
             pod_requests(spec),
             max(pods, 1),
             duration_s=duration_s,
-            constraint=constraint_of(spec, around.taints, defaults.node_selector, job_labels),
+            constraint=constraint_of(spec, around.taints, defaults.node_selector, job_labels, standing.avoided),
             one_per_node=keeps_apart(spec, job_labels),
         )
         shape = shape_of(jobspec)
@@ -315,6 +321,7 @@ def _describe(
         reason=first_reason,
         message=first_message,
         wishes=wishes,
+        done_indexes=done,
     )
 
 

@@ -15,22 +15,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from fluxqueue.api import hostlists
+from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import (
+    UNREAD,
     Allocation,
     Epoch,
     Estimate,
     FluxionJobId,
     Grant,
     NewWorkload,
+    PutBack,
     ReasonChange,
     Reservation,
     Slot,
     SlotState,
+    TakeBack,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.states import LIVE
 from fluxqueue.queue.store import Store
 
 __all__ = ["Ending", "Freed", "Ledger", "TakenSlot"]
@@ -60,13 +64,22 @@ class Ending:
 
 @dataclass(slots=True)
 class Freed:
-    """What the graph still holds although the queue has given it back."""
+    """What the graph still holds although the queue has given it back.
+
+    Attributes
+    ----------
+    jobs, slots
+        Whole allocations, and single slots of others.
+    nodes
+        Where pods may still run that were counted through a slot until now.
+    """
 
     jobs: set[FluxionJobId] = field(default_factory=set)
     slots: dict[FluxionJobId, list[Slot]] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.slots)
+        return bool(self.jobs or self.slots or self.nodes)
 
 
 class Ledger:
@@ -90,6 +103,8 @@ class Ledger:
         self._workloads: dict[WorkloadId, Workload] = {}
         self._by_uid: dict[str, WorkloadId] = {}
         self._allocations: dict[WorkloadId, Allocation] = {}
+        self._remnants: dict[FluxionJobId, Allocation] = {}
+        self._releasing: set[FluxionJobId] = set()
         self._by_jobid: dict[FluxionJobId, WorkloadId] = {}
         self._reservations: dict[WorkloadId, Reservation] = {}
         self._first_starts: dict[WorkloadId, datetime] = {}
@@ -124,8 +139,24 @@ class Ledger:
         return sorted(waiting, key=lambda workload: (-workload.priority, workload.submitted_at, workload.id))
 
     def live(self) -> list[tuple[Workload, Allocation]]:
-        """Workloads that hold an allocation."""
-        return [(self._workloads[workload], allocation) for workload, allocation in self._allocations.items()]
+        """Allocations that hold something, with their workloads; a workload that was put back may have several, all but one remnants."""
+        held = [*self._allocations.values(), *self._remnants.values()]
+        return [(self._workloads[allocation.workload], allocation) for allocation in held]
+
+    def remnants(self) -> list[Allocation]:
+        """What workloads that were put back still hold, for pods on nodes nobody hears from."""
+        return list(self._remnants.values())
+
+    def holding(self, jobid: FluxionJobId) -> Allocation | None:
+        """The live allocation of this id, be it a remnant."""
+        if (remnant := self._remnants.get(jobid)) is not None:
+            return remnant
+        owner = self._by_jobid.get(jobid)
+        return self._allocations.get(owner) if owner is not None else None
+
+    def releasing(self, jobid: FluxionJobId) -> bool:
+        """Whether its release is being carried out by this process at this moment."""
+        return jobid in self._releasing
 
     def reservation(self, workload: WorkloadId) -> Reservation | None:
         """Where and when a pending workload is to start."""
@@ -155,6 +186,7 @@ class Ledger:
     def put_freed(self, freed: Freed) -> None:
         """Return what could not be given back."""
         self._freed.jobs |= freed.jobs
+        self._freed.nodes |= freed.nodes
         for jobid, slots in freed.slots.items():
             self._freed.slots.setdefault(jobid, []).extend(slots)
 
@@ -169,7 +201,8 @@ class Ledger:
             allocations = await self.store.live_allocations()
             self._workloads = {workload.id: workload for workload in (*pending, *live)}
             self._by_uid = {workload.uid: workload.id for workload in self._workloads.values()}
-            self._allocations = {allocation.workload: allocation for allocation in allocations}
+            self._allocations = {allocation.workload: allocation for allocation in allocations if not allocation.remnant}
+            self._remnants = {allocation.jobid: allocation for allocation in allocations if allocation.remnant}
             self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
             self._reservations = {each.workload: each for each in await self.store.reservations()}
             self._first_starts = {each.workload: each.first_start for each in self._reservations.values()}
@@ -214,7 +247,10 @@ class Ledger:
             for grant in grants:
                 if grant.workload not in granted:
                     continue
-                slots = tuple(Slot(jobid=grant.jobid, rank=rank, node=node, state=SlotState.FREE) for rank, node in enumerate(grant.hosts))
+                slots = tuple(
+                    Slot(jobid=grant.jobid, rank=rank, node=node, state=SlotState.ENDED if node == names.NO_NODE else SlotState.FREE)
+                    for rank, node in enumerate(grant.hosts)
+                )
                 self._allocations[grant.workload] = Allocation(
                     jobid=grant.jobid,
                     workload=grant.workload,
@@ -260,12 +296,18 @@ class Ledger:
         latest = dict(ends)
         async with self._lock:
             for jobid in await self.store.move_ends(self.epoch, ends):
-                if (owner := self._by_jobid.get(jobid)) is not None:
-                    self._allocations[owner] = replace(self._allocations[owner], end=latest[jobid])
+                if (allocation := self.holding(jobid)) is not None:
+                    self._put(replace(allocation, end=latest[jobid]))
 
     async def claim_releases(self, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
-        """Allocations that are due to be released, each claimed for ``retry_after_s``."""
-        return await self.store.claim_releases(self.epoch, limit, retry_after_s)
+        """Allocations that are due to be released, each claimed for ``retry_after_s``; say `release_over` of all of them."""
+        claimed = await self.store.claim_releases(self.epoch, limit, retry_after_s)
+        self._releasing.update(allocation.jobid for _, allocation in claimed)
+        return claimed
+
+    def release_over(self, jobids: Iterable[FluxionJobId]) -> None:
+        """These releases are not being carried out any more, whatever came of them."""
+        self._releasing.difference_update(jobids)
 
     async def released(self, jobids: Sequence[FluxionJobId]) -> None:
         """Note that objects were let go."""
@@ -277,7 +319,8 @@ class Ledger:
             owners = [owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None]
             for owner in owners:
                 self._allocations[owner] = replace(self._allocations[owner], released_at=now)
-                self._update(owner, reason=Reason.NONE, message="")
+                if self._workloads[owner].reason is Reason.RELEASE_FAILED:
+                    self._update(owner, reason=Reason.NONE, message="")
         self._tell(owners)
 
     async def release_failed(self, jobid: FluxionJobId, message: str) -> None:
@@ -285,7 +328,7 @@ class Ledger:
         async with self._lock:
             await self.store.release_failed(self.epoch, jobid, message)
             owner = self._by_jobid.get(jobid)
-            if owner is not None:
+            if owner is not None and self._state(owner) is State.ALLOCATED:
                 self._update(owner, reason=Reason.RELEASE_FAILED, message=message)
         if owner is not None:
             self._tell([owner])
@@ -359,27 +402,50 @@ class Ledger:
                 self._by_uid.pop(ended.uid, None)
         self._tell(ending.workload for ending in endings)
 
-    async def requeue(self, ids: Sequence[WorkloadId], reason: Reason, message: str) -> None:
-        """Put workloads back into the queue with their submit time, freeing what they hold."""
-        ids = [found for found in ids if found in self._workloads]
-        if not ids:
+    async def take_back(self, wanted: Sequence[TakeBack]) -> None:
+        """Note that live workloads are to give their nodes back and wait again: they drain, and say why."""
+        wanted = [each for each in wanted if self._state(each.workload) in LIVE]
+        if not wanted:
             return
         async with self._lock:
-            freed = await self.store.requeue(self.epoch, ids, reason, message)
+            ids = set(await self.store.take_back(self.epoch, wanted))
+            for each in wanted:
+                if each.workload in ids:
+                    self._update(each.workload, state=State.DRAINING, reason=each.reason, message=each.message)
+                    if each.setbacks is not None:
+                        self._update(each.workload, setbacks=each.setbacks)
+        self._tell(ids)
+
+    async def requeue(self, backs: Sequence[PutBack]) -> None:
+        """Put workloads back into the queue with their submit time, freeing what they hold but for the slots that are kept."""
+        backs = [each for each in backs if each.workload in self._workloads]
+        if not backs:
+            return
+        async with self._lock:
+            ids, freed = await self.store.requeue(self.epoch, backs)
             self._drop_allocations(freed)
-            for found in ids:
+            for each in backs:
+                if each.workload not in ids:
+                    continue
+                if each.kept and (allocation := self._allocations.pop(each.workload, None)) is not None:
+                    self._reduce(allocation, {rank for _, rank in each.kept})
                 self._update(
-                    found,
+                    each.workload,
                     state=State.PENDING,
-                    reason=reason,
-                    message=message,
+                    reason=each.reason,
+                    message=each.message,
                     jobid=None,
                     hosts="",
                     allocated_at=None,
                     started_at=None,
-                    requeues=self._workloads[found].requeues + 1,
+                    requeues=self._workloads[each.workload].requeues + 1,
+                    generation=UNREAD,
                 )
         self._tell(ids)
+
+    def look_again(self, ids: Iterable[WorkloadId]) -> None:
+        """Tell the listeners of workloads of which nothing changed but the time."""
+        self._tell([found for found in ids if found in self._workloads])
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
 
@@ -419,19 +485,34 @@ class Ledger:
             self._workloads[found] = replace(workload, **changes)  # type: ignore[arg-type]  # names are checked by replace itself
 
     def _update_slot(self, jobid: FluxionJobId, rank: int, state: SlotState, pod_uid: str | None, pod_name: str | None) -> Slot | None:
-        owner = self._by_jobid.get(jobid)
-        if owner is None:
+        allocation = self.holding(jobid)
+        if allocation is None or rank >= len(allocation.slots):
             return None
-        allocation = self._allocations[owner]
         slots = list(allocation.slots)
         slots[rank] = slot = replace(slots[rank], state=state, pod_uid=pod_uid, pod_name=pod_name)
-        self._allocations[owner] = replace(allocation, slots=tuple(slots))
+        self._put(replace(allocation, slots=tuple(slots)))
         return slot
+
+    def _put(self, allocation: Allocation) -> None:
+        if allocation.remnant:
+            self._remnants[allocation.jobid] = allocation
+        else:
+            self._allocations[allocation.workload] = allocation
+
+    def _reduce(self, allocation: Allocation, kept: set[int]) -> None:
+        """Leave an allocation these slots only, as a remnant; the others are to be given back in the graph."""
+        given = [slot for slot in allocation.slots if slot.rank not in kept and slot.state is not SlotState.ENDED]
+        if given:
+            self._freed.slots.setdefault(allocation.jobid, []).extend(given)
+        slots = tuple(slot if slot.rank in kept else replace(slot, state=SlotState.ENDED) for slot in allocation.slots)
+        self._put(replace(allocation, slots=slots, remnant=True))
 
     def _drop_allocations(self, freed: Iterable[FluxionJobId]) -> None:
         for jobid in freed:
             self._freed.jobs.add(jobid)
             self._freed.slots.pop(jobid, None)
+            if (dropped := self.holding(jobid)) is not None:
+                self._freed.nodes.update(slot.node for slot in dropped.slots if slot.state is SlotState.TAKEN)
             owner = self._by_jobid.pop(jobid, None)
-            if owner is not None:
+            if self._remnants.pop(jobid, None) is None and owner is not None:
                 self._allocations.pop(owner, None)

@@ -15,6 +15,7 @@ __all__ = [
     "RELEASES",
     "RELEASE_SECONDS",
     "REPAIRS",
+    "REQUEUES",
     "SLOTS_ENDED",
     "WORKLOADS",
 ]
@@ -26,6 +27,7 @@ CYCLE_SECONDS = Histogram("fluxqueue_cycle_duration_seconds", "Time a scheduling
 GRANTS = Counter("fluxqueue_grants_total", "Allocations stored")
 RELEASES = Counter("fluxqueue_releases_total", "Objects let go", ["mode", "result"])
 RELEASE_SECONDS = Histogram("fluxqueue_release_duration_seconds", "From grant to release", buckets=_FAST)
+REQUEUES = Counter("fluxqueue_requeues_total", "Workloads taken back from their nodes to wait again", ["reason"])
 SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Places of pods given back")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences the sweep found and mended", ["kind"])
 WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])

@@ -8,6 +8,7 @@ SQL, Kubernetes or gRPC.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
@@ -18,19 +19,24 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 
 __all__ = [
+    "NO_SETBACKS",
     "NO_WISHES",
+    "UNREAD",
     "Allocation",
     "Epoch",
     "Estimate",
     "FluxionJobId",
     "Grant",
     "NewWorkload",
+    "PutBack",
     "ReasonChange",
     "ReleaseMode",
     "Reservation",
+    "Setbacks",
     "Slot",
     "SlotState",
     "StoredNow",
+    "TakeBack",
     "Transition",
     "Wishes",
     "Workload",
@@ -88,6 +94,31 @@ NO_WISHES = Wishes()
 """Of nearly every workload."""
 
 
+class Setbacks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What went wrong with a workload so far, as far as its next match depends on it.
+
+    Attributes
+    ----------
+    starts
+        Releases in a row whose pods did not come or bind in time.
+    losses
+        Nodes lost under it in a row.
+    not_before
+        It is not matched before this time.
+    avoided
+        Nodes it is not matched on, each until a time.
+    """
+
+    starts: int = 0
+    losses: int = 0
+    not_before: datetime | None = None
+    avoided: Mapping[str, datetime] = {}
+
+
+NO_SETBACKS = Setbacks()
+"""Of nearly every workload."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorkload:
     """What the intake found: a workload as its object describes it now.
@@ -129,6 +160,8 @@ class NewWorkload:
     reason: Reason = Reason.NONE
     message: str = ""
     wishes: Wishes = NO_WISHES
+    done_indexes: str = ""
+    """Completion indexes that need no node any more (``0-2,5``); ``pods`` does not count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +193,25 @@ class Workload:
     outcome: Outcome = Outcome.NONE
     requeues: int = 0
     jobid: FluxionJobId | None = None
-    """Of the live allocation, else of the last one."""
+    """Of the live allocation, else of the last one; none while it waits."""
     hosts: str = ""
     """RFC 29 hostlist of that allocation, entry i = rank i."""
     wishes: Wishes = NO_WISHES
+    done_indexes: str = ""
+    setbacks: Setbacks = NO_SETBACKS
 
     @property
     def blocked(self) -> bool:
         """Whether it is kept from matching until something about it changes."""
-        return self.reason not in MATCHABLE_REASONS
+        return self.reason not in MATCHABLE_REASONS or self.generation == UNREAD
 
+    def backs_off(self, now: datetime) -> bool:
+        """Whether it waits until a while has passed since its last setback."""
+        return self.setbacks.not_before is not None and self.setbacks.not_before > now
+
+
+UNREAD = -1
+"""Generation of a workload that was put back and is to be read anew before it is matched: some of its indexes may be done."""
 
 MATCHABLE_REASONS = frozenset(
     {
@@ -275,6 +317,8 @@ class Allocation:
     freed_at: datetime | None = None
     release_attempts: int = 0
     slots: tuple[Slot, ...] = field(default=())
+    remnant: bool = False
+    """A former grant of a workload that was put back, with pods on nodes nobody hears from."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -294,6 +338,26 @@ class ReasonChange:
     workload: WorkloadId
     reason: Reason
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBack:
+    """A live workload that is to give its nodes back and wait again, and why; ``setbacks`` None leaves them as they are."""
+
+    workload: WorkloadId
+    reason: Reason
+    message: str
+    setbacks: Setbacks | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """A live workload of which nothing runs any more, but for the pods in the slots (job id, rank) that stay booked."""
+
+    workload: WorkloadId
+    reason: Reason
+    message: str
+    kept: tuple[tuple[FluxionJobId, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

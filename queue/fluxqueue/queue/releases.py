@@ -17,7 +17,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.objects import Job, ObjectMeta, Pod
 from fluxqueue.queue.records import FluxionJobId
 
-__all__ = ["clear_job", "gate_release_job", "hand_back_job", "pin_release_job", "release_pod", "suspend_job"]
+__all__ = ["clear_job", "clear_start_time", "gate_release_job", "hand_back_job", "pin_release_job", "release_pod", "suspend_job"]
 
 Patch = dict[str, Any]
 
@@ -102,6 +102,11 @@ def clear_job(job: Job) -> Patch | None:
         "annotations": {names.ALLOCATION_ANNOTATION: None, names.NODES_ANNOTATION: None},
     }
     return _guarded(job.metadata, {"metadata": gone, "spec": {"template": {"metadata": gone}}})
+
+
+def clear_start_time(job: Job) -> Patch:
+    """Let a stopped Job's template be changed on Kubernetes before 1.36 (merge patch of the status)."""
+    return _guarded(job.metadata, {"status": {"startTime": None}})
 
 
 def release_pod(pod: Pod, jobid: FluxionJobId, node: str) -> Patch:

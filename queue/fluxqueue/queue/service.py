@@ -35,6 +35,7 @@ from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.releaser import Releaser
+from fluxqueue.queue.controllers.requeuer import Requeuer
 from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
 from fluxqueue.queue.controllers.tellings import Teller
@@ -146,12 +147,13 @@ class QueueService:
             async with ControlTasks(settings.database_url, store) as tasks:
                 recorder = Recorder(api, instance=holder)
                 intake = IntakeController(caches, ledger, tasks.trigger)
-                tracker = Tracker(api, caches, ledger, tasks.trigger)
+                requeuer = Requeuer(api, caches, ledger, tasks.trigger, intake.look_at)
+                tracker = Tracker(api, caches, ledger, tasks.trigger, requeuer.stopped)
                 fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
                 canceller = Canceller(api, caches, ledger, tasks.trigger, recorder)
                 teller = Teller(api, caches, ledger, recorder)
                 queues = FluxQueueWriter(api, caches, ledger)
-                controllers = (intake, tracker, fluxjobs, canceller, teller, queues)
+                controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues)
                 scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
                 handlers = _Handlers(
                     scheduler,

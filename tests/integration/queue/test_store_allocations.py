@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from queue_records import START, Leader
+from queue_records import START, Leader, put_back
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import Epoch, FluxionJobId, SlotState, Workload
@@ -89,7 +89,7 @@ async def test_a_freed_grant_cannot_be_stored_again(leader: Leader) -> None:
     (workload,) = await leader.submit("requeued")
     grant = await leader.grant_for(workload)
     await leader.store.grant(leader.epoch, [grant])
-    await leader.store.requeue(leader.epoch, [workload.id], Reason.PREEMPTED, "")
+    await leader.store.requeue(leader.epoch, [put_back(workload.id)])
     assert await leader.store.grant(leader.epoch, [grant]) == []
     assert (await leader.store.workloads([workload.id]))[0].state is State.PENDING
 
@@ -286,7 +286,7 @@ async def test_calls_that_lock_along_different_paths_do_not_block_each_other_for
         await asyncio.gather(
             leader.store.end_slots(leader.epoch, [(jobid, 0) for jobid in jobids]),
             leader.store.released(leader.epoch, jobids[::-1]),
-            leader.store.requeue(leader.epoch, ids, Reason.PREEMPTED, ""),
+            leader.store.requeue(leader.epoch, [put_back(each) for each in ids]),
             *(leader.store.release_failed(leader.epoch, jobid, "503") for jobid in jobids),
         )
         grants = [replace(await leader.grant_for(workload)) for workload in workloads]

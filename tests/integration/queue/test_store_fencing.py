@@ -8,10 +8,10 @@ from typing import LiteralString
 
 import psycopg
 import pytest
-from queue_records import START, Leader, found
+from queue_records import START, Leader, found, put_back
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, FluxionJobId, ReasonChange, Workload
+from fluxqueue.queue.records import Epoch, FluxionJobId, ReasonChange, TakeBack, Workload
 from fluxqueue.queue.store import Database, DatabaseUnavailable, QueueRow, StaleLeader, Store
 
 Change = Callable[[Leader, Workload], Awaitable[object]]
@@ -41,8 +41,9 @@ CHANGES: dict[str, Change] = {
     "end_slots": lambda by, w: by.store.end_slots(by.epoch, [(_jobid(w), 0), (_jobid(w), 1)]),
     "started": lambda by, w: by.store.started(by.epoch, [w.id]),
     "draining": lambda by, w: by.store.draining(by.epoch, [w.id]),
+    "take_back": lambda by, w: by.store.take_back(by.epoch, [TakeBack(workload=w.id, reason=Reason.PREEMPTED, message="")]),
     "finish": lambda by, w: by.store.finish(by.epoch, [(w.id, State.FAILED, Outcome.FAILED, "")]),
-    "requeue": lambda by, w: by.store.requeue(by.epoch, [w.id], Reason.PREEMPTED, ""),
+    "requeue": lambda by, w: by.store.requeue(by.epoch, [put_back(w.id)]),
     "save_queues": lambda by, w: by.store.save_queues(by.epoch, [QueueRow(name="gpu", generation=1, spec="{}")]),
     "forget": lambda by, w: by.store.forget(by.epoch, START),
     "requeue_tasks": lambda by, w: by.store.requeue_tasks(by.epoch, [1]),

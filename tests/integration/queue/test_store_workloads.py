@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from queue_records import Leader, found
+from queue_records import Leader, found, put_back
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.records import NO_WISHES, Epoch, ReasonChange, Wishes, WorkloadId
@@ -163,7 +163,7 @@ async def _try(leader: Leader, workload: WorkloadId, after: State) -> None:
         case State.DRAINING:
             await leader.store.draining(leader.epoch, [workload])
         case State.PENDING:
-            await leader.store.requeue(leader.epoch, [workload], Reason.PREEMPTED, "by a more urgent one")
+            await leader.store.requeue(leader.epoch, [put_back(workload)])
         case _:
             await leader.store.finish(leader.epoch, [(workload, after, Outcome.FAILED, "ended")])
 
@@ -212,7 +212,9 @@ async def test_finishing_frees_the_allocation_and_ends_its_slots_in_one_go(leade
 
 async def test_requeueing_keeps_the_submit_time_and_counts(leader: Leader) -> None:
     (workload,) = await leader.allocate("again")
-    freed = await leader.store.requeue(leader.epoch, [workload.id], Reason.START_TIMEOUT, "pods did not come")
+    back = put_back(workload.id, Reason.START_TIMEOUT, "pods did not come")
+    ids, freed = await leader.store.requeue(leader.epoch, [back])
+    assert ids == [workload.id]
     assert freed == [workload.jobid]
     (waiting,) = await leader.store.pending()
     assert (waiting.submitted_at, waiting.requeues, waiting.allocated_at) == (workload.submitted_at, 1, None)

@@ -19,7 +19,7 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.kube.store import Change, Store
 from fluxqueue.queue.jobspecs import slot_resources
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import FluxionJobId
+from fluxqueue.queue.records import FluxionJobId, SlotState
 
 __all__ = ["ForeignPods"]
 
@@ -56,6 +56,10 @@ class ForeignPods:
         changed, self._changed = self._changed, set()
         return changed
 
+    def recount(self, nodes: Iterable[str]) -> None:
+        """Pods on these nodes may be foreign that were not until now: what they stood in was given back."""
+        self._changed.update(nodes)
+
     def shares(self, nodes: Iterable[str]) -> list[NodeShare]:
         """What foreign pods have on these nodes, in the graph's units; nothing is said as no amounts."""
         return [NodeShare(node=node, amounts=self._amounts(node)) for node in nodes]
@@ -84,9 +88,10 @@ class ForeignPods:
 
     def _is_ours(self, pod: Pod) -> bool:
         text = pod.metadata.annotation(names.ALLOCATION_ANNOTATION) or ""
-        owner = self._ledger.by_jobid(FluxionJobId(int(text))) if text.isdecimal() and len(text) < 19 else None
-        allocation = self._ledger.allocation(owner.id) if owner is not None else None
-        return allocation is not None and pod.spec.node_name in allocation.hosts
+        allocation = self._ledger.holding(FluxionJobId(int(text))) if text.isdecimal() and len(text) < 19 else None
+        return allocation is not None and any(
+            slot.node == pod.spec.node_name and slot.state is not SlotState.ENDED for slot in allocation.slots
+        )
 
 
 def _node_of(pod: Pod) -> Iterable[Hashable]:

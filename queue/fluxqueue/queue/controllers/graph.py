@@ -212,6 +212,8 @@ class GraphKeeper:
             # Whether it was done is not known, and giving back twice could take from another: the graph is filled anew.
             self._ledger.put_freed(freed)
             raise
+        if self._foreign is not None and freed.nodes:
+            self._foreign.recount(freed.nodes)
 
     async def _must(self, answer: Awaitable[Applied], doing: str) -> None:
         done = await answer

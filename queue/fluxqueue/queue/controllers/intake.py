@@ -186,7 +186,9 @@ class IntakeController:
         fluxjob = self._caches.fluxjob_of(uid)
         if row is None and fluxjob is None:
             return Standing()
-        return Standing(row=row, wishes=wishes_after(row, fluxjob))
+        avoided = row.setbacks.avoided.items() if row is not None else ()
+        now = self._ledger.clock()
+        return Standing(row, wishes_after(row, fluxjob), tuple(sorted(node for node, until in avoided if until > now)))
 
     def _vanished(self, uid: str) -> bool:
         held = self._caches.jobs.get_by_uid(uid) or self._caches.pods.get_by_uid(uid)
@@ -218,5 +220,6 @@ def _cancelled(row: Workload, what: str) -> Ending:
 
 def _marks(job: Job) -> tuple[object, ...]:
     """What the intake reads beside the spec."""
-    meta = job.metadata
-    return meta.labels, meta.annotations, meta.deletion_timestamp
+    meta, status = job.metadata, job.status
+    progress = (status.succeeded, status.completed_indexes, status.failed_indexes) if job.spec.suspend else ()
+    return meta.labels, meta.annotations, meta.deletion_timestamp, progress

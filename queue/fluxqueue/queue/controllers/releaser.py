@@ -12,6 +12,7 @@ for the earliest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 
@@ -26,8 +27,8 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.metrics import RELEASE_SECONDS, RELEASES
-from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload
-from fluxqueue.queue.releases import gate_release_job, pin_release_job, release_pod
+from fluxqueue.queue.records import Allocation, FluxionJobId, PutBack, ReleaseMode, Workload
+from fluxqueue.queue.releases import clear_start_time, gate_release_job, pin_release_job, release_pod
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
@@ -89,8 +90,11 @@ class Releaser:
     async def _release_claimed(self) -> None:
         while claimed := await self._ledger.claim_releases(_CLAIM, _RETRY_AFTER_S):
             limit = asyncio.Semaphore(_AT_ONCE)
-            done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
-            await self._ledger.released([jobid for jobid in done if jobid is not None])
+            try:
+                done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
+                await self._ledger.released([jobid for jobid in done if jobid is not None])
+            finally:
+                self._ledger.release_over(allocation.jobid for _, allocation in claimed)
             if len(claimed) < _CLAIM:
                 return
 
@@ -130,7 +134,7 @@ class Releaser:
                 return None
             except _Edited as edited:
                 RELEASES.labels(mode, "edited").inc()
-                await self._ledger.requeue([workload.id], Reason.NONE, str(edited))
+                await self._ledger.requeue([PutBack(workload=workload.id, reason=Reason.NONE, message=str(edited))])
                 self._reread(workload.uid)
                 await self._trigger.schedule()
                 return None
@@ -186,10 +190,14 @@ class Releaser:
             except Conflict:
                 job = None
             except Invalid:
-                # Kubernetes 1.36.0 and 1.36.1 take a changed template only once the Suspended condition is there.
+                # Kubernetes 1.36.0 and 1.36.1 take a changed template only once the Suspended condition is there; before 1.36 one of
+                # a Job that has run takes none while it has a startTime.
                 if attempt + 1 == _TRIES:
                     raise
                 await asyncio.sleep(0.05 * 2**attempt)
+                if job.spec.suspend and job.status.start_time is not None and job.status.holds("Suspended"):
+                    with contextlib.suppress(Conflict):
+                        await self._api.patch(JOBS, meta.name, clear_start_time(job), namespace=meta.namespace, subresource="status")
                 job = None
         raise Conflict(409, "Conflict", "the Job keeps changing")
 

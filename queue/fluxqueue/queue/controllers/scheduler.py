@@ -34,7 +34,8 @@ from fluxqueue.queue.policies.backlog import Backlog
 from fluxqueue.queue.policies.overruns import pushed_end
 from fluxqueue.queue.policies.passes import Findings, Line, Memory, Moment, Promise
 from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline, Round
-from fluxqueue.queue.records import FluxionJobId, Grant, ReasonChange, Reservation, Workload, WorkloadId
+from fluxqueue.queue.records import UNREAD, FluxionJobId, Grant, ReasonChange, Reservation, Workload, WorkloadId
+from fluxqueue.queue.requeues import hosts_by_index
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
@@ -179,14 +180,15 @@ class Scheduler:
 
     def _refresh(self) -> None:
         """Bring the backlogs to what the ledger knows."""
-        changed, arriving = set(self._changed), dict[str, list[Workload]]()
+        changed, arriving, now = set(self._changed), dict[str, list[Workload]](), self._ledger.clock()
         self._changed.clear()
         for found in changed:
             workload = self._ledger.get(found)
             matchable = (
                 workload is not None
                 and workload.state is State.PENDING
-                and (not workload.blocked or workload.reason is Reason.UNSATISFIABLE)
+                and (not workload.blocked or (workload.reason is Reason.UNSATISFIABLE and workload.generation != UNREAD))
+                and not workload.backs_off(now)
             )
             stood = self._queue_of.get(found)
             if stood is not None and (workload is None or not matchable or workload.queue != stood):
@@ -394,7 +396,7 @@ def _grant(workload: Workload, result: MatchResult) -> Grant:
         workload=workload.id,
         jobid=FluxionJobId(result.jobid),
         shares=result.shares,
-        hosts=ranks_of(result),
+        hosts=hosts_by_index(ranks_of(result), workload.done_indexes),
         generation=workload.generation,
         start=start,
         end=datetime.fromtimestamp(result.end, UTC) if workload.duration_s is not None else None,

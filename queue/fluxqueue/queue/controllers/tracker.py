@@ -8,15 +8,15 @@ cluster, and the last one ends the workload. The slot is stored before the pod i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.objects import Job, Pod
 from fluxqueue.kube.errors import ApiError, Conflict, NotFound
-from fluxqueue.kube.kinds import JOBS, PODS
+from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.batches import Batches
@@ -25,7 +25,7 @@ from fluxqueue.queue.intake import owning_job_uid
 from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
 from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.releases import clear_job, release_pod
+from fluxqueue.queue.releases import release_pod
 from fluxqueue.queue.tasks import Trigger
 from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, job_phase, judge_job, judge_pod
 
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _AGAIN_S = 0.2
+
+Stopped = Callable[[Workload, Job, Allocation], Awaitable[None]]
 
 
 class Tracker:
@@ -46,13 +48,16 @@ class Tracker:
         Where gated pods are let go.
     caches, ledger, trigger
         The cluster, the queue, and how a scheduling cycle is asked for.
+    stopped
+        Told of a released Job that was suspended.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, stopped: Stopped) -> None:
         self._api = api
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
+        self._stopped = stopped
         self._keys: Batches[WorkloadId] = Batches("tracker")
         self._let_go: dict[str, str] = {}
         self._last_phase: dict[str, str] = {}
@@ -222,28 +227,3 @@ class Tracker:
         else:
             RELEASES.labels("gate", "released").inc()
             self.note_let_go(meta.uid, meta.resource_version)
-
-    async def _stopped(self, workload: Workload, job: Job, allocation: Allocation) -> None:
-        """A user suspended a released Job: take it back into the queue once its pods are gone.
-
-        Its annotations go before its resources do: a stale allocation would be a free pass for whoever resumes it.
-        """
-        if job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid) and workload.state is not State.DRAINING:
-            return  # read before the release was: the label came with it
-        await self._ledger.draining([workload.id])
-        if job.status.active or not job.status.holds("Suspended"):
-            return
-        if any(not pod.terminal for pod in self._caches.pods_of_job(workload.uid)):
-            return
-        patch = clear_job(job)
-        if patch is not None:
-            try:
-                await self._api.patch(JOBS, job.metadata.name, patch, namespace=job.metadata.namespace, patch_type=PatchType.STRATEGIC)
-            except (Conflict, NotFound):
-                self._keys.add_after(workload.id, _AGAIN_S)
-                return
-        where = f"Job {workload.namespace}/{workload.name}"
-        await self._ledger.requeue(
-            [workload.id], Reason.USER_SUSPENDED, f"{where} was suspended by its user: set spec.suspend to false and it is matched"
-        )
-        await self._trigger.schedule()

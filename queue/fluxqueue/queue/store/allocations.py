@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from fluxqueue.api import hostlists
+from fluxqueue.api import hostlists, names
 from fluxqueue.queue.records import Allocation, Epoch, FluxionJobId, Grant, Workload, WorkloadId
 from fluxqueue.queue.store.errors import PodAlreadyPlaced
 from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
@@ -59,6 +59,7 @@ class Allocations(Transactions):
                     "slot_jobids": [jobid for jobid, _, _ in slots],
                     "slot_ranks": [rank for _, rank, _ in slots],
                     "slot_nodes": [node for _, _, node in slots],
+                    "no_node": names.NO_NODE,
                 },
             ),
         )

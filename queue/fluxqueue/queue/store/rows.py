@@ -16,11 +16,13 @@ import msgspec
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.records import (
+    NO_SETBACKS,
     NO_WISHES,
     Allocation,
     Epoch,
     FluxionJobId,
     ReleaseMode,
+    Setbacks,
     Slot,
     SlotState,
     Transition,
@@ -36,6 +38,7 @@ __all__ = [
     "StalledTask",
     "allocation_of",
     "column",
+    "setbacks_text",
     "shares_of",
     "shares_text",
     "transition_of",
@@ -48,6 +51,7 @@ _T = TypeVar("_T")
 
 _shares = msgspec.json.Decoder(tuple[NodeShare, ...])
 _wishes = msgspec.json.Decoder(Wishes)
+_setbacks = msgspec.json.Decoder(Setbacks)
 _encoder = msgspec.json.Encoder()
 
 
@@ -125,12 +129,23 @@ def workload_of(row: Row) -> Workload:
         jobid=row["jobid"],
         hosts=row["hosts"],
         wishes=_wishes_of(row.get("wishes")),
+        done_indexes=row.get("done_indexes", ""),
+        setbacks=_setbacks_of(row.get("setbacks")),
     )
 
 
 def _wishes_of(text: bytes | None) -> Wishes:
     """Hardly anything has wishes, and what has ended has none left."""
     return NO_WISHES if text is None or text == b"{}" else _wishes.decode(text)
+
+
+def _setbacks_of(text: bytes | None) -> Setbacks:
+    return NO_SETBACKS if text is None or text == b"{}" else _setbacks.decode(text)
+
+
+def setbacks_text(setbacks: Setbacks | None) -> str | None:
+    """As JSON; None stays None."""
+    return None if setbacks is None else _encoder.encode(setbacks).decode()
 
 
 def wishes_text(wishes: Wishes) -> str:
@@ -152,6 +167,7 @@ def allocation_of(row: Row) -> Allocation:
         released_at=row["a_released_at"],
         freed_at=row["a_freed_at"],
         release_attempts=row["a_release_attempts"],
+        remnant=row["a_kind"] == "remnant",
         slots=tuple(
             Slot(jobid=jobid, rank=rank, node=node, state=SlotState(state), pod_uid=uid, pod_name=name)
             for rank, node, state, uid, name in slots

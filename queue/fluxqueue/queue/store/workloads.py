@@ -12,10 +12,22 @@ from datetime import datetime
 from operator import attrgetter
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, FluxionJobId, NewWorkload, ReasonChange, StoredNow, Transition, Workload, WorkloadId
+from fluxqueue.queue.records import (
+    UNREAD,
+    Epoch,
+    FluxionJobId,
+    NewWorkload,
+    PutBack,
+    ReasonChange,
+    StoredNow,
+    TakeBack,
+    Transition,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.states import ENDED, LIVE, sources
 from fluxqueue.queue.store.errors import IllegalTransition
-from fluxqueue.queue.store.rows import Counts, Row, column, transition_of, wishes_text, workload_of
+from fluxqueue.queue.store.rows import Counts, Row, column, setbacks_text, transition_of, wishes_text, workload_of
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Workloads"]
@@ -161,23 +173,55 @@ class Workloads(Transactions):
         )
         return [FluxionJobId(row["jobid"]) for row in rows]
 
-    async def requeue(self, epoch: Epoch, ids: Sequence[WorkloadId], reason: Reason, message: str) -> list[FluxionJobId]:
+    async def take_back(self, epoch: Epoch, wanted: Sequence[TakeBack]) -> list[WorkloadId]:
+        """Move Allocated and Running workloads to Draining and note why they are to wait again; returns those that do."""
+        latest = list({each.workload: each for each in wanted}.values())
+        (rows,) = await self._write(
+            epoch,
+            Statement(
+                "take_back",
+                {
+                    "epoch": epoch,
+                    "ids": column(latest, lambda each: each.workload),
+                    "reasons": column(latest, lambda each: each.reason),
+                    "messages": column(latest, lambda each: each.message),
+                    "setbacks": column(latest, lambda each: setbacks_text(each.setbacks)),
+                    "from": list(sources(State.DRAINING)),
+                },
+            ),
+        )
+        return _ids(rows)
+
+    async def requeue(self, epoch: Epoch, backs: Sequence[PutBack]) -> tuple[list[WorkloadId], list[FluxionJobId]]:
         """Let Allocated and Draining workloads wait again: submit time kept, requeues counted, allocations freed.
+
+        An allocation of which slots are kept becomes a remnant that holds those and nothing else, until they end.
 
         Returns
         -------
-        list[FluxionJobId]
-            Allocations freed by this call, to be cancelled in the matcher.
+        tuple
+            The workloads that wait now, and the allocations freed by this call, to be cancelled in the matcher.
         """
+        latest = list({each.workload: each for each in backs}.values())
+        kept = [slot for each in latest for slot in each.kept]
         _, rows = await self._write(
             epoch,
-            Statement("lock_workloads", {"ids": list(ids)}),
+            Statement("lock_workloads", {"ids": column(latest, lambda each: each.workload)}),
             Statement(
                 "requeue",
-                {"epoch": epoch, "ids": list(ids), "reason": reason, "message": message, "from": list(sources(State.PENDING))},
+                {
+                    "epoch": epoch,
+                    "ids": column(latest, lambda each: each.workload),
+                    "reasons": column(latest, lambda each: each.reason),
+                    "messages": column(latest, lambda each: each.message),
+                    "kept_jobids": [jobid for jobid, _ in kept],
+                    "kept_ranks": [rank for _, rank in kept],
+                    "from": list(sources(State.PENDING)),
+                    "unread": UNREAD,
+                },
             ),
         )
-        return [FluxionJobId(row["jobid"]) for row in rows]
+        return list(dict.fromkeys(_ids(rows))), [FluxionJobId(row["jobid"]) for row in rows if row["freed"]]
 
     async def history(self, workload: WorkloadId) -> list[Transition]:
         """All a workload went through, oldest first; also after it was forgotten."""

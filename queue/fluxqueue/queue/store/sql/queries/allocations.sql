@@ -18,8 +18,8 @@ WITH wanted AS (
     INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at)
     SELECT jobid, workload, shares, (SELECT clock_timestamp()), starts_at, ends_at, (SELECT clock_timestamp()) FROM target
 ), places AS (
-    INSERT INTO fluxqueue.slot (jobid, rank, node)
-    SELECT s.jobid, s.rank, s.node
+    INSERT INTO fluxqueue.slot (jobid, rank, node, state)
+    SELECT s.jobid, s.rank, s.node, CASE WHEN s.node = %(no_node)s THEN 'ended' ELSE 'free' END
       FROM unnest(%(slot_jobids)s::bigint[], %(slot_ranks)s::integer[], %(slot_nodes)s::text[]) AS s (jobid, rank, node)
       JOIN target USING (jobid)
 ), moved AS (
@@ -57,7 +57,7 @@ WITH due AS (
      WHERE a.jobid = due.jobid
     RETURNING a.*
 )
-SELECT w.*, c.jobid AS a_jobid, c.workload AS a_workload, c.shares AS a_shares, c.granted_at AS a_granted_at,
+SELECT w.*, c.jobid AS a_jobid, c.kind AS a_kind, c.workload AS a_workload, c.shares AS a_shares, c.granted_at AS a_granted_at,
        c.starts_at AS a_starts_at, c.ends_at AS a_ends_at, c.released_at AS a_released_at, c.freed_at AS a_freed_at,
        c.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
   FROM claimed c
@@ -104,7 +104,7 @@ UPDATE fluxqueue.workload w
  WHERE w.id = t.workload AND w.state = 'Allocated';
 
 -- live_allocations --
-SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
+SELECT a.jobid AS a_jobid, a.kind AS a_kind, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
        a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
        a.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
   FROM fluxqueue.allocation a
@@ -118,7 +118,7 @@ SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.shares AS a_shares, a.gra
  ORDER BY a.jobid;
 
 -- allocations --
-SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
+SELECT a.jobid AS a_jobid, a.kind AS a_kind, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
        a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
        a.release_attempts AS a_release_attempts, p.ranks, p.nodes, p.states, p.pod_uids, p.pod_names
   FROM fluxqueue.allocation a

@@ -5,16 +5,16 @@ WITH found AS (
       FROM unnest(%(uid)s::text[], %(api_version)s::text[], %(kind)s::text[], %(namespace)s::text[], %(name)s::text[],
                   %(queue)s::text[], %(priority)s::bigint[], %(jobspec)s::text[], %(shape)s::text[], %(pods)s::integer[],
                   %(duration_s)s::bigint[], %(duration_assumed)s::boolean[], %(release_mode)s::text[], %(generation)s::bigint[],
-                  %(reason)s::text[], %(message)s::text[], %(wishes)s::jsonb[])
+                  %(reason)s::text[], %(message)s::text[], %(wishes)s::jsonb[], %(done_indexes)s::text[])
       WITH ORDINALITY AS f (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s,
-                            duration_assumed, release_mode, generation, reason, message, wishes, place)
+                            duration_assumed, release_mode, generation, reason, message, wishes, done_indexes, place)
 ), stored AS (
     INSERT INTO fluxqueue.workload AS w (
         uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed, release_mode,
-        generation, state, reason, message, found_reason, found_message, wishes, submitted_at)
+        generation, state, reason, message, found_reason, found_message, wishes, done_indexes, submitted_at)
     SELECT f.uid, f.api_version, f.kind, f.namespace, f.name, f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s,
            f.duration_assumed, f.release_mode, f.generation, 'Pending', f.reason, f.message, f.reason, f.message,
-           f.wishes, (SELECT clock_timestamp())
+           f.wishes, f.done_indexes, (SELECT clock_timestamp())
       FROM found f
      WHERE NOT EXISTS (SELECT FROM fluxqueue.history h WHERE h.uid = f.uid)
        AND NOT EXISTS (
@@ -22,10 +22,10 @@ WITH found AS (
             WHERE o.uid = f.uid
               AND (o.state <> 'Pending'
                    OR (o.queue, o.priority, o.jobspec, o.shape, o.pods, o.duration_s, o.duration_assumed, o.release_mode,
-                       o.generation, o.found_reason, o.found_message, o.wishes)
+                       o.generation, o.found_reason, o.found_message, o.wishes, o.done_indexes)
                       IS NOT DISTINCT FROM
                       (f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s, f.duration_assumed, f.release_mode,
-                       f.generation, f.reason, f.message, f.wishes)))
+                       f.generation, f.reason, f.message, f.wishes, f.done_indexes)))
      ORDER BY f.place
     ON CONFLICT (uid) DO UPDATE
        SET queue = EXCLUDED.queue,
@@ -40,6 +40,7 @@ WITH found AS (
            found_reason = EXCLUDED.found_reason,
            found_message = EXCLUDED.found_message,
            wishes = EXCLUDED.wishes,
+           done_indexes = EXCLUDED.done_indexes,
            (reason, message) = (
                SELECT CASE WHEN same THEN w.reason ELSE EXCLUDED.reason END,
                       CASE WHEN same THEN w.message ELSE EXCLUDED.message END
@@ -143,29 +144,64 @@ WITH target AS (
 )
 SELECT jobid FROM freed ORDER BY jobid;
 
--- requeue --
--- After lock_workloads.
-WITH target AS (
-    SELECT id, state AS before FROM fluxqueue.workload WHERE id = ANY (%(ids)s::bigint[]) AND state = ANY (%(from)s::text[])
+-- take_back --
+-- What drains without a reason is ending; it gets the reason, and no line of history.
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(reasons)s::text[], %(messages)s::text[], %(setbacks)s::jsonb[])
+        AS x (id, reason, message, setbacks)
+), target AS (
+    SELECT w.id, w.state AS before
+      FROM fluxqueue.workload w JOIN wanted x USING (id)
+     WHERE w.state = ANY (%(from)s::text[]) OR (w.state = 'Draining' AND w.reason = '')
+     ORDER BY w.id
+       FOR UPDATE OF w
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = 'Pending', reason = %(reason)s, message = %(message)s, allocated_at = NULL, started_at = NULL,
-           requeues = w.requeues + 1
+       SET state = 'Draining', reason = x.reason, message = x.message, setbacks = COALESCE(x.setbacks, w.setbacks)
+      FROM target t JOIN wanted x USING (id)
+     WHERE w.id = t.id
+), logged AS (
+    INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
+    SELECT id, (SELECT clock_timestamp()), before, 'Draining', x.reason, x.message, %(epoch)s
+      FROM target JOIN wanted x USING (id)
+     WHERE before <> 'Draining'
+)
+SELECT id FROM target ORDER BY id;
+
+-- requeue --
+-- After lock_workloads. An allocation with a slot that is kept becomes a remnant: it holds that slot and nothing else.
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(reasons)s::text[], %(messages)s::text[]) AS x (id, reason, message)
+), kept AS (
+    SELECT * FROM unnest(%(kept_jobids)s::bigint[], %(kept_ranks)s::integer[]) AS k (jobid, rank)
+), target AS (
+    SELECT w.id, w.state AS before, x.reason, x.message
+      FROM fluxqueue.workload w JOIN wanted x USING (id)
+     WHERE w.state = ANY (%(from)s::text[])
+), moved AS (
+    UPDATE fluxqueue.workload w
+       SET state = 'Pending', reason = t.reason, message = t.message, allocated_at = NULL, started_at = NULL,
+           jobid = NULL, hosts = '', requeues = w.requeues + 1, generation = %(unread)s
       FROM target t
      WHERE w.id = t.id
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), before, 'Pending', %(reason)s, %(message)s, %(epoch)s FROM target
-), freed AS (
+    SELECT id, (SELECT clock_timestamp()), before, 'Pending', reason, message, %(epoch)s FROM target
+), reduced AS (
     UPDATE fluxqueue.allocation a
-       SET freed_at = (SELECT clock_timestamp()), next_release_at = NULL
+       SET kind = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN 'remnant' ELSE a.kind END,
+           released_at = COALESCE(a.released_at, (SELECT clock_timestamp())),
+           freed_at = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN NULL ELSE (SELECT clock_timestamp()) END,
+           next_release_at = NULL
       FROM target t
-     WHERE a.workload = t.id AND a.freed_at IS NULL
-    RETURNING a.jobid
+     WHERE a.workload = t.id AND a.freed_at IS NULL AND a.kind <> 'remnant'
+    RETURNING a.jobid, a.workload, a.freed_at IS NOT NULL AS freed, a.released_at
 ), ended AS (
-    UPDATE fluxqueue.slot s SET state = 'ended' FROM freed f WHERE s.jobid = f.jobid AND s.state <> 'ended'
+    UPDATE fluxqueue.slot s SET state = 'ended'
+      FROM reduced r
+     WHERE s.jobid = r.jobid AND s.state <> 'ended' AND (s.jobid, s.rank) NOT IN (SELECT jobid, rank FROM kept)
 )
-SELECT jobid FROM freed ORDER BY jobid;
+SELECT t.id, r.jobid, r.freed FROM target t LEFT JOIN reduced r ON r.workload = t.id ORDER BY t.id, r.jobid;
 
 -- history --
 SELECT workload, at, before, after, reason, detail, epoch

@@ -1,0 +1,129 @@
+"""How a Job gives its nodes back and waits again: which step is next.
+
+A requeue deletes no pod: that would cost the Job its back-off and count as failures. The Job is suspended; once it says so and counts no
+active pod, every trace of the allocation is taken out of it; and once its pods are terminal or gone, the workload waits again, with its
+submit time (architecture, section 5). In that order, because a stale allocation is a free pass: whoever resumed the Job would get pods
+that are not gated.
+
+Pods on nodes that are not ready, or not there any more, may run on without anybody knowing. Nobody waits for them: their slots stay booked
+in the old allocation until the pod objects are gone, and the others are free.
+
+Only indexes that are not done are matched again. In the hostlist the others read `none.invalid`, so that place and index agree.
+
+Everything here is read from the objects, so a step may be looked for at any time, by any leader.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.api import names
+from fluxqueue.api.objects import Job, Pod
+from fluxqueue.queue.records import Allocation, FluxionJobId, SlotState
+from fluxqueue.queue.tracking import parse_indexes
+
+__all__ = ["Step", "Turn", "done_indexes", "hosts_by_index", "next_turn", "pods_wanted", "write_indexes"]
+
+
+class Step(enum.Enum):
+    """What is to be done next about a Job that gives its nodes back."""
+
+    SUSPEND = "suspend"
+    WAIT = "wait"
+    """For the Job controller, or for pods to end; an event tells."""
+    CLEAR = "clear"
+    """Take the allocation out of it, if there is any of it left, and put the workload back."""
+    END = "end"
+    """The Job is gone or finished: nothing is put back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A step, and the slots (job id, rank) that stay booked where it is `Step.CLEAR`."""
+
+    step: Step
+    kept: tuple[tuple[FluxionJobId, int], ...] = ()
+
+
+def next_turn(job: Job | None, pods: Sequence[Pod], allocation: Allocation | None, lost: Callable[[str], bool]) -> Turn:
+    """What is next.
+
+    Parameters
+    ----------
+    job
+        As it stands; None once it is gone.
+    pods
+        All pods it controls, of whatever phase.
+    allocation
+        What it holds.
+    lost
+        Whether nobody hears from the node of this name.
+    """
+    if job is None or job.finished or job.metadata.deletion_timestamp:
+        return Turn(Step.END)
+    if not job.spec.suspend:
+        return Turn(Step.SUSPEND)
+    if job.status.active or not job.status.holds("Suspended"):
+        return Turn(Step.WAIT)
+    living = [pod for pod in pods if not pod.terminal]
+    if any(not pod.spec.node_name or not lost(pod.spec.node_name) for pod in living):
+        return Turn(Step.WAIT)
+    return Turn(Step.CLEAR, _slots_of(living, allocation))
+
+
+def _slots_of(pods: Sequence[Pod], allocation: Allocation | None) -> tuple[tuple[FluxionJobId, int], ...]:
+    """The slots these pods stand in: those that know them, else free ones of their nodes."""
+    if allocation is None:
+        return ()
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+    kept: list[int] = []
+    for pod in sorted(pods, key=lambda pod: all(slot.pod_uid != pod.metadata.uid for slot in open_slots)):
+        fitting = [slot for slot in open_slots if slot.node == pod.spec.node_name and slot.rank not in kept]
+        own = [slot for slot in fitting if slot.pod_uid == pod.metadata.uid] or [slot for slot in fitting if slot.pod_uid is None]
+        kept += [slot.rank for slot in own[:1]]
+    return tuple((allocation.jobid, rank) for rank in sorted(kept))
+
+
+def done_indexes(job: Job) -> set[int]:
+    """Completion indexes of a Job for which no pod will come: they succeeded, or failed for good."""
+    return parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
+
+
+def write_indexes(indexes: Iterable[int]) -> str:
+    """Write a set of indexes as Kubernetes does: ``0-2,5``."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def pods_wanted(job: Job) -> int:
+    """How many pods of a Job are still to run at once; at least one, as long as it wants any, until it says that it is finished."""
+    spec = job.spec
+    at_once = spec.pods_at_once
+    if spec.completions is None or at_once < 1:
+        return at_once
+    done = len(done_indexes(job)) if spec.indexed else job.status.succeeded
+    return max(min(at_once, spec.completions - done), 1)
+
+
+def hosts_by_index(hosts: Sequence[str], done: str) -> tuple[str, ...]:
+    """The node of each index, where done ones (``0-2,5``) have none.
+
+    Parameters
+    ----------
+    hosts
+        The nodes that were granted, one for each index that is not done.
+    done
+        As `fluxqueue.queue.records.Workload` has it.
+    """
+    over = parse_indexes(done)
+    if not over:
+        return tuple(hosts)
+    left = iter(hosts)
+    return tuple(names.NO_NODE if index in over else next(left) for index in range(len(hosts) + len(over)))
