@@ -109,7 +109,7 @@ def test_queues_are_readable_by_everyone_or_by_whom_one_names(chart: Chart, defa
     binding = default.one("ClusterRoleBinding", "fluxqueue-fluxqueues-view")
     assert [subject["name"] for subject in binding["subjects"]] == ["system:authenticated"]
     names = {b["metadata"]["name"] for b in chart.render({"rbac": {"queuesReadableBy": []}}).all("ClusterRoleBinding")}
-    assert names == {QUEUE}
+    assert names == {QUEUE, f"{QUEUE}-miniclusters"}
 
 
 def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(default: Rendered) -> None:
