@@ -1,0 +1,336 @@
+"""Whether a MiniCluster can run as it is written: each rule the operator prints to its own log, and those that nobody checked before.
+
+Two kinds of mistakes are found here. The first are contradictions of the spec (section by section as the operator validates them). The
+second are names and numbers that pass every schema and fail much later, in a pod that cannot be made or a broker that hangs in silence:
+a volume without its mount path, two volumes at one place, a Service name that another thing of the same MiniCluster already has. Each is
+told as one sentence with the field's path and the remedy, at admission where the person still looks and as a condition where the object
+got past it. Fields that do nothing are warned about, never refused: YAML written for the operator carries them.
+
+The same function judges what an edit of a live MiniCluster changes: what its pods were made from cannot be changed under them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.hostlists import InvalidHostlist, decode
+from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
+from fluxqueue.certs import curve
+
+__all__ = ["LONGEST_NAME", "Findings", "edit_problems", "find_problems"]
+
+LONGEST_NAME = 52
+"""The hosts are the name, a dash and an index, and volumes are named after it: within 63."""
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_LABEL = 63
+_SHM = "/dev/shm"  # noqa: S108 where emptyDirs are mounted, as the operator does
+
+_LIVE_EDITABLE = frozenset({"size", "min_size", "cleanup", "deadline_seconds", "form_timeout_seconds"})
+"""Fields that take effect on a MiniCluster whose pods exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong, and what will not do what its writer thinks.
+
+    Attributes
+    ----------
+    errors, warnings
+        Sentences that begin with the path of a field.
+    """
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def find_problems(minicluster: MiniCluster) -> Findings:
+    """Judge a MiniCluster as it is written.
+
+    Parameters
+    ----------
+    minicluster
+        Its metadata and spec; its status is not looked at.
+
+    Returns
+    -------
+    Findings
+        No errors: it can be made, queued and run.
+    """
+    spec = minicluster.spec
+    errors = [
+        *_identity(minicluster),
+        *_sizes(spec),
+        *_wishes(spec),
+        *_containers(spec),
+        *_services(spec),
+        *_volumes(spec),
+        *_service_names(minicluster),
+        *_flux(spec),
+    ]
+    return Findings(tuple(errors), tuple(_surprises(spec)))
+
+
+def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tuple[str, ...]:
+    """What an edit changes that cannot be changed any more.
+
+    Parameters
+    ----------
+    before, after
+        The MiniCluster as it was and as it is to be.
+    live
+        Whether its objects have been made already: before that everything may change.
+
+    Returns
+    -------
+    tuple of str
+        A sentence for each field; empty when the edit can be applied.
+    """
+    if not live:
+        return ()
+    problems = []
+    for field in msgspec.structs.fields(MiniClusterSpec):
+        if field.name in _LIVE_EDITABLE or getattr(before.spec, field.name) == getattr(after.spec, field.name):
+            continue
+        problems.append(
+            f"spec.{field.encode_name} cannot be changed once the MiniCluster has been made, because its pods were made from it: "
+            "delete the MiniCluster and apply it again"
+        )
+    frozen = before.status.maximum_size or before.spec.maximum
+    if after.spec.size > frozen:
+        problems.append(
+            f"spec.size {after.spec.size} is more than the {frozen} brokers it was made for, whose hosts are in its configuration: "
+            f"stay within {frozen}, or delete it and apply it with a larger maxSize"
+        )
+    return tuple(problems)
+
+
+def _identity(minicluster: MiniCluster) -> Iterator[str]:
+    name = minicluster.metadata.name
+    if not name:
+        return  # generateName: the name is still to come, and the schema knows its limits
+    if len(name) > LONGEST_NAME:
+        yield f"metadata.name is {len(name)} characters long and becomes part of host names: use at most {LONGEST_NAME}"
+    if not _DNS_1035.fullmatch(name):
+        yield f"metadata.name {name!r} cannot be the name of a Service: use lower case letters, digits and dashes, beginning with a letter"
+
+
+def _sizes(spec: MiniClusterSpec) -> Iterator[str]:
+    if spec.size < 1:
+        yield f"spec.size is {spec.size}: a MiniCluster has at least one broker; set it to 1 or more, or delete the MiniCluster"
+    if spec.max_size and spec.max_size < spec.size:
+        yield f"spec.maxSize {spec.max_size} is less than spec.size {spec.size}: raise it, or leave it out"
+    if spec.min_size > spec.size:
+        yield f"spec.minSize {spec.min_size} is more than spec.size {spec.size}: that many brokers can never be online; lower it"
+    if spec.backoff_limit < 0:
+        yield f"spec.backoffLimit is {spec.backoff_limit}: use 0 or more"
+    if spec.tasks < 0:
+        yield f"spec.tasks is {spec.tasks}: use 0 for one on each node, or how many tasks there are in all"
+    if spec.deadline_seconds < 0:
+        yield f"spec.deadlineSeconds is {spec.deadline_seconds}: say how long it may run, or leave it out"
+
+
+def _wishes(spec: MiniClusterSpec) -> Iterator[str]:
+    if spec.duration:
+        try:
+            parse_duration(spec.duration)
+        except InvalidDuration as error:
+            yield f"spec.duration: {error}"
+    template = spec.pod_template or {}
+    for key in template:
+        if key not in ("metadata", "spec"):
+            yield f"spec.podTemplate.{key} is no part of a pod template: it has metadata and spec"
+    for key in ("schedulingGates", "nodeName"):
+        if key in (template.get("spec") or {}):
+            yield f"spec.podTemplate.spec.{key} is how the queue places pods: leave it out"
+    if spec.state is not None and not _source(spec.state.volume):
+        yield "spec.state.volume names no volume: give claimName, hostPath, csiDriver or another source that outlives the pods"
+    if spec.state is not None and not spec.state.volume.path:
+        yield "spec.state.volume.path is missing: say where the leader mounts the volume"
+
+
+def _containers(spec: MiniClusterSpec) -> Iterator[str]:
+    if not spec.containers:
+        yield "spec.containers is empty: name the container that runs the application"
+        return
+    if spec.runner_index is None:
+        runners = sum(container.run_flux for container in spec.containers)
+        yield f"spec.containers: {runners} of {len(spec.containers)} have runFlux: true, exactly one must: it is the one Flux runs in"
+    seen: set[str] = set()
+    for index, container in enumerate(spec.containers):
+        path = f"spec.containers[{index}]"
+        yield from _container(container, path)
+        runner = index == spec.runner_index
+        if container.launcher and container.batch:
+            yield f"{path} has both launcher and batch: choose one"
+        if runner and container.commands.script and container.command:
+            yield f"{path} has both commands.script and command: choose one"
+        if container.batch and not container.command:
+            yield f"{path}.batch is true and command is empty: write one job on each line of it"
+        if not runner and not container.name:
+            yield f"{path}.name is missing: a container beside the one that runs Flux needs one"
+        if not runner and container.name in seen:
+            yield f"{path}.name {container.name!r} is used twice: give each container a name of its own"
+        seen.add(container.name)
+
+
+def _container(container: MiniClusterContainer, path: str) -> Iterator[str]:
+    if container.name and not (_DNS_LABEL.fullmatch(container.name) and len(container.name) <= _LONGEST_LABEL):
+        yield f"{path}.name {container.name!r} cannot be the name of a container: use lower case letters, digits and dashes, at most 63"
+    for key in container.environment or ():
+        if not _ENVIRONMENT.fullmatch(key):
+            yield f"{path}.environment: {key!r} cannot be the name of a variable: use letters, digits and underscores"
+    for key in container.secrets or ():
+        if key in (container.environment or {}):
+            yield f"{path}.secrets.{key} is also in environment: leave one out"
+    for hook in ("post_start_exec", "pre_stop_exec"):
+        text = getattr(container.life_cycle, hook)
+        if any(character.isspace() for character in text):
+            yield f"{path}.lifeCycle.{_written(container.life_cycle, hook)} is run as one executable without arguments: name a script"
+
+
+def _services(spec: MiniClusterSpec) -> Iterator[str]:
+    for index, container in enumerate(spec.services or ()):
+        path = f"spec.services[{index}]"
+        yield from _container(container, path)
+        if not container.name:
+            yield f"{path}.name is missing: a service always needs one"
+        for field in ("pre", "broker_pre", "worker_pre", "script"):
+            if getattr(container.commands, field):
+                written = _written(container.commands, field)
+                yield f"{path}.commands.{written} does nothing in a service, which runs its image's own entrypoint: leave it out"
+
+
+def _written(struct: msgspec.Struct, field: str) -> str:
+    return next(each.encode_name for each in msgspec.structs.fields(struct) if each.name == field)
+
+
+def _volumes(spec: MiniClusterSpec) -> Iterator[str]:
+    for where, containers in (("containers", spec.containers), ("services", spec.services or [])):
+        named: dict[str, ContainerVolume] = {}
+        for index, container in enumerate(containers):
+            mounted: dict[str, str] = {}
+            for name, volume in (container.volumes or {}).items():
+                path = f"spec.{where}[{index}].volumes.{name}"
+                yield from _volume(name, volume, path)
+                place = _SHM if volume.empty_dir and not volume.path else volume.path
+                if place and place in mounted:
+                    yield f"{path} is mounted at {place}, where {mounted[place]!r} is already: use another path"
+                mounted[place] = name
+                other = named.setdefault(name, volume)
+                if _source(other) != _source(volume):
+                    yield f"{path} is another volume than the one of that name in another container: use another name"
+
+
+def _volume(name: str, volume: ContainerVolume, path: str) -> Iterator[str]:
+    if not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
+        yield f"{path}: {name!r} cannot be the name of a volume: use lower case letters, digits and dashes, at most 63"
+    source = _source(volume)
+    if not source:
+        yield f"{path} names no volume: give one of claimName, hostPath, emptyDir, secretName, configMapName, csiDriver"
+    elif not volume.path and source[0] != "emptyDir":
+        yield f"{path}.path is missing: say where {source[0]} {source[1]} is mounted"
+    elif volume.path and not volume.path.startswith("/"):
+        yield f"{path}.path {volume.path!r} is not absolute: begin it with a slash"
+
+
+def _source(volume: ContainerVolume) -> tuple[str, str] | None:
+    """What the volume is, by the precedence the operator has."""
+    sources = (
+        ("csiDriver", volume.csi_driver),
+        ("secretName", volume.secret_name),
+        ("emptyDir", "emptyDir" if volume.empty_dir else ""),
+        ("hostPath", volume.host_path),
+        ("configMapName", volume.config_map_name),
+        ("claimName", volume.claim_name),
+    )
+    return next(((field, value) for field, value in sources if value), None)
+
+
+def _service_names(minicluster: MiniCluster) -> Iterator[str]:
+    """Sidecars with ports get Services named after the MiniCluster and themselves."""
+    name, spec = minicluster.metadata.name, minicluster.spec
+    headless = minicluster.service_name
+    if spec.network.headless_name and not (_DNS_1035.fullmatch(headless) and len(headless) <= _LONGEST_LABEL):
+        yield f"spec.network.headlessName {headless!r} cannot be the name of a Service: letters, digits, dashes, beginning with a letter"
+    for index, container in enumerate(spec.containers):
+        if index == spec.runner_index or not container.ports or not container.name:
+            continue
+        made = f"{name}-{container.name}"
+        if len(made) > _LONGEST_LABEL:
+            yield (
+                f"spec.containers[{index}].name makes the Service name {made!r} of {len(made)} characters: "
+                f"shorten it to fit {_LONGEST_LABEL}"
+            )
+        if made == headless:
+            yield f"spec.containers[{index}].name makes the Service {made!r}, which is the headless one: use another name"
+
+
+def _flux(spec: MiniClusterSpec) -> Iterator[str]:
+    flux = spec.flux
+    if flux.container.mount_path and not flux.container.mount_path.startswith("/"):
+        yield f"spec.flux.container.mountPath {flux.container.mount_path!r} is not absolute: begin it with a slash"
+    if flux.curve_cert:
+        try:
+            curve.read(flux.curve_cert)
+        except curve.InvalidCertificate as error:
+            yield f"spec.flux.curveCert: {error}"
+    for key in flux.environment or ():
+        if not _ENVIRONMENT.fullmatch(key):
+            yield f"spec.flux.environment: {key!r} cannot be the name of a variable: use letters, digits and underscores"
+    bursting = flux.bursting
+    if bursting is None:
+        return
+    if bursting.hostlist and bursting.clusters:
+        yield "spec.flux.bursting has both hostlist and clusters: hostlist names all hosts; leave one out"
+    if bursting.hostlist:
+        try:
+            decode(bursting.hostlist)
+        except InvalidHostlist as error:
+            yield f"spec.flux.bursting.hostlist: {error}"
+    named = [cluster.name for cluster in bursting.clusters or () if cluster.name]
+    for name in sorted({name for name in named if named.count(name) > 1}):
+        yield f"spec.flux.bursting.clusters: {name!r} is named twice: each cluster's hosts need names of their own"
+
+
+def _surprises(spec: MiniClusterSpec) -> Iterator[str]:
+    """Fields that do nothing, or something else than their name says."""
+    flux = spec.flux
+    dead: Mapping[str, object] = {
+        "spec.flux.arch": flux.arch,
+        "spec.flux.mungeSecret": flux.munge_secret,
+    }
+    for path, value in dead.items():
+        if value:
+            yield f"{path} does nothing: it is a remnant of earlier versions of the operator; leave it out"
+    if spec.pod.resources:
+        yield (
+            "spec.pod.resources becomes the pods' overhead, which is refused without a RuntimeClass that says the same: "
+            "use containers[].resources"
+        )
+    if spec.pod.scheduler_name:
+        yield "spec.pod.schedulerName: the queue chooses the nodes; that scheduler only binds the pods to them"
+    if spec.archive.path and spec.state is None:
+        yield "spec.archive.path is restored if it is there, but nothing writes it: use spec.state to save and restore"
+    if flux.broker_config:
+        yield "spec.flux.brokerConfig replaces the whole configuration: resources and hosts of the allocation must be in it"
+    if flux.curve_cert:
+        yield "spec.flux.curveCert stands readable in the MiniCluster: leave it out and a certificate is made in a Secret"
+    if spec.deadline_seconds == 0:
+        yield f"spec.deadlineSeconds 0 is taken as not said ({DEFAULT_DEADLINE_S} s): a Job that may run for no time never starts"
+    for index, container in enumerate(spec.services or ()):
+        if container.command:
+            yield f"spec.services[{index}].command does nothing: a service runs its image's own entrypoint"
+    for index, container in enumerate(spec.containers):
+        path = f"spec.containers[{index}]"
+        if container.batch_raw and not container.batch:
+            yield f"{path}.batchRaw does nothing without batch: set batch as well, or leave it out"
+        if index == spec.runner_index and spec.interactive and (container.command or container.commands.script):
+            yield f"{path}.command never runs, because spec.interactive starts a session: leave one out"
