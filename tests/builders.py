@@ -230,6 +230,11 @@ def make_node(name: str = "n1", cpu: str = "8", memory: str = "32Gi", pods: str 
     ).allocatable(cpu=cpu, memory=memory, pods=pods)
 
 
+def make_queue(name: str, **spec: Any) -> Json:
+    """A FluxQueue with these fields of its spec, as the API server names them."""
+    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": name}, "spec": spec}
+
+
 def make_review(thing: Builder | Json, *, user: str = USER) -> ReviewBuilder:
     """A review of the creation of this object."""
     document = thing.build() if isinstance(thing, Builder) else thing

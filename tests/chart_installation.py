@@ -143,8 +143,3 @@ def fluxjob(name: str = "fluxjob") -> Json:
         "metadata": {"name": name},
         "spec": {"objectRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "lammps", "uid": "u-1"}, "pods": 4, "jobspec": "{}"},
     }
-
-
-def fluxqueue(name: str, **spec: Any) -> Json:
-    """A FluxQueue."""
-    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": name}, "spec": spec}

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import JobBuilder, make_job, make_pod
+from builders import JobBuilder, make_job, make_pod, make_queue
 from end_to_end import Stage, wrong
 
 from fluxqueue.api import names
@@ -60,13 +60,9 @@ def full(stage: Stage) -> Stage:
 def queue(stage: Stage) -> Iterator[str]:
     """A FluxQueue of this test's own."""
     name = f"q-{stage.namespace}"
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(_queue(name)))
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(name)))
     yield name
     stage.kubectl("delete", "fluxqueue", name, "--ignore-not-found")
-
-
-def _queue(name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": name}, "spec": {"policy": "fcfs", **spec}}
 
 
 def change(stage: Stage, queue: str, **spec: Any) -> None:
@@ -215,7 +211,7 @@ def test_work_of_a_deleted_queue_waits_until_there_is_one_again(full: Stage, que
     full.until_reason("orphan", "WaitingForNodes")
     full.kubectl("delete", "fluxqueue", queue)
     full.until_reason("orphan", "UnknownQueue")
-    full.kubectl("apply", "-f", "-", stdin=json.dumps(_queue(queue)))
+    full.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(queue)))
     full.kubectl("delete", "job", "blocker")
     full.until_state("orphan", State.COMPLETED)
 

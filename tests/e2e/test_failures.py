@@ -166,13 +166,13 @@ def test_a_queue_that_is_killed_while_it_stores_and_releases_does_nothing_twice(
 
 
 def test_fluxion_killed_is_filled_with_what_runs(stage: Stage) -> None:
-    stage.apply(job("runs", 2, "forever").build(), job("waits", 3).build())
+    stage.apply(job("runs", 2, "forever").build(), job("waits", 4).build())
     stage.until_state("runs", State.RUNNING)
     stage.until_reason("waits", "WaitingForNodes")
     before = stage.row("runs").hosts
     stage.kill("fluxion")
     stage.apply(job("queued-behind", 1).build())
-    stage.until_reason("queued-behind", "WaitingForNodes")
+    stage.until_reason("queued-behind", "BlockedByReservation")
     stage.until_consistent()
     assert stage.row("runs").hosts == before
     assert stage.row("waits").ran_on == []
@@ -234,7 +234,7 @@ def test_an_api_server_that_is_killed_is_watched_again(stage: Stage) -> None:
     path = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
     stage.until("FluxJobs are served again", lambda: plane.client.reachable(path))
     stage.apply(job("behind").build())
-    stage.until_reason("behind", "WaitingForNodes", 60)
+    stage.until_reason("behind", "BlockedByReservation", 60)
     assert stage.row("runs").hosts == before
     stage.until_consistent()
     stage.kubectl("delete", "job", "runs")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import JobBuilder, Json, make_job, make_pod
+from builders import JobBuilder, Json, make_job, make_pod, make_queue
 from end_to_end import Stage, wrong
 
 from fluxqueue.api import names
@@ -98,12 +98,14 @@ def test_no_pod_of_a_group_is_bound_while_one_of_it_has_no_node(shape: str, stag
     assert wrong([stage.row("group")]) == []
 
 
-def test_a_queue_is_strictly_first_come_first_served(stage: Stage) -> None:
-    stage.apply(job("occupies", "3").cpu("8").build())
+def test_a_fcfs_queue_is_strictly_first_come_first_served(stage: Stage) -> None:
+    queue = f"strict-{stage.namespace}"
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(queue, policy="fcfs")))
+    stage.apply(job("occupies", "3").cpu("8").label(names.QUEUE_LABEL, queue).build())
     stage.until_state("occupies", State.RUNNING)
-    stage.apply(job("wide").cpu("8").indexed(8).build())
+    stage.apply(job("wide").cpu("8").indexed(8).label(names.QUEUE_LABEL, queue).build())
     stage.until_reason("wide", "WaitingForNodes")
-    stage.apply(job("narrow").build())
+    stage.apply(job("narrow").label(names.QUEUE_LABEL, queue).build())
     stage.until_reason("narrow", "WaitingForNodes")
     stage.until_settled(90)
     wide, narrow = stage.row("wide").fluxjob, stage.row("narrow").fluxjob
@@ -111,6 +113,7 @@ def test_a_queue_is_strictly_first_come_first_served(stage: Stage) -> None:
     assert narrow is not None
     assert (wide.status.allocated_at or "") <= (narrow.status.allocated_at or "")
     assert wrong(stage.rows()) == []
+    stage.kubectl("delete", "fluxqueue", queue)
 
 
 @pytest.mark.parametrize("manifest", sorted(path.name for path in MANIFESTS.glob("*.yaml")))

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from chart_installation import Person, fluxjob, fluxqueue
+from builders import make_queue
+from chart_installation import Person, fluxjob
 
 pytestmark = pytest.mark.usefixtures("installation")
 
@@ -132,12 +133,12 @@ def test_nonsense_is_refused_to_a_person_by_field(alice: Person, spec: Any, name
 
 def test_the_default_queue_is_there_and_read_by_everybody(eve: Person) -> None:
     spec = eve.get("fluxqueue", "default")["spec"]
-    assert spec == {"policy": "fcfs", "state": "open", "priority": 0, "defaultDurationSeconds": 3600}
+    assert spec == {"policy": "easy", "state": "open", "priority": 0, "defaultDurationSeconds": 3600}
     assert "default" in eve.run("get", "fq").said
 
 
 def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
-    debug = fluxqueue("debug", policy="conservative", reservationDepth=10, limits={"running": 4, "perNamespace": {"nodes": 2}})
+    debug = make_queue("debug", policy="conservative", reservationDepth=10, limits={"running": 4, "perNamespace": {"nodes": 2}})
     assert alice.create(debug).refused_with("forbidden")
     assert root.create(debug).ok
 
@@ -156,9 +157,9 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
     ],
 )
 def test_a_contradictory_queue_is_refused_with_a_sentence(root: Person, spec: Any, sentence: str) -> None:
-    assert root.create(fluxqueue("odd", **spec)).refused_with(sentence)
+    assert root.create(make_queue("odd", **spec)).refused_with(sentence)
 
 
 def test_a_queue_s_name_fits_into_a_label(root: Person) -> None:
-    assert root.create(fluxqueue("q" * 64)).refused_with("metadata.name")
-    assert root.create(fluxqueue("a.b")).refused_with("metadata.name")
+    assert root.create(make_queue("q" * 64)).refused_with("metadata.name")
+    assert root.create(make_queue("a.b")).refused_with("metadata.name")

@@ -115,10 +115,10 @@ def test_the_webhook_has_no_rights(installation: Installation) -> None:
 
 
 def test_what_an_administrator_made_of_the_default_queue_survives_an_upgrade(installation: Installation, root: Person) -> None:
-    assert root.patch("fluxqueue", "default", {"spec": {"policy": "easy"}}).ok
-    installation.upgrade()
-    assert root.get("fluxqueue", "default")["spec"]["policy"] == "easy"
     assert root.patch("fluxqueue", "default", {"spec": {"policy": "fcfs"}}).ok
+    installation.upgrade()
+    assert root.get("fluxqueue", "default")["spec"]["policy"] == "fcfs"
+    assert root.patch("fluxqueue", "default", {"spec": {"policy": "easy"}}).ok
 
 
 def test_uninstalling_leaves_the_kinds_and_what_is_of_them_and_installing_again_takes_them_up(

@@ -113,7 +113,7 @@ def test_crds_stay_when_the_release_goes_unless_told_otherwise(chart: Chart, def
 def test_the_default_queue_comes_after_its_kind_and_only_once(default: Rendered) -> None:
     queue = default.one("FluxQueue", names.DEFAULT_QUEUE)
     assert queue["metadata"]["annotations"]["helm.sh/hook"] == "post-install"
-    assert queue["spec"]["policy"] == "fcfs"
+    assert queue["spec"]["policy"] == "easy"
 
 
 def _fields(struct: type[msgspec.Struct]) -> set[str]:
