@@ -18,7 +18,7 @@ from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.requests import pod_requests, summed
 from fluxqueue.fluxion.client import FluxionClient
 from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import Call, JobInfo, Mode
+from fluxqueue.fluxion.messages import Call, JobInfo, Mode, NodeShare
 from fluxqueue.local.inprocess import InProcessPlane
 
 __all__ = ["fluxion_jobs", "unfinished", "violations"]
@@ -28,6 +28,7 @@ SELECT a.jobid, s.rank, s.node, s.pod_uid
   FROM fluxqueue.allocation a JOIN fluxqueue.slot s USING (jobid)
  WHERE a.freed_at IS NULL AND s.state <> 'ended'
 """
+_RESERVED = "SELECT jobid, shares FROM fluxqueue.reservation"
 _UNFINISHED = """
 SELECT w.kind, w.name, w.state, w.reason, a.jobid
   FROM fluxqueue.workload w LEFT JOIN fluxqueue.allocation a ON a.workload = w.id AND a.freed_at IS NULL
@@ -73,8 +74,10 @@ def _overbooked(plane: InProcessPlane, living: list[Pod]) -> list[str]:
 
 
 def _unlike(plane: InProcessPlane, slots: list[tuple[Any, ...]]) -> list[str]:
-    """Fluxion holds the places that are stored, and no others."""
+    """Fluxion holds the places that are stored, allocated and reserved, and no others."""
     stored = Counter((jobid, node) for jobid, _, node, _ in slots)
+    for jobid, shares in _asked(plane, _RESERVED):
+        stored.update({(jobid, share.node): sum(share.slots.values()) for share in msgspec.convert(shares, list[NodeShare])})
     try:
         held = Counter({(job.jobid, share.node): sum(share.slots.values()) for job in fluxion_jobs(plane) for share in job.shares})
     except FluxionError as error:
