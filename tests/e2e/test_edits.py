@@ -308,3 +308,10 @@ def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
     assert verb("cancel", "blocker").stdout == "job/blocker cancelled\n"
     full.until_state("blocker", State.CANCELLED)
     full.until_state("steered", State.COMPLETED)
+
+
+def test_a_queue_that_no_node_or_namespace_could_ever_match_is_refused(stage: Stage) -> None:
+    name = f"odd-{stage.namespace}"
+    refused = stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(name, nodeSelector={"not a label": "x"})), check=False)
+    assert refused.returncode != 0
+    assert f"FluxQueue {name}: spec.nodeSelector: 'not a label' is no key of a label" in refused.stderr

@@ -10,13 +10,13 @@ from fluxqueue.api.objects import ObjectMeta, Part, PodTemplate
 __all__ = [
     "Lease",
     "LeaseSpec",
-    "MutatingWebhookConfiguration",
     "ScaledSpec",
     "ScaledStatus",
     "ScaledWorkload",
     "Secret",
     "Webhook",
     "WebhookClientConfig",
+    "WebhookConfiguration",
 ]
 
 
@@ -62,8 +62,8 @@ class Webhook(Part, frozen=True):
     client_config: WebhookClientConfig = WebhookClientConfig()
 
 
-class MutatingWebhookConfiguration(Part, frozen=True):
-    """Which webhooks see which objects, as far as certificate rotation needs it."""
+class WebhookConfiguration(Part, frozen=True):
+    """Which webhooks, mutating or validating, see which objects, as far as certificate rotation needs it."""
 
     metadata: ObjectMeta = ObjectMeta()
     webhooks: list[Webhook] | None = None

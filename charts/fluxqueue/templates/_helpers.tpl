@@ -22,6 +22,19 @@ Names. Everything is called after `fluxqueue.fullname`, never after the release 
 {{- define "fluxqueue.queue.name" -}}{{ include "fluxqueue.fullname" . }}-queue{{- end -}}
 {{- define "fluxqueue.webhook.name" -}}{{ include "fluxqueue.fullname" . }}-webhook{{- end -}}
 {{- define "fluxqueue.postgres.name" -}}{{ include "fluxqueue.fullname" . }}-postgres{{- end -}}
+{{/* How the API server reaches the webhook; takes `root` and `path`. */}}
+{{- define "fluxqueue.webhook.client" -}}
+{{- if .root.Values.webhook.clientUrl -}}
+url: {{ trimSuffix "/" .root.Values.webhook.clientUrl }}{{ .path }}
+{{- else -}}
+service:
+  name: {{ include "fluxqueue.webhook.name" .root }}
+  namespace: {{ .root.Release.Namespace }}
+  port: {{ .root.Values.webhook.servicePort }}
+  path: {{ .path }}
+{{- end -}}
+{{- end -}}
+
 {{- define "fluxqueue.webhook.secret" -}}{{ include "fluxqueue.fullname" . }}-webhook-tls{{- end -}}
 
 {{- define "fluxqueue.queue.serviceAccount" -}}

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import Lease, MutatingWebhookConfiguration, ScaledWorkload, Secret
+from fluxqueue.api.clusterobjects import Lease, ScaledWorkload, Secret, WebhookConfiguration
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.objects import Job, Namespace, Node, ObjectMeta, Pod, PriorityClass
@@ -153,5 +153,13 @@ MUTATING_WEBHOOKS: Final = Kind(
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     False,
-    MutatingWebhookConfiguration,
+    WebhookConfiguration,
+)
+VALIDATING_WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    False,
+    WebhookConfiguration,
 )

@@ -326,8 +326,9 @@ class InProcessPlane:
         wait_until(self._webhook_trusted, "the webhook's certificate in its configuration", max(1, deadline - time.monotonic()))
 
     def _webhook_trusted(self) -> bool:
-        found = self.control_plane.client.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
-        ours = [hook for item in found["items"] if item["metadata"]["name"].startswith(RELEASE) for hook in item["webhooks"]]
+        kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        found = [self.control_plane.client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"] for kind in kinds]
+        ours = [hook for items in found for item in items if item["metadata"]["name"].startswith(RELEASE) for hook in item["webhooks"]]
         return all(hook["clientConfig"].get("caBundle") for hook in ours)
 
     def _running(self, name: str, process: Process, port: int | None, *, ready: bool | None) -> Running:

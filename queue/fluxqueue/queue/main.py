@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="0.0.0.0", help="where health and metrics are served (default: %(default)s)")  # noqa: S104  # probes come from the node
     parser.add_argument("--metrics-port", type=int, default=8080, help="port of health and metrics (default: %(default)s)")
     parser.add_argument("--webhook-secret", default="", metavar="NAME", help="Secret to keep the webhook's certificate in")
-    parser.add_argument("--webhook-configuration", default="", metavar="NAME", help="MutatingWebhookConfiguration whose CA bundle to keep")
+    parser.add_argument("--webhook-configuration", default="", metavar="NAME", help="webhook configurations whose CA bundle to keep")
     parser.add_argument("--webhook-service", default="", metavar="NAME", help="the webhook's Service")
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster")
     parser.add_argument("--log-level", default="", help="debug, info, warning or error (default: the configuration's)")

@@ -62,6 +62,23 @@ def test_the_webhook_is_reached_by_its_service_or_by_a_url(chart: Chart, default
     assert _webhook(elsewhere)["clientConfig"] == {"url": "https://127.0.0.1:4443/mutate"}
 
 
+def test_objects_of_our_own_kinds_are_validated_wherever_they_are(chart: Chart, default: Rendered) -> None:
+    (webhook,) = default.one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
+    assert [(rule["operations"], rule["resources"], rule["scope"]) for rule in webhook["rules"]] == [
+        (["CREATE", "UPDATE"], ["fluxqueues"], "Cluster")
+    ]
+    assert "namespaceSelector" not in webhook
+    assert webhook["clientConfig"]["service"]["path"] == "/validate"
+    elsewhere = chart.render({"webhook": {"clientUrl": "https://127.0.0.1:4443/"}})
+    (webhook,) = elsewhere.one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
+    assert webhook["clientConfig"] == {"url": "https://127.0.0.1:4443/validate"}
+
+
+def test_a_queue_can_be_held_or_made_while_no_webhook_answers(default: Rendered) -> None:
+    (webhook,) = default.one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+
+
 @pytest.mark.parametrize("mode", ["selfManaged", "certManager"])
 def test_nothing_is_rendered_where_others_write_the_authority(chart: Chart, mode: str) -> None:
     assert "caBundle" not in chart.render({"certificates": {"mode": mode}}).text

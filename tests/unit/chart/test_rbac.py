@@ -40,6 +40,7 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
         ("jobs.converged-computing.org", "fluxjobs/status"): {"update", "patch"},
         ("jobs.converged-computing.org", "fluxqueues/status"): {"update", "patch"},
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"update", "patch"},
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"update", "patch"},
     }
 
 
@@ -73,13 +74,18 @@ def test_the_queue_reads_no_secret_but_its_certificate_s(default: Rendered) -> N
 
 def test_the_queue_touches_no_webhook_configuration_but_ours(default: Rendered) -> None:
     (rule,) = [r for r in _rules(default, "ClusterRole", QUEUE) if "mutatingwebhookconfigurations" in r["resources"]]
-    assert rule["resourceNames"] == [default.all("MutatingWebhookConfiguration")[0]["metadata"]["name"]]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert rule["resourceNames"] == [default.all(kind)[0]["metadata"]["name"]]
 
 
 def test_with_cert_manager_the_queue_has_no_right_on_certificates(chart: Chart) -> None:
     rendered = chart.render({"certificates": {"mode": "certManager"}})
     granted = _verbs(_rules(rendered, "ClusterRole", QUEUE) + _rules(rendered, "Role", QUEUE))
-    assert not {resource for _, resource in granted} & {"secrets", "mutatingwebhookconfigurations"}
+    assert not {resource for _, resource in granted} & {
+        "secrets",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    }
 
 
 def test_every_program_has_an_identity_of_its_own(default: Rendered) -> None:

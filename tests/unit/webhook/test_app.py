@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import JOB_CONTROLLER, make_job, make_pod, make_review
+from builders import JOB_CONTROLLER, make_job, make_pod, make_queue, make_review
 from structlog.testing import capture_logs
 
 from fluxqueue.webhook.app import MAX_BODY_BYTES, create_app
@@ -62,6 +62,15 @@ async def test_a_body_in_parts_is_one_review() -> None:
     assert await caller.call("POST", "/mutate", body[:10], body[10:]) == 200
     assert json.loads(caller.body)["response"]["allowed"] is True
     assert caller.counted("Pod", "held") == 1
+
+
+async def test_queues_are_judged_under_a_path_of_their_own() -> None:
+    caller, body = Caller(), make_review(make_queue("odd", nodeSelector={"a b": "x"})).body()
+    assert await caller.call("POST", "/validate", body) == 200
+    answer = json.loads(caller.body)["response"]
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
+    assert caller.counted("FluxQueue", "refused") == 1
+    assert await caller.call("POST", "/validate", body[:40]) == 400
 
 
 async def test_a_body_that_grows_too_large_is_given_up() -> None:

@@ -3,7 +3,7 @@ import json
 from typing import Any
 
 import pytest
-from builders import make_job, make_pod, make_review
+from builders import make_job, make_pod, make_queue, make_review
 
 from fluxqueue.webhook.decide import Decision, Outcome, Refusal, Settings, decide
 from fluxqueue.webhook.patches import add
@@ -46,7 +46,8 @@ def test_a_review_is_read_as_far_as_it_matters() -> None:
 
 def test_an_object_without_any_name_is_still_described() -> None:
     assert read_review(make_review(make_pod().without("metadata.name")).body()).describe() == "Pod default/*"
-    assert read_review(make_review(make_pod()).operation("DELETE").body()).describe() == "Pod default/*"
+    assert read_review(make_review(make_pod()).operation("DELETE").body()).describe() == "Pod default/p"
+    assert read_review(make_review(make_queue("night")).body()).describe() == "FluxQueue night"
 
 
 def answer(decision: Decision) -> dict[str, Any]:

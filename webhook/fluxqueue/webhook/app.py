@@ -1,8 +1,8 @@
 """The HTTP side: reviews in, answers out, and what an operator asks.
 
-``/mutate`` is a plain Starlette route in front of FastAPI's own: its per-request machinery would cost twice what the decision does. A
-body that is no review gets 400 and a sentence, one that is too large 413; a failure of ours gets 500 and a sentence, and its traceback
-goes to the log. All three are failures to the API server, which then applies ``failurePolicy``.
+``/mutate`` and ``/validate`` are plain Starlette routes in front of FastAPI's own: its per-request machinery would cost twice what the
+decision does. A body that is no review gets 400 and a sentence, one that is too large 413; a failure of ours gets 500 and a sentence, and
+its traceback goes to the log. All three are failures to the API server, which then applies ``failurePolicy``.
 
 While the server drains, every answer asks the client to close the connection: the API server keeps connections for 90 seconds and does
 not repeat a POST that met a closed one, so connections are handed back by the client, not cut under it.
@@ -25,6 +25,7 @@ from fluxqueue.webhook.decisions import Outcome
 from fluxqueue.webhook.metrics import CONTENT_TYPE_LATEST, MALFORMED, Metrics
 from fluxqueue.webhook.readiness import Readiness
 from fluxqueue.webhook.reviews import MalformedReview, Review, encode_answer, read_review
+from fluxqueue.webhook.validation import validate
 
 __all__ = ["MAX_BODY_BYTES", "create_app"]
 
@@ -55,15 +56,16 @@ def create_app(settings: Settings, readiness: Readiness, metrics: Metrics, clock
     Returns
     -------
     FastAPI
-        Serving ``/mutate``, ``/healthz``, ``/readyz`` and ``/metrics``.
+        Serving ``/mutate``, ``/validate``, ``/healthz``, ``/readyz`` and ``/metrics``.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
-    async def mutate(request: Request) -> Response:
+    async def answer(request: Request, decide_review: Callable[[Review], Decision]) -> Response:
         begun = time.perf_counter()
         headers = {"connection": "close"} if readiness.draining else None
         try:
             review = read_review(await _body(request))
+            decision = decide_review(review)
         except MalformedReview as problem:
             metrics.review("other", MALFORMED, time.perf_counter() - begun)
             log.warning("malformed review", problem=str(problem))
@@ -73,12 +75,17 @@ def create_app(settings: Settings, readiness: Readiness, metrics: Metrics, clock
             return PlainTextResponse(f"the review is larger than {MAX_BODY_BYTES} bytes\n", 413, {"connection": "close"})
         except ClientDisconnect:
             return Response(status_code=400)
-        decision = decide(review, settings)
         metrics.review(review.kind, decision.outcome, time.perf_counter() - begun)
         _tell(review, decision)
         return Response(encode_answer(review.uid, decision), 200, headers, "application/json")
 
-    app.router.routes.insert(0, Route("/mutate", mutate, methods=["POST"]))
+    async def mutate(request: Request) -> Response:
+        return await answer(request, lambda review: decide(review, settings))
+
+    async def judge(request: Request) -> Response:
+        return await answer(request, validate)
+
+    app.router.routes[:0] = [Route("/mutate", mutate, methods=["POST"]), Route("/validate", judge, methods=["POST"])]
 
     @app.get("/healthz")
     async def healthz() -> Response:

@@ -16,7 +16,7 @@ class Outcome(enum.StrEnum):
     """What became of a review; the closed set of the metric's label ``outcome``."""
 
     PASSED = "passed"
-    """Not a Job or Pod to be created: nothing to decide."""
+    """Nothing to decide, or nothing wrong with an object of our own kinds."""
     EXEMPT = "exempt"
     """Somebody else's, by requester, namespace or its own fields."""
     HELD = "held"

@@ -11,7 +11,7 @@ __all__ = ["CONTENT_TYPE_LATEST", "MALFORMED", "Metrics"]
 MALFORMED = "malformed"
 """Outcome of what was no review, or too large."""
 
-_KINDS = frozenset({"Job", "Pod"})
+_KINDS = frozenset({"Job", "Pod", "FluxQueue", "MiniCluster"})
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 

@@ -1,8 +1,9 @@
 """AdmissionReviews as they come in, and the answers as they go out.
 
 The API server sends the whole object, already defaulted and in its canonical form. We read the few fields that a decision needs, as
-partial structs, and leave the rest unread: what is not read is not written either, so a field of a newer Kubernetes survives. The
-object of anything but a CREATE is not looked at, because there is nothing to decide there and a DELETE has none.
+partial structs, and leave the rest unread: what is not read is not written either, so a field of a newer Kubernetes survives. Jobs and Pods
+are decoded when they are created, because there is nothing to decide about them later and a DELETE has none; objects of our own kinds
+stay as they came until `fluxqueue.webhook.validation` knows what to decode them as.
 
 A review that cannot be read raises `MalformedReview`; the server answers it with HTTP 400 and the sentence. The API server treats
 that as a webhook that failed, so ``failurePolicy`` decides, and the sentence reaches the person through kubectl.
@@ -26,6 +27,7 @@ __all__ = [
     "ReviewedPodSpec",
     "ReviewedTemplate",
     "ReviewedTemplateSpec",
+    "decode",
     "encode_answer",
     "read_review",
 ]
@@ -107,6 +109,7 @@ class _Request(Part, frozen=True):
     user_info: _UserInfo = _UserInfo()
     dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw(b"")
+    old_object: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Envelope(Part, frozen=True):
@@ -123,11 +126,13 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     uid
         Of the request, to be repeated in the answer; the object has none yet.
     kind
-        Kind of the object for display, for example ``Job``.
+        Kind of the object, for example ``Job``; ``group`` is its API group, empty for the core's.
     object
         The Job or Pod to be created; None for every other kind, operation and subresource.
     requester
         User name of whoever asks.
+    document, former
+        The object as it would be and as it was, as they came; empty where there is none.
     """
 
     uid: str
@@ -137,12 +142,17 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     requester: str = ""
     dry_run: bool = False
     object: ReviewedJob | ReviewedPod | None = None
+    group: str = ""
+    name: str = ""
+    subresource: str = ""
+    document: msgspec.Raw = msgspec.Raw(b"")
+    former: msgspec.Raw = msgspec.Raw(b"")
 
     def describe(self) -> str:
-        """The object's kind, namespace and name as an error names it; ``name-*`` while the name is still to be made."""
-        meta = self.object.metadata if self.object is not None else ObjectMeta()
+        """The object's kind, namespace (if any) and name as an error names it; ``name-*`` while the name is still to be made."""
+        meta = self.object.metadata if self.object is not None else ObjectMeta(name=self.name)
         name = meta.name or (f"{meta.generate_name}*" if meta.generate_name else "*")
-        return f"{self.kind} {self.namespace}/{name}"
+        return f"{self.kind} {self.namespace}/{name}" if self.namespace else f"{self.kind} {name}"
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
@@ -170,7 +180,7 @@ def read_review(body: bytes) -> Review:
     MalformedReview
         Not JSON, not a review, no request uid, another version, or an object whose fields have the wrong type. Never another exception.
     """
-    envelope = _decode(_envelopes, body, "AdmissionReview")
+    envelope = decode(_envelopes, body, "AdmissionReview")
     if envelope.kind != "AdmissionReview" or envelope.api_version != API_VERSION:
         raise MalformedReview(
             f"apiVersion {envelope.api_version!r}, kind {envelope.kind!r} is not understood: send an AdmissionReview of {API_VERSION}"
@@ -187,11 +197,17 @@ def read_review(body: bytes) -> Review:
         namespace=request.namespace or "",
         requester=request.user_info.username,
         dry_run=bool(request.dry_run),
-        object=_decode(decoder, request.object, f"object of kind {request.kind.kind}") if known and decoder is not None else None,
+        object=decode(decoder, request.object, f"object of kind {request.kind.kind}") if known and decoder is not None else None,
+        group=request.kind.group,
+        name=request.name or "",
+        subresource=request.sub_resource or "",
+        document=request.object,
+        former=request.old_object,
     )
 
 
-def _decode(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, what: str) -> _T:
+def decode(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, what: str) -> _T:
+    """Decode a part of a review; `MalformedReview` if it is not what it should be."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

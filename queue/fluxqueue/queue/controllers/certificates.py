@@ -1,8 +1,9 @@
 """Keeps the webhook's certificate where no cert-manager does.
 
-The leader looks every so often at the Secret and at the bundle of the webhook configuration and writes the next step of the plan
-(`fluxqueue.certs.webhook_secret`): bundle first, then Secret. Every step may be repeated or interrupted. The webhooks themselves only read
-the files the kubelet mounts.
+The leader looks every so often at the Secret and at the bundle of the webhook configurations and writes the next step of the plan
+(`fluxqueue.certs.webhook_secret`): bundle first, then Secret. The plan is made by the bundle of the mutating configuration, and every
+other webhook, mutating or validating, is brought to the same bundle at each look. Every step may be repeated or interrupted. The webhooks
+themselves only read the files the kubelet mounts.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from fluxqueue.api.clusterobjects import MutatingWebhookConfiguration, Secret
+from fluxqueue.api.clusterobjects import Secret, WebhookConfiguration
 from fluxqueue.certs.authority import ServingNames, service_names
 from fluxqueue.certs.webhook_secret import plan
 from fluxqueue.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from fluxqueue.kube.kinds import MUTATING_WEBHOOKS, SECRETS
+from fluxqueue.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from fluxqueue.kube.transport import Api, PatchType
 
 __all__ = ["CertificateKeeper", "WebhookPlace"]
@@ -41,7 +42,7 @@ class WebhookPlace:
     namespace, secret
         Of the Secret the webhook mounts.
     configuration
-        The MutatingWebhookConfiguration whose bundle is kept.
+        Name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose bundle is kept.
     service
         The webhook's Service: what the API server calls it.
     """
@@ -84,28 +85,44 @@ class CertificateKeeper:
     async def look(self) -> None:
         """Make the next step, if there is one."""
         place = self._place
-        try:
-            configuration = await self._api.get(MUTATING_WEBHOOKS, place.configuration)
-        except NotFound:
+        mutating = await self._configuration(MUTATING_WEBHOOKS)
+        if mutating is None:
             log.warning(
                 "the webhook configuration is missing: install the chart again, until then nothing is queued", name=place.configuration
             )
             return
+        validating = await self._configuration(VALIDATING_WEBHOOKS)
         try:
             secret: Secret | None = await self._api.get(SECRETS, place.secret, place.namespace)
         except NotFound:
             secret = None
-        names = _serving_names(place, configuration)
-        webhooks = configuration.webhooks or []
-        step = plan(secret.data if secret else None, webhooks[0].client_config.ca_bundle if webhooks else b"", names, self._clock())
-        if step.ca_bundle is not None:
-            bundle = base64.b64encode(step.ca_bundle).decode()
-            body = {"webhooks": [{"name": webhook.name, "clientConfig": {"caBundle": bundle}} for webhook in webhooks]}
-            await self._api.patch(MUTATING_WEBHOOKS, place.configuration, body, patch_type=PatchType.STRATEGIC)
+        names = _serving_names(place, mutating)
+        webhooks = mutating.webhooks or []
+        standing = webhooks[0].client_config.ca_bundle if webhooks else b""
+        step = plan(secret.data if secret else None, standing, names, self._clock())
+        bundle = standing if step.ca_bundle is None else step.ca_bundle
+        await self._publish(MUTATING_WEBHOOKS, mutating, bundle)
+        if validating is not None:
+            await self._publish(VALIDATING_WEBHOOKS, validating, bundle)
         if step.secret is not None:
             await self._write_secret(secret, step.secret)
         if step.reasons:
             log.info("webhook certificate", steps=list(step.reasons), secret=f"{place.namespace}/{place.secret}")
+
+    async def _configuration(self, kind: Kind[WebhookConfiguration]) -> WebhookConfiguration | None:
+        try:
+            return await self._api.get(kind, self._place.configuration)
+        except NotFound:
+            return None
+
+    async def _publish(self, kind: Kind[WebhookConfiguration], configuration: WebhookConfiguration, bundle: bytes) -> None:
+        """Make all webhooks of a configuration trust the same."""
+        others = [webhook for webhook in configuration.webhooks or () if webhook.client_config.ca_bundle != bundle]
+        if not others:
+            return
+        encoded = base64.b64encode(bundle).decode()
+        body = {"webhooks": [{"name": webhook.name, "clientConfig": {"caBundle": encoded}} for webhook in others]}
+        await self._api.patch(kind, self._place.configuration, body, patch_type=PatchType.STRATEGIC)
 
     async def _write_secret(self, present: Secret | None, data: dict[str, bytes]) -> None:
         place = self._place
@@ -131,7 +148,7 @@ class CertificateKeeper:
             log.info("somebody else changed the Secret: looking again")
 
 
-def _serving_names(place: WebhookPlace, configuration: MutatingWebhookConfiguration) -> ServingNames:
+def _serving_names(place: WebhookPlace, configuration: WebhookConfiguration) -> ServingNames:
     """The Service's names, and the hosts of URLs where the configuration uses them."""
     names = service_names(place.service, place.namespace)
     for webhook in configuration.webhooks or ():

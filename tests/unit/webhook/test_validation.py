@@ -1,0 +1,95 @@
+from typing import Any
+
+import pytest
+from builders import Json, make_job, make_queue, make_review
+
+from fluxqueue.webhook.decisions import Decision, Outcome
+from fluxqueue.webhook.reviews import MalformedReview, read_review
+from fluxqueue.webhook.validation import validate
+
+
+def judged(queue: Json, former: Json | None = None) -> Decision:
+    review = make_review(queue)
+    if former is not None:
+        review = review.operation("UPDATE").with_("request.oldObject", former)
+    return validate(read_review(review.body()))
+
+
+def refused(decision: Decision) -> str:
+    assert decision.refusal is not None
+    assert decision.refusal.reason == "Invalid"
+    return decision.refusal.message
+
+
+def test_a_queue_with_every_field_is_taken() -> None:
+    decision = judged(
+        make_queue(
+            "gpu",
+            policy="conservative",
+            reservationDepth=10,
+            limits={"running": 4, "nodes": 8, "perNamespace": {"nodes": 2}},
+            nodeSelector={"example.com/pool": "gpu", "zone": ""},
+            namespaces={"names": ["a", "team-1"], "matchLabels": {"team": "hpc"}},
+        )
+    )
+    assert (decision.outcome, decision.refusal, decision.warnings) == (Outcome.PASSED, None, ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"nodeSelector": {"not a key": "x"}}, "spec.nodeSelector: 'not a key' is no key of a label, no node can have it"),
+        ({"nodeSelector": {"/pool": "x"}}, "spec.nodeSelector: '/pool' is no key"),
+        ({"nodeSelector": {"UPPER.com/pool": "x"}}, "spec.nodeSelector: 'UPPER.com/pool' is no key"),
+        ({"nodeSelector": {"pool": "a,b"}}, "spec.nodeSelector: 'a,b' is no value of the label pool"),
+        ({"namespaces": {"matchLabels": {"team": "-x"}}}, "spec.namespaces.matchLabels: '-x' is no value of the label team"),
+        ({"namespaces": {"names": ["Team One"]}}, "spec.namespaces.names: 'Team One' is no name of a namespace"),
+    ],
+)
+def test_what_could_never_match_anything_is_refused_by_field(spec: dict[str, Any], sentence: str) -> None:
+    message = refused(judged(make_queue("odd", **spec)))
+    assert message.startswith("FluxQueue odd: ")
+    assert sentence in message
+    assert "correct it or take it out" in message
+
+
+def test_all_errors_are_told_at_once() -> None:
+    message = refused(judged(make_queue("odd", nodeSelector={"a b": "x"}, namespaces={"names": ["A"]})))
+    assert "spec.nodeSelector" in message
+    assert "spec.namespaces.names" in message
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"running": 0}, "spec.limits.running is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
+        ({"perNamespace": {"cores": 0}}, "spec.limits.perNamespace.cores is 0: nothing of this queue can start"),
+        ({"nodes": 2, "perNamespace": {"nodes": 5}}, "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2"),
+    ],
+)
+def test_limits_that_surprise_are_taken_with_a_warning(limits: dict[str, Any], sentence: str) -> None:
+    decision = judged(make_queue("tight", limits=limits))
+    assert decision.allowed
+    assert any(sentence in warning for warning in decision.warnings)
+
+
+def test_an_error_that_was_stored_before_does_not_keep_a_queue_from_being_changed() -> None:
+    before = make_queue("old", nodeSelector={"a b": "x"})
+    decision = judged(make_queue("old", nodeSelector={"a b": "x"}, state="held"), before)
+    assert decision.allowed
+    assert "'a b' is no key of a label" in decision.warnings[0]
+    assert "'c d'" in refused(judged(make_queue("old", nodeSelector={"a b": "x", "c d": "x"}), before))
+
+
+def test_a_queue_being_deleted_and_what_is_none_of_ours_pass() -> None:
+    going = make_queue("odd", nodeSelector={"a b": "x"})
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert judged(going, going).allowed
+    assert validate(read_review(make_review(make_job()).body())).allowed
+    deletion = make_review(make_queue("q", nodeSelector={"a b": "x"})).operation("DELETE").without("request.object")
+    assert validate(read_review(deletion.body())).allowed
+
+
+def test_a_queue_of_another_shape_is_no_review_of_ours() -> None:
+    with pytest.raises(MalformedReview, match="the object of kind FluxQueue cannot be read"):
+        judged(make_queue("odd", policy="newer-than-this-webhook"))
