@@ -21,6 +21,7 @@ __all__ = [
     "Forbidden",
     "Invalid",
     "NotFound",
+    "NotLeading",
     "ServerError",
     "Silent",
     "TooManyRequests",
@@ -132,6 +133,13 @@ class Silent(Unreachable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=True)
+
+
+class NotLeading(ApiError):
+    """A write was not sent, because this process holds no lease that allows it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "NotLeading", message)
 
 
 class Undecodable(ApiError):

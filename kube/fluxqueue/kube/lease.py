@@ -5,6 +5,11 @@ saw the record in its present form, and takes the lease over only when that form
 for its part counts from before the request that renewed it, and stops leading when it has not renewed for two thirds of the duration.
 So clocks may be wrong by hours; only their speed must be about equal, and the third in between is for that and for stopping.
 
+A candidate watches the record, so it knows at once when the holder gives it back, and to the moment when it runs out; should the watch
+be late, it looks by itself. Whoever lost the lease does not campaign again with what it still has in memory: :meth:`LeaderLease.run`
+ends, and so should the process. A new life in the same place (a container started again in its pod) knows that its former life is over
+and does not wait for it.
+
 All writes carry the resourceVersion that was read, so of two candidates one gets a conflict. That makes two leaders unlikely, not
 impossible: a process can be frozen between looking at :attr:`LeaderLease.held` and acting. What must not happen twice is fenced
 elsewhere by an epoch; see the architecture, section 4.
@@ -13,6 +18,7 @@ elsewhere by an epoch; see the architecture, section 4.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import random
 import time
@@ -24,11 +30,17 @@ import structlog
 from fluxqueue.api.clusterobjects import Lease
 from fluxqueue.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from fluxqueue.kube.kinds import LEASES
+from fluxqueue.kube.reflector import Reflector
+from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
 
-__all__ = ["LeaderLease"]
+__all__ = ["LeaderLease", "LeaseLost"]
 
 log: Final = structlog.get_logger(__name__)
+
+
+class LeaseLost(Exception):
+    """The lease could not be renewed in time, or somebody else holds it: what is done as its holder must end."""
 
 
 class LeaderLease:
@@ -44,6 +56,8 @@ class LeaderLease:
         Who we are; must differ between processes, also between two lives of the same pod.
     duration_s
         After how many seconds without renewal others may take over; whole seconds are stored. Renewed every fifth of it.
+    former
+        What identities of former lives in our place begin with: such a life has ended, or we would not run. Empty if nothing says so.
     clock
         Monotonic seconds.
     now
@@ -65,6 +79,7 @@ class LeaderLease:
         identity: str,
         duration_s: float = 8.0,
         *,
+        former: str = "",
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
@@ -75,6 +90,7 @@ class LeaderLease:
         self._duration_s = duration_s
         self._renew_deadline_s = duration_s * 2 / 3
         self._retry_s = duration_s / 5
+        self._former = former
         self._clock = clock
         self._now = now
         self._seen: Lease | None = None
@@ -96,48 +112,76 @@ class LeaderLease:
         return max(0.0, self._renewed_at + self._renew_deadline_s - self._clock())
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Campaign for ever; lead whenever the lease is ours.
+        """Campaign until the lease is ours, then lead.
 
         Parameters
         ----------
         lead
-            Runs while we lead. It is cancelled when the lease is lost, and must then end soon; afterwards we are a candidate again.
+            Runs while we lead. It is cancelled when the lease is lost, and must then end soon.
 
         Raises
         ------
+        LeaseLost
+            After ``lead`` was cancelled for it.
         Exception
             What ``lead`` raised. When it raises, returns, or this call is cancelled, the lease is given back first, so that another
             takes over at once.
         """
-        while True:
-            await self._acquire()
-            if await self._lead(lead):
-                return
+        await self._acquire()
+        await self._lead(lead)
 
     async def _acquire(self) -> None:
-        while True:
-            if await self._try():
-                break
-            await asyncio.sleep(self._retry_s * (1 + 0.2 * random.random()))
+        changed = asyncio.Event()
+
+        def see(change: Change[Lease]) -> None:
+            if change.new is not None:
+                self._observe(change.new)
+            changed.set()
+
+        records: Store[Lease] = Store()
+        records.add_handler(see)
+        selector = f"metadata.name={self._name}"
+        watch = Reflector(self._api, LEASES, records, namespace=self._namespace, field_selector=selector)
+        watching = asyncio.create_task(watch.run(), name=f"watch-lease-{self._name}")
+        try:
+            while not await self._try():
+                pause_s = self._retry_s * (1 + 0.2 * random.random())
+                while True:  # until the record says that it is free, or, whatever the watch says, until it should have run out
+                    changed.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(self._blocked_s(), pause_s)):
+                            await changed.wait()
+                            pause_s = 0.0
+                    if not changed.is_set() or not self._blocked_s():
+                        break
+        finally:
+            await _stop(watching)
         self._log.info("lease.acquired", transitions=self.transitions)
 
-    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Run ``lead`` beside the renewals; whether it came to its own end rather than lost the lease."""
+    def _blocked_s(self) -> float:
+        """For how many seconds, as far as is known, somebody else's claim counts."""
+        if self._seen is None or self.holder in ("", self._identity) or (self._former and self.holder.startswith(self._former)):
+            return 0.0
+        theirs_s = max(self._duration_s, self._seen.spec.lease_duration_seconds or 0)
+        return max(0.0, self._seen_at + theirs_s - self._clock())
+
+    async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Run ``lead`` beside the renewals."""
         work = asyncio.ensure_future(lead())
         renewals = asyncio.create_task(self._renew(), name=f"lease-{self._name}")
         try:
             await asyncio.wait({work, renewals}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                await work
-                return True
+                return await work
             self._log.error("lease.lost", holder=self.holder, remedy="stopping; another replica leads")
-            return False
         finally:
             # Renewals go on while the work ends, so that nobody else starts before it has.
             if (error := await _stop(work)) is not None:
                 self._log.error("lease.work_failed", error=repr(error))
             await _stop(renewals)
             await self._release()
+        by = f"{self.holder} holds it" if self.holder != self._identity else "it could not be renewed in time"
+        raise LeaseLost(f"the lease {self._namespace}/{self._name} is lost: {by}")
 
     async def _renew(self) -> None:
         """Renew until it fails for as long as others keep their hands off, or somebody else holds it."""
@@ -197,8 +241,7 @@ class LeaderLease:
             spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": 0}
             return await self._api.create(LEASES, {"metadata": {"name": self._name}, "spec": spec}, self._namespace)
         if self.holder != self._identity:
-            theirs_s = max(self._duration_s, lease.spec.lease_duration_seconds or 0)
-            if self.holder and self._clock() < self._seen_at + theirs_s:
+            if self._blocked_s():
                 return None
             spec |= {"acquireTime": spec["renewTime"], "leaseTransitions": self.transitions + 1}
         return await self._patch(lease, spec)

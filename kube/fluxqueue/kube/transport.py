@@ -100,6 +100,15 @@ class Api:
     def on_call(self, hook: Callable[[Call], None] | None) -> None:
         self._wire.on_call = hook
 
+    @property
+    def may_write(self) -> Callable[[], bool] | None:
+        """Asked before each write is sent; where it says no, :class:`~fluxqueue.kube.errors.NotLeading` is raised instead."""
+        return self._wire.may_write
+
+    @may_write.setter
+    def may_write(self, allowed: Callable[[], bool] | None) -> None:
+        self._wire.may_write = allowed
+
     async def get(self, kind: Kind[T], name: str, namespace: str | None = None) -> T:
         """Read one object.
 

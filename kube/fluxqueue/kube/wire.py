@@ -10,6 +10,9 @@ Every call has a deadline that covers waiting for a free slot, all tries and all
   reads.
 * 401: the credentials are read again, once, and the call repeated if they changed.
 
+Writes can be made to depend on something (:attr:`Wire.may_write`): it is asked immediately before each is sent, repetitions included, so
+a process that was paused for longer than its lease lasts sends nothing when it wakes up.
+
 Responses are asked for uncompressed: inside a cluster the CPU for gzip costs more than the bytes.
 """
 
@@ -30,7 +33,7 @@ import aiohttp
 
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.errors import ApiError, Silent, Unauthorized, Unreachable, decode_error
+from fluxqueue.kube.errors import ApiError, NotLeading, Silent, Unauthorized, Unreachable, decode_error
 
 __all__ = ["Call", "Request", "Wire"]
 
@@ -82,6 +85,8 @@ class Wire:
         HTTP requests sent so far by (verb, plural), repeated ones included.
     on_call
         Told of each request when its answer begins or fails to come; for metrics, so it must be quick and must not raise.
+    may_write
+        Whether anything but reads may be sent at this moment; None: always.
     """
 
     def __init__(self, credentials: Credentials, session: aiohttp.ClientSession, *, timeout_s: float, max_in_flight: int) -> None:
@@ -92,6 +97,7 @@ class Wire:
         self._proxy = credentials.proxy
         self.calls: Counter[tuple[str, str]] = Counter()
         self.on_call: Callable[[Call], None] | None = None
+        self.may_write: Callable[[], bool] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -185,6 +191,8 @@ class Wire:
             raise Unreachable(f"{request.doing}: {_cause(error)}", sent=True) from error
 
     async def _exchange(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> bytes:
+        if not request.reads and self.may_write is not None and not self.may_write():
+            raise NotLeading(f"{request.doing}: not sent, for this process does not lead (any more)")
         started = time.monotonic()
         status = 0
         try:

@@ -11,12 +11,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from tcp_proxies import TcpProxy
 
+from fluxqueue.kube.errors import NotLeading
 from fluxqueue.kube.kinds import LEASES
-from fluxqueue.kube.lease import LeaderLease
+from fluxqueue.kube.lease import LeaderLease, LeaseLost
 from fluxqueue.kube.transport import Api
 
 Through = Callable[..., AbstractAsyncContextManager[Api]]
 DURATION_S = 2.0
+RETRY_S = DURATION_S / 5
 
 
 class Throne:
@@ -57,15 +59,15 @@ async def campaigning(lease: LeaderLease, throne: Throne, identity: str) -> Asyn
     finally:
         task.cancel()
         await asyncio.wait({task})
-    if not task.cancelled() and (error := task.exception()):
+    if not task.cancelled() and (error := task.exception()) and not isinstance(error, LeaseLost):
         raise error
 
 
-def candidate(api: Api, room: str, identity: str, *, skew_h: float = 0) -> LeaderLease:
+def candidate(api: Api, room: str, identity: str, *, skew_h: float = 0, former: str = "") -> LeaderLease:
     def now() -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=skew_h)
 
-    return LeaderLease(api, room, "leader", identity, DURATION_S, now=now)
+    return LeaderLease(api, room, "leader", identity, DURATION_S, former=former, now=now)
 
 
 async def test_a_clean_stop_hands_the_lease_over_at_once(api: Api, room: str) -> None:
@@ -76,6 +78,7 @@ async def test_a_clean_stop_hands_the_lease_over_at_once(api: Api, room: str) ->
             first.cancel()
             assert await throne.reign(2) == "b"
             assert throne.reigns[1][1] - throne.ends[0][1] < DURATION_S / 2
+            assert throne.reigns[1][1] - throne.ends[0][1] < RETRY_S, "the release was seen, not found by looking"
             lease = await api.get(LEASES, "leader", room)
             assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("b", 1)
     released = await api.get(LEASES, "leader", room)
@@ -143,3 +146,40 @@ async def test_a_lease_that_somebody_else_took_is_left_at_once(api: Api, room: s
                 await throne.changed.wait()
         assert not lease.held
         assert (await api.get(LEASES, "leader", room)).spec.holder_identity == "usurper"
+
+
+async def test_a_new_life_in_the_same_place_does_not_wait_for_its_former_one(api: Api, room: str) -> None:
+    body = {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "pod-1_first", "leaseDurationSeconds": 60}}
+    await api.create(LEASES, body, room)
+    throne = Throne()
+    async with campaigning(candidate(api, room, "pod-1_second", former="pod-1_"), throne, "pod-1_second"):
+        started = time.monotonic()
+        assert await throne.reign(1) == "pod-1_second"
+        assert throne.reigns[0][1] - started < DURATION_S
+
+
+async def test_who_lost_the_lease_is_told_and_does_not_campaign_again(api: Api, room: str) -> None:
+    throne = Throne()
+    lease = candidate(api, room, "a")
+    running = asyncio.create_task(lease.run(lambda: throne.sit("a")))
+    await throne.reign(1)
+    await api.patch(LEASES, "leader", {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 1}}, namespace=room)
+    with pytest.raises(LeaseLost, match="leader is lost: b holds it"):
+        await asyncio.wait_for(running, 10)
+    assert throne.sitting == []
+
+
+async def test_nothing_is_written_while_the_lease_is_not_certain(api: Api, through: Through, proxy: TcpProxy, room: str) -> None:
+    lease = candidate(api, room, "a")
+    async with through(proxy) as guarded:
+        guarded.may_write = lambda: lease.held
+        with pytest.raises(NotLeading, match="does not lead"):
+            await guarded.create(LEASES, {"metadata": {"name": "written"}}, room)
+
+        async def write() -> None:
+            await guarded.create(LEASES, {"metadata": {"name": "written"}}, room)
+
+        await asyncio.wait_for(lease.run(write), 10)
+        with pytest.raises(NotLeading):
+            await guarded.delete(LEASES, "written", namespace=room)
+        assert (await guarded.get(LEASES, "written", room)).metadata.name == "written"
