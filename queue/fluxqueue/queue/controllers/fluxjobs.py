@@ -28,9 +28,11 @@ from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.records import Estimate, Workload, WorkloadId
+from fluxqueue.queue.states import ENDED
 from fluxqueue.queue.steering import acknowledgement, edits_of, refusal, spec_of, steered, taken_in
 
 __all__ = ["FluxJobWriter", "status_of"]
@@ -38,6 +40,7 @@ __all__ = ["FluxJobWriter", "status_of"]
 log = structlog.get_logger()
 
 _WORKERS = 8
+_BATCH = 500
 _UNTOLD_S = 10.0
 """A FluxJob is pending by default: that nothing is known yet is written only if it lasts."""
 _PASSING_S = 10.0
@@ -70,6 +73,7 @@ class FluxJobWriter:
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
         self._created: set[WorkloadId] = set()
         self._estimates: dict[WorkloadId, tuple[Estimate, float]] = {}
+        self._outdated: Batches[str] = Batches("outdated fluxjobs")
         ledger.subscribe(self._changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
 
@@ -78,11 +82,22 @@ class FluxJobWriter:
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._keys, _WORKERS, self._write))
             group.create_task(self._follow_estimates())
+            group.create_task(self._outdated.run(self._find_ended, limit=_BATCH))
 
     def look_at_everything(self) -> None:
-        """Compare every workload once, as at start and in a sweep."""
+        """Compare every workload once, as at start and in a sweep; and every FluxJob that does not say its workload has ended."""
         for workload in self._ledger.all():
             self._keys.add(workload.id)
+        for fluxjob in self._caches.fluxjobs.list():
+            uid = fluxjob.spec.object_ref.uid
+            if self._ledger.by_uid(uid) is None and fluxjob.status.state not in ENDED:
+                self._outdated.add(uid)
+
+    async def _find_ended(self, uids: list[str]) -> None:
+        """Workloads whose end was stored by a process that did not live to tell it."""
+        for workload in await self._ledger.store.workloads_by_uid(uids):
+            if workload.state.ended:
+                self._keys.add(workload.id)
 
     def _changed(self, found: WorkloadId) -> None:
         workload = self._ledger.get(found)

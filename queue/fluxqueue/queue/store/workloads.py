@@ -84,6 +84,10 @@ class Workloads(Transactions):
         rows = await self._read("workloads_by_uid", uid=[uid])
         return workload_of(rows[0]) if rows else None
 
+    async def workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
+        """The workloads of these objects that were ever taken in, in no particular order; forgotten ones come without their jobspec."""
+        return [workload_of(row) for row in await self._read("workloads_by_uid", uid=list(uids))]
+
     async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> list[WorkloadId]:
         """Say why workloads wait.
 
