@@ -9,8 +9,6 @@ import itertools
 import json
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from invariants import fluxion_jobs, unfinished, violations
+from replicas import asked
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
@@ -73,6 +72,10 @@ class Stage:
         applied = [_applied(item) for item in done["items"]]
         self.examples += applied
         return applied
+
+    def adopt(self, item: Mapping[str, Any]) -> None:
+        """Follow an object that was created in another way, as the API server shows it."""
+        self.examples.append(_applied(item))
 
     def rows(self) -> list[Row]:
         """How everything applied stands."""
@@ -145,13 +148,7 @@ class Stage:
 
     def queue_misses(self) -> dict[str, str]:
         """What the queue says is not as it should be: name -> sentence. Empty if it is ready."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.plane.programs['queue'].port}/readyz", timeout=5) as answer:
-                return dict(json.load(answer)["missing"])
-        except urllib.error.HTTPError as error:
-            return dict(json.load(error)["missing"])
-        except OSError as error:
-            return {"queue": str(error)}
+        return dict(asked(self.plane, "queue")["missing"])
 
     def until_missed(self, name: str, within_s: float = 30) -> str:
         """Wait until the queue says that something it needs is away; what it says."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+from replicas import matcher
 
 from fluxqueue.api import names
 from fluxqueue.api.objects import Node, Pod
@@ -38,7 +39,10 @@ SELECT w.kind, w.name, w.state, w.reason, a.jobid
 
 def fluxion_jobs(plane: InProcessPlane) -> list[JobInfo]:
     """What Fluxion holds of workloads, of any namespace."""
-    with FluxionClient(f"127.0.0.1:{plane.programs['fluxion'].port}") as client:
+    name = matcher(plane)
+    if name is None:
+        raise FluxionError("no queue leads at the moment, so nobody fills a matcher")
+    with FluxionClient(f"127.0.0.1:{plane.programs[name].port}") as client:
         return [job for job in client.list_jobs(call=Call(), with_shares=True) if job.mode is not Mode.SYSTEM]
 
 

@@ -15,10 +15,11 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
+from fluxqueue.kube.lease import LeaseLost
 from fluxqueue.queue.config import InvalidConfig, QueueConfig, read_config
 from fluxqueue.queue.controllers.certificates import WebhookPlace
 from fluxqueue.queue.service import QueueService, ServiceSettings
-from fluxqueue.queue.store import MigrationChanged, SchemaTooNew, StaleLeader
+from fluxqueue.queue.store import DatabaseUnavailable, MigrationChanged, SchemaTooNew, StaleLeader
 from fluxqueue.queue.tasks import WorkersEnded
 
 __all__ = ["main"]
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         uvloop.run(_until_told(QueueService(settings)))
     except BaseExceptionGroup as ended:
-        known, unknown = ended.split((StaleLeader, WorkersEnded, MigrationChanged, SchemaTooNew))
+        known, unknown = ended.split((StaleLeader, LeaseLost, DatabaseUnavailable, WorkersEnded, MigrationChanged, SchemaTooNew))
         if unknown is not None:
             raise unknown from None
         for cause in _leaves(known):
@@ -82,6 +83,7 @@ def _settings(arguments: argparse.Namespace, config: QueueConfig, database_url: 
         fluxion=arguments.fluxion,
         config=config,
         namespace=arguments.namespace,
+        lease=arguments.lease,
         host=arguments.host,
         metrics_port=arguments.metrics_port,
         webhook=WebhookPlace(
@@ -102,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings as YAML; defaults where it says nothing")
     parser.add_argument("--namespace", default="fluxqueue-system", help="the release namespace (default: %(default)s)")
     parser.add_argument("--host", default="0.0.0.0", help="where health and metrics are served (default: %(default)s)")  # noqa: S104  # probes come from the node
+    parser.add_argument(
+        "--lease", default="fluxqueue-queue", metavar="NAME", help="the Lease in that namespace whose holder leads (default: %(default)s)"
+    )
     parser.add_argument("--metrics-port", type=int, default=8080, help="port of health and metrics (default: %(default)s)")
     parser.add_argument("--webhook-secret", default="", metavar="NAME", help="Secret to keep the webhook's certificate in")
     parser.add_argument("--webhook-configuration", default="", metavar="NAME", help="webhook configurations whose CA bundle to keep")

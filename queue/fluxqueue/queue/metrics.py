@@ -10,12 +10,12 @@ __all__ = [
     "CYCLE_SECONDS",
     "FLUXION_UP",
     "GRANTS",
-    "LEADER",
     "POSTGRES_UP",
     "RELEASES",
     "RELEASE_SECONDS",
     "REPAIRS",
     "REQUEUES",
+    "ROLE",
     "SLOTS_ENDED",
     "WORKLOADS",
 ]
@@ -34,4 +34,4 @@ WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])
 API_CALLS = Counter("fluxqueue_api_calls_total", "Calls to the API server", ["verb", "kind", "code"])
 FLUXION_UP = Gauge("fluxqueue_fluxion_up", "Whether Fluxion answers")
 POSTGRES_UP = Gauge("fluxqueue_postgres_up", "Whether Postgres answers")
-LEADER = Gauge("fluxqueue_leader", "Whether this replica leads")
+ROLE = Gauge("fluxqueue_role", "1 for the role this replica has: starting, follower or leader", ["role"])

@@ -1,18 +1,22 @@
-"""The queue service: one leader that watches, plans, releases and follows.
+"""The queue service: replicas of which one leads, that is plans, releases and follows; the others stand by.
 
-Start is always recovery: the tables are brought to this version, the leadership is taken (an older leader's transactions are refused from
-then on), what is pending and live is loaded, the caches are filled, and everything is looked at once. There is no other way to start, so
-the way back from a crash is walked every day.
+Every replica watches the cluster from its start on, so its caches are warm when it is its turn. Who holds the Lease leads: it raises the
+epoch (an older leader's transactions are refused from then on), loads what is pending and live, and looks at everything once. There is no
+other way to begin, so the way back from a crash is walked with every hand-over. Nothing is written to the API server but while the Lease
+is certainly held, and nothing to Postgres under an older epoch.
 
-Anything that ends one of the tasks (a newer leader, a worker whose connections are gone) ends the process with a sentence: what was
-committed is safe, and the next start goes on from there.
+A leader that is told to end gives the Lease back once its work has stopped, and its successor sees that at once. Anything that ends one
+of the tasks (a lost Lease, a newer leader, a worker whose connections are gone) ends the process with a sentence: what was committed is
+safe, and what the process still had in memory goes with it. It begins anew as a follower.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +27,7 @@ import structlog
 from fluxqueue.fluxion.client import AsyncFluxionClient
 from fluxqueue.fluxion.nodes import NodeRules, graph_node
 from fluxqueue.kube.events import Recorder
+from fluxqueue.kube.lease import LeaderLease
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
 from fluxqueue.queue.caches import Caches
@@ -40,9 +45,9 @@ from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
 from fluxqueue.queue.controllers.tellings import Teller
 from fluxqueue.queue.controllers.tracker import Tracker
-from fluxqueue.queue.health import make_server
+from fluxqueue.queue.health import Role, make_server
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.metrics import API_CALLS, LEADER, POSTGRES_UP
+from fluxqueue.queue.metrics import API_CALLS, POSTGRES_UP
 from fluxqueue.queue.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, Store, migrate
 from fluxqueue.queue.tasks import ControlTasks, WorkersEnded
@@ -53,6 +58,8 @@ log = structlog.get_logger()
 
 _FIRST_RETRY_S = 0.5
 _LONGEST_RETRY_S = 10.0
+_GRACE_S = 0.3
+"""How long a control task may go on when its process ends: a hand-over waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,8 @@ class ServiceSettings:
         The configuration file's content.
     namespace
         The release namespace.
+    lease
+        Name of the Lease in it that says who leads.
     host, metrics_port
         Where health and metrics are served.
     webhook
@@ -81,6 +90,7 @@ class ServiceSettings:
     fluxion: str
     config: QueueConfig
     namespace: str
+    lease: str
     host: str
     metrics_port: int
     webhook: WebhookPlace | None = None
@@ -88,7 +98,7 @@ class ServiceSettings:
 
 
 class QueueService:
-    """Everything together.
+    """One replica.
 
     Parameters
     ----------
@@ -100,23 +110,22 @@ class QueueService:
         self._settings = settings
         self._missing: dict[str, str] = {"start": "the service is starting"}
         self._watched: Callable[[], Mapping[str, str]] = dict
+        self._role = Role.STARTING.tell()
 
     async def run(self) -> None:
         """Run until cancelled.
 
         Raises
         ------
-        StaleLeader
-            Another replica took over.
-        WorkersEnded
-            The control tasks lost their database for good.
+        LeaseLost, StaleLeader
+            Another replica takes over.
         """
         settings = self._settings
-        server = make_server(settings.host, settings.metrics_port, self._conditions)
+        server = make_server(settings.host, settings.metrics_port, self._conditions, lambda: self._role)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve())
             try:
-                await self._lead()
+                await self._stand_by()
             finally:
                 server.should_exit = True
                 serving.cancel()
@@ -124,63 +133,100 @@ class QueueService:
     def _conditions(self) -> Mapping[str, str]:
         return {**self._missing, **self._watched()}
 
-    async def _lead(self) -> None:
+    async def _stand_by(self) -> None:
+        """Fill the caches, wait for the Lease, lead."""
         settings = self._settings
         await self._await_database()
+        place = os.environ.get("POD_NAME") or socket.gethostname()
         async with (
             Database(settings.database_url) as database,
-            Api.connect(settings.kubeconfig) as api,
+            Api.connect(settings.kubeconfig, user_agent=f"fluxqueue/queue ({place})") as api,
+            Api.connect(settings.kubeconfig, timeout_s=5.0) as lease_api,
             AsyncFluxionClient(settings.fluxion) as fluxion,
+            asyncio.TaskGroup() as group,
         ):
-            api.on_call = _count
-            store = Store(database)
-            holder = socket.gethostname()
-            epoch = await store.acquire_leadership(holder)
-            clock = await _postgres_clock(store)
-            log.info("leading", holder=holder, epoch=epoch)
-            LEADER.set(1)
-            ledger = Ledger(store, epoch, clock)
+            api.on_call = lease_api.on_call = _count
+            former = f"{place}_"
+            lease = LeaderLease(lease_api, settings.namespace, settings.lease, f"{former}{uuid.uuid4().hex[:8]}", former=former)
+            api.may_write = lambda: lease.held
             caches = Caches(api, all_but_system=settings.config.namespaces == "allButSystem", own_namespace=settings.namespace)
-            rules = _node_rules(settings.config)
-            foreign = ForeignPods(caches.pods, ledger)
-            graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy, foreign)
-            async with ControlTasks(settings.database_url, store) as tasks:
-                recorder = Recorder(api, instance=holder)
-                intake = IntakeController(caches, ledger, tasks.trigger)
-                requeuer = Requeuer(api, caches, ledger, tasks.trigger, intake.look_at)
-                tracker = Tracker(api, caches, ledger, tasks.trigger, requeuer.stopped)
-                fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
-                canceller = Canceller(api, caches, ledger, tasks.trigger, recorder)
-                teller = Teller(api, caches, ledger, recorder)
-                queues = FluxQueueWriter(api, caches, ledger)
-                controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues)
-                scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
-                handlers = _Handlers(
-                    scheduler,
-                    Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
-                    Sweeper(ledger, graph, tasks.trigger, controllers, retention_s=settings.config.retention_seconds),
-                )
-                caches.nodes.add_handler(lambda _change: scheduler.soon())
-                foreign.subscribe(scheduler.soon)
-                async with asyncio.TaskGroup() as group:
-                    if settings.webhook is not None:
-                        group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())
-                    group.create_task(recorder.run())
-                    group.create_task(scheduler.watch_matcher())
-                    group.create_task(caches.run())
-                    self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
-                    await caches.synced()
-                    await ledger.load()
-                    _settle_memory()
-                    for controller in controllers:
-                        controller.look_at_everything()
-                    self._watched = lambda: _watched(caches, scheduler)
-                    self._missing = {}
-                    for controller in controllers:
-                        group.create_task(controller.run())
-                    await tasks.trigger.schedule()
-                    await tasks.trigger.release()
-                    await self._work(tasks, handlers, epoch, database)
+            watching = group.create_task(caches.run())
+            self._watched = lambda: _missed(caches)
+            self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
+            await caches.synced()
+            _settle_memory()
+            self._missing = {}
+            self._role = Role.FOLLOWER.tell()
+            log.info("standing by", place=place)
+            try:
+                await lease.run(lambda: self._lead(place, database, api, caches, fluxion))
+            finally:
+                watching.cancel()
+
+    async def _lead(self, holder: str, database: Database, api: Api, caches: Caches, fluxion: AsyncFluxionClient) -> None:
+        settings = self._settings
+        self._role = Role.LEADER.tell()
+        store = Store(database)
+        epoch = await self._acquire_leadership(store, holder)
+        clock = await _postgres_clock(store)
+        log.info("leading", holder=holder, epoch=epoch)
+        ledger = Ledger(store, epoch, clock)
+        rules = _node_rules(settings.config)
+        foreign = ForeignPods(caches.pods, ledger)
+        graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy, foreign)
+        async with ControlTasks(settings.database_url, store, grace_s=_GRACE_S) as tasks:
+            recorder = Recorder(api, instance=holder)
+            intake = IntakeController(caches, ledger, tasks.trigger)
+            requeuer = Requeuer(api, caches, ledger, tasks.trigger, intake.look_at)
+            tracker = Tracker(api, caches, ledger, tasks.trigger, requeuer.stopped)
+            fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
+            canceller = Canceller(api, caches, ledger, tasks.trigger, recorder)
+            teller = Teller(api, caches, ledger, recorder)
+            queues = FluxQueueWriter(api, caches, ledger)
+            controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues)
+            scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
+            handlers = _Handlers(
+                scheduler,
+                Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
+                Sweeper(ledger, graph, tasks.trigger, controllers, retention_s=settings.config.retention_seconds),
+            )
+            caches.nodes.add_handler(lambda _change: scheduler.soon())
+            foreign.subscribe(scheduler.soon)
+            async with asyncio.TaskGroup() as group:
+                if settings.webhook is not None:
+                    group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())
+                group.create_task(recorder.run())
+                group.create_task(scheduler.watch_matcher())
+                await ledger.load()
+                _settle_memory()
+                for controller in controllers:
+                    controller.look_at_everything()
+                self._watched = lambda: _missed(caches, scheduler)
+                for controller in controllers:
+                    group.create_task(controller.run())
+                await tasks.trigger.schedule()
+                await tasks.trigger.release()
+                await self._work(tasks, handlers, epoch, database)
+
+    async def _acquire_leadership(self, store: Store, holder: str) -> Epoch:
+        while True:
+            try:
+                epoch = await store.acquire_leadership(holder)
+            except DatabaseUnavailable as error:
+                await self._without_database(error)
+            else:
+                self._with_database()
+                return epoch
+
+    async def _without_database(self, error: Exception, retry_s: float = _FIRST_RETRY_S) -> None:
+        POSTGRES_UP.set(0)
+        self._missing = {"postgres": str(error)}
+        log.warning("postgres is away: what runs goes on, nothing new starts", error=str(error), retry_s=retry_s)
+        await asyncio.sleep(retry_s)
+
+    def _with_database(self) -> None:
+        POSTGRES_UP.set(1)
+        self._missing = {}
 
     async def _work(self, tasks: ControlTasks, handlers: _Handlers, epoch: Epoch, database: Database) -> None:
         """Run the control tasks; when Postgres goes away, go on once it is back."""
@@ -188,13 +234,10 @@ class QueueService:
             try:
                 await tasks.run_workers(handlers, epoch)
             except (WorkersEnded, DatabaseUnavailable) as error:
-                POSTGRES_UP.set(0)
-                self._missing = {"postgres": str(error)}
-                log.warning("postgres is away: what runs goes on, nothing new starts", error=str(error))
+                await self._without_database(error)
             while not await database.healthy():
                 await asyncio.sleep(_FIRST_RETRY_S)
-            POSTGRES_UP.set(1)
-            self._missing = {}
+            self._with_database()
             log.info("postgres is back")
 
     async def _await_database(self) -> None:
@@ -204,14 +247,10 @@ class QueueService:
             try:
                 await migrate(self._settings.database_url)
             except DatabaseUnavailable as error:
-                POSTGRES_UP.set(0)
-                self._missing = {"postgres": str(error)}
-                log.warning("postgres is away: nothing is accepted into the queue until it answers", error=str(error), retry_s=retry_s)
-                await asyncio.sleep(retry_s)
+                await self._without_database(error, retry_s)
                 retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
             else:
-                POSTGRES_UP.set(1)
-                return
+                return self._with_database()
 
 
 class _Handlers:
@@ -248,11 +287,11 @@ def _node_rules(config: QueueConfig) -> NodeRules:
     )
 
 
-def _watched(caches: Caches, scheduler: Scheduler) -> Mapping[str, str]:
+def _missed(caches: Caches, scheduler: Scheduler | None = None) -> Mapping[str, str]:
     missing: dict[str, str] = {}
     if complaint := caches.complaint:
         missing["api-server"] = complaint
-    if scheduler.last_error:
+    if scheduler is not None and scheduler.last_error:
         missing["fluxion"] = scheduler.last_error
     return missing
 

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from chart_rendering import Chart, Json, Rendered
+from chart_rendering import Chart, Json, Rendered, flag
 
 QUEUE = "fluxqueue-queue"
 
@@ -69,6 +69,14 @@ def test_the_queue_reads_no_secret_but_its_certificate_s(default: Rendered) -> N
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
         (None, ["create"]),
         (["fluxqueue-webhook-tls"], ["get", "update", "patch"]),
+    ]
+
+
+def test_the_queue_writes_no_lease_but_its_own(default: Rendered) -> None:
+    rules = [rule for rule in _rules(default, "Role", QUEUE) if rule["resources"] == ["leases"]]
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
+        (None, ["create"]),
+        (flag(default.container(QUEUE, "queue")["args"], "--lease"), ["get", "list", "watch", "patch"]),
     ]
 
 

@@ -24,7 +24,7 @@ from chart_rendering import CHART, Chart, ValuesRefused
         pytest.param({"queue": {"config": {"policy": "best"}}}, "policy", id="unknown match policy"),
         pytest.param({"queue": {"config": {"cpuVertexMillicores": 0}}}, "cpuVertexMillicores", id="vertices of nothing"),
         pytest.param({"queue": {"config": {"logLevel": "trace"}}}, "logLevel", id="unknown level"),
-        pytest.param({"queue": {"replicas": 2}}, "replicas", id="two that would fight for the lead"),
+        pytest.param({"queue": {"replicas": -1}}, "replicas", id="fewer than none"),
         pytest.param({"fullnameOverride": "Flux Queue"}, "fullnameOverride", id="no object's name"),
         pytest.param({"postgres": {"enabled": False}}, "existingSecret", id="no database at all"),
         pytest.param({"database": {"existingSecret": {"name": "mine"}}}, "existingSecret", id="two databases"),

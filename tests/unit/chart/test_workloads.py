@@ -143,12 +143,20 @@ def test_the_webhook_is_told_where_never_to_look(chart: Chart) -> None:
 
 
 def test_a_disruption_budget_exists_where_there_is_more_than_one(chart: Chart, default: Rendered) -> None:
-    assert [pdb["metadata"]["name"] for pdb in default.all("PodDisruptionBudget")] == ["fluxqueue-webhook"]
-    assert chart.render({"webhook": {"replicas": 1}}).all("PodDisruptionBudget") == []
+    assert {pdb["metadata"]["name"] for pdb in default.all("PodDisruptionBudget")} == {"fluxqueue-webhook", "fluxqueue-queue"}
+    assert chart.render({"webhook": {"replicas": 1}, "queue": {"replicas": 1}}).all("PodDisruptionBudget") == []
 
 
-def test_the_queue_is_replaced_and_never_doubled(default: Rendered) -> None:
-    assert default.one("Deployment", "fluxqueue-queue")["spec"]["strategy"] == {"type": "Recreate"}
+def test_a_queue_stands_by_and_is_ready_before_the_one_it_replaces_goes(default: Rendered) -> None:
+    spec = default.one("Deployment", "fluxqueue-queue")["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def test_two_queues_tell_themselves_apart_by_their_pods_names(default: Rendered) -> None:
+    environment = default.container("fluxqueue-queue", "queue")["env"]
+    (name,) = [each["valueFrom"] for each in environment if each["name"] == "POD_NAME"]
+    assert name == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 def test_every_program_understands_its_arguments(default: Rendered) -> None:
