@@ -235,6 +235,17 @@ def make_queue(name: str, **spec: Any) -> Json:
     return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": name}, "spec": spec}
 
 
+def make_minicluster(name: str, size: int = 4, command: str = "hostname", **spec: Any) -> Json:
+    """A MiniCluster of one container with this command; more fields of its spec as the API server names them."""
+    containers = [{"image": "app", **({"command": command} if command else {})}]
+    return {
+        "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "MiniCluster",
+        "metadata": {"name": name},
+        "spec": {"size": size, "containers": containers, **spec},
+    }
+
+
 def make_review(thing: Builder | Json, *, user: str = USER) -> ReviewBuilder:
     """A review of the creation of this object."""
     document = thing.build() if isinstance(thing, Builder) else thing

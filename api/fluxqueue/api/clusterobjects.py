@@ -8,6 +8,7 @@ from __future__ import annotations
 from fluxqueue.api.objects import ObjectMeta, Part, PodTemplate
 
 __all__ = [
+    "Identified",
     "Lease",
     "LeaseSpec",
     "ScaledSpec",
@@ -18,6 +19,12 @@ __all__ = [
     "WebhookClientConfig",
     "WebhookConfiguration",
 ]
+
+
+class Identified(Part, frozen=True):
+    """Any object of which we only ask whose it is."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class LeaseSpec(Part, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 
 __all__ = [
     "Container",
+    "ContainerState",
     "ContainerStatus",
     "Job",
     "JobSpec",
@@ -33,7 +34,9 @@ __all__ = [
     "Resources",
     "SchedulingGate",
     "Taint",
+    "Terminated",
     "Toleration",
+    "Waiting",
 ]
 
 
@@ -154,12 +157,35 @@ class ObjectCondition(Part, frozen=True):
     last_transition_time: str | None = None
 
 
+class Waiting(Part, frozen=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(Part, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+
+
+class ContainerState(Part, frozen=True):
+    """What a container does; running, where it is neither of these."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
 class ContainerStatus(Part, frozen=True):
-    """How a container does; only readiness and restarts matter here."""
+    """How a container does."""
 
     name: str = ""
     ready: bool = False
     restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodStatus(Part, frozen=True):
@@ -171,6 +197,7 @@ class PodStatus(Part, frozen=True):
     reason: str = ""
     message: str = ""
     container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
     def condition(self, kind: str) -> ObjectCondition | None:
         """The condition of this type, or None."""

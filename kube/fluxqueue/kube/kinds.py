@@ -12,27 +12,33 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import Lease, ScaledWorkload, Secret, WebhookConfiguration
+from fluxqueue.api.clusterobjects import Identified, Lease, ScaledWorkload, Secret, WebhookConfiguration
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.objects import Job, Namespace, Node, ObjectMeta, Pod, PriorityClass
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 
 __all__ = [
+    "CONFIG_MAPS",
+    "CUSTOM_RESOURCES",
     "DEPLOYMENTS",
     "FLUXJOBS",
     "FLUXQUEUES",
     "JOBS",
     "LEASES",
     "LIMIT_RANGES",
+    "MINICLUSTERS",
     "MUTATING_WEBHOOKS",
     "NAMESPACES",
+    "NETWORK_POLICIES",
     "NODES",
     "PODS",
     "PRIORITY_CLASSES",
     "REPLICASETS",
     "RUNTIME_CLASSES",
     "SECRETS",
+    "SERVICES",
     "STATEFULSETS",
     "Key",
     "Kind",
@@ -144,6 +150,11 @@ RUNTIME_CLASSES: Final = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeCla
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)
 FLUXQUEUES: Final = Kind(names.GROUP, names.VERSION, names.FLUXQUEUES, "FluxQueue", False, FluxQueue)
+MINICLUSTERS: Final = Kind(names.MINICLUSTER_GROUP, names.MINICLUSTER_VERSION, names.MINICLUSTERS, "MiniCluster", True, MiniCluster)
+CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", True, Identified)
+SERVICES: Final = Kind("", "v1", "services", "Service", True, Identified)
+NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, Identified)
+CUSTOM_RESOURCES: Final = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, Identified)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, ScaledWorkload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", True, ScaledWorkload)
 STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", True, ScaledWorkload)

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from builders import Json, make_job, make_queue, make_review
+from builders import Json, make_job, make_minicluster, make_queue, make_review
 
 from fluxqueue.webhook.decisions import Decision, Outcome
 from fluxqueue.webhook.reviews import MalformedReview, read_review
@@ -93,3 +93,24 @@ def test_a_queue_being_deleted_and_what_is_none_of_ours_pass() -> None:
 def test_a_queue_of_another_shape_is_no_review_of_ours() -> None:
     with pytest.raises(MalformedReview, match="the object of kind FluxQueue cannot be read"):
         judged(make_queue("odd", policy="newer-than-this-webhook"))
+
+
+def test_a_minicluster_that_cannot_run_is_refused_with_every_mistake() -> None:
+    message = refused(judged(make_minicluster("odd", duration="soon", tasks=-1)))
+    assert message.startswith(("MiniCluster default/odd: ", "MiniCluster odd: "))
+    assert "spec.tasks is -1" in message
+    assert "spec.duration" in message
+
+
+def test_fields_that_do_nothing_are_warned_about() -> None:
+    decision = judged(make_minicluster("old", flux={"arch": "arm"}))
+    assert decision.allowed
+    assert decision.warnings[0].startswith("spec.flux.arch does nothing")
+
+
+def test_a_waiting_minicluster_may_be_edited_and_one_with_nodes_only_where_its_pods_do_not_carry_it() -> None:
+    waiting = {**make_minicluster("flux"), "status": {"state": "Queued", "maximumSize": 4}}
+    running = {**make_minicluster("flux"), "status": {"state": "Running", "maximumSize": 4}}
+    assert judged(make_minicluster("flux", command="other"), waiting).allowed
+    assert "spec.containers cannot be changed" in refused(judged(make_minicluster("flux", command="other"), running))
+    assert judged(make_minicluster("flux", size=2), running).allowed

@@ -19,8 +19,10 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.webhook.decisions import Decision, Outcome, Refusal
 from fluxqueue.webhook.fluxqueues import judge_fluxqueue
+from fluxqueue.webhook.miniclusters import judge_minicluster, judge_minicluster_edit
 from fluxqueue.webhook.opinions import Opinion
 from fluxqueue.webhook.reviews import Review, decode
 
@@ -39,13 +41,19 @@ class Rule:
         Struct its documents are decoded as; it has ``metadata``.
     judge
         From such a struct to an `Opinion`.
+    judge_edit
+        From what was stored and what is to be to the errors of the change itself, where not every change can be applied.
     """
 
     kind: type[Any]
     judge: Callable[[Any], Opinion]
+    judge_edit: Callable[[Any, Any], tuple[str, ...]] | None = None
 
 
-RULES: Mapping[tuple[str, str], Rule] = {(names.GROUP, "FluxQueue"): Rule(FluxQueue, judge_fluxqueue)}
+RULES: Mapping[tuple[str, str], Rule] = {
+    (names.GROUP, "FluxQueue"): Rule(FluxQueue, judge_fluxqueue),
+    (names.MINICLUSTER_GROUP, "MiniCluster"): Rule(MiniCluster, judge_minicluster, judge_minicluster_edit),
+}
 """By API group and kind."""
 
 
@@ -75,9 +83,12 @@ def validate(review: Review) -> Decision:
         return Decision(Outcome.PASSED)
     opinion = rule.judge(found)
     known: frozenset[str] = frozenset()
-    if review.operation == "UPDATE" and opinion.errors:
-        known = frozenset(rule.judge(decode(_decoder(rule.kind), review.former, f"former object of kind {review.kind}")).errors)
-    errors = [error for error in opinion.errors if error not in known]
+    edit: tuple[str, ...] = ()
+    if review.operation == "UPDATE" and (opinion.errors or rule.judge_edit is not None):
+        former = decode(_decoder(rule.kind), review.former, f"former object of kind {review.kind}")
+        known = frozenset(rule.judge(former).errors) if opinion.errors else known
+        edit = rule.judge_edit(former, found) if rule.judge_edit is not None else ()
+    errors = [*(error for error in opinion.errors if error not in known), *edit]
     if errors:
         where = f"{review.kind} {found.metadata.namespace}/{found.metadata.name}".replace(" /", " ")
         return Decision(Outcome.REFUSED, refusal=Refusal("Invalid", f"{where}: {'; '.join(errors)}"))
