@@ -45,6 +45,7 @@ from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
 from fluxqueue.queue.controllers.tellings import Teller
 from fluxqueue.queue.controllers.tracker import Tracker
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.health import Role, make_server
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import API_CALLS, POSTGRES_UP
@@ -168,6 +169,7 @@ class QueueService:
         self._role = Role.LEADER.tell()
         store = Store(database)
         epoch = await self._acquire_leadership(store, holder)
+        reach(Point.LED)
         clock = await _postgres_clock(store)
         log.info("leading", holder=holder, epoch=epoch)
         ledger = Ledger(store, epoch, clock)
@@ -198,6 +200,7 @@ class QueueService:
                 group.create_task(recorder.run())
                 group.create_task(scheduler.watch_matcher())
                 await ledger.load()
+                reach(Point.LOADED)
                 _settle_memory()
                 for controller in controllers:
                     controller.look_at_everything()

@@ -21,6 +21,7 @@ from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import Workload, WorkloadId
 from fluxqueue.queue.releases import hand_back_job
@@ -148,6 +149,7 @@ class Canceller:
 
     async def _end(self, workload: Workload, aftermath: str) -> None:
         message = f"{_where(workload)} was cancelled; {aftermath}"
+        reach(Point.CANCELLED)
         await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
         self._say(workload, "Cancelled", message)
         log.info("cancelled", workload=workload.id, uid=workload.uid)

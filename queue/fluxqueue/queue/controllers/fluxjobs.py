@@ -30,6 +30,7 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.records import Estimate, Workload, WorkloadId
 from fluxqueue.queue.states import ENDED
@@ -153,6 +154,7 @@ class FluxJobWriter:
         if present is None and found not in self._created:
             if workload.state.ended or not self._object_exists(workload):
                 return None
+            reach(Point.FLUXJOB_DUE)
             try:
                 await self._api.create(FLUXJOBS, _manifest(name, workload), workload.namespace)
             except AlreadyExists:
@@ -161,6 +163,7 @@ class FluxJobWriter:
                 # The namespace or the owner went meanwhile; should it come back, the sweep looks again.
                 log.info("no FluxJob was made", workload=found, error=str(error))
                 return None
+            reach(Point.FLUXJOB_MADE)
             self._created.add(found)
             return _patience_s(self._ledger.get(found))
         again_s = await self._correct_spec(present, workload) if present is not None else None

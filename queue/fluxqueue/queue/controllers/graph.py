@@ -21,6 +21,7 @@ from fluxqueue.fluxion.errors import FluxionError, UnknownJob
 from fluxqueue.fluxion.messages import Applied, Call, NodeShare, NodeSpec, RestoredJob
 from fluxqueue.kube.store import Store
 from fluxqueue.queue.controllers.foreign import ForeignPods
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.jobspecs import SLOT
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.records import Allocation, Slot, SlotState
@@ -167,6 +168,7 @@ class GraphKeeper:
         live = [allocation for _, allocation in self._ledger.live()]
         instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
         self._instance = instance
+        reach(Point.GRAPH_EMPTY)
         jobs = [_restored(allocation) for allocation in live]
         if jobs:
             answer = await self.fluxion.restore(jobs, call=self.call())
@@ -177,6 +179,7 @@ class GraphKeeper:
         self.version += 1
         self.rebuilds += 1
         self._roomier = True
+        reach(Point.GRAPH_FILLED)
         await self._tell_foreign(set(wanted))
         log.info("graph filled", instance=instance, nodes=len(wanted), allocations=len(jobs), rebuilds=self.rebuilds)
 
@@ -203,6 +206,7 @@ class GraphKeeper:
         if not freed:
             return
         self._roomier = True
+        reach(Point.FREED)
         try:
             if freed.jobs:
                 await self.fluxion.cancel_many(sorted(freed.jobs), call=self.call())
@@ -212,6 +216,7 @@ class GraphKeeper:
             # Whether it was done is not known, and giving back twice could take from another: the graph is filled anew.
             self._ledger.put_freed(freed)
             raise
+        reach(Point.GIVEN_BACK)
         if self._foreign is not None and freed.nodes:
             self._foreign.recount(freed.nodes)
 

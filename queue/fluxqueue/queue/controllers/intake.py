@@ -19,6 +19,7 @@ from fluxqueue.api.poddefaults import LimitRange
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches, lasting_taints
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.intake import Standing, describe_job, describe_pod, owning_job_uid
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import NewWorkload, Workload
@@ -162,8 +163,11 @@ class IntakeController:
             elif row is not None:
                 endings.append(self._ending(row))
         changed = await self._ledger.take_in(found) if found else []
+        if changed:
+            reach(Point.TAKEN_IN)
         if endings:
             await self._ledger.finish(endings)
+            reach(Point.ENDED_WAITING)
         if changed or endings:
             await self._trigger.schedule()
 

@@ -25,6 +25,7 @@ from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFou
 from fluxqueue.kube.kinds import JOBS, PODS
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.metrics import RELEASE_SECONDS, RELEASES
 from fluxqueue.queue.records import Allocation, FluxionJobId, PutBack, ReleaseMode, Workload
@@ -89,9 +90,11 @@ class Releaser:
 
     async def _release_claimed(self) -> None:
         while claimed := await self._ledger.claim_releases(_CLAIM, _RETRY_AFTER_S):
+            reach(Point.CLAIMED)
             limit = asyncio.Semaphore(_AT_ONCE)
             try:
                 done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
+                reach(Point.RELEASED)
                 await self._ledger.released([jobid for jobid in done if jobid is not None])
             finally:
                 self._ledger.release_over(allocation.jobid for _, allocation in claimed)
@@ -135,6 +138,7 @@ class Releaser:
             except _Edited as edited:
                 RELEASES.labels(mode, "edited").inc()
                 await self._ledger.requeue([PutBack(workload=workload.id, reason=Reason.NONE, message=str(edited))])
+                reach(Point.EDITED)
                 self._reread(workload.uid)
                 await self._trigger.schedule()
                 return None

@@ -26,6 +26,7 @@ from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.records import Allocation, FluxionJobId, PutBack, SlotState, TakeBack, Workload, WorkloadId
@@ -85,6 +86,8 @@ class Requeuer:
         refused = [each.workload for each in wanted if self._bare(each.workload)]
         accepted = [each for each in wanted if each.workload not in refused]
         await self._ledger.take_back(accepted)
+        if accepted:
+            reach(Point.TAKEN_BACK)
         for each in accepted:
             log.info("taken back", workload=each.workload, reason=str(each.reason), message=each.message)
             REQUEUES.labels(str(each.reason)).inc()
@@ -249,7 +252,9 @@ class Requeuer:
 
     async def _put_back(self, workload: Workload, kept: tuple[tuple[FluxionJobId, int], ...]) -> None:
         message = workload.message
+        reach(Point.CLEARED)
         await self._ledger.requeue([PutBack(workload=workload.id, reason=workload.reason, message=message, kept=kept)])
+        reach(Point.PUT_BACK)
         log.info("put back", workload=workload.id, uid=workload.uid, reason=str(workload.reason), kept=len(kept))
         self._reread(workload.uid)
         await self._trigger.schedule()

@@ -26,6 +26,7 @@ from fluxqueue.fluxion.messages import MatchResult, Verdict
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.controllers.outlook import Outlook
 from fluxqueue.queue.controllers.verdicts import Verdicts
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.cycles import Driver
 from fluxqueue.queue.jobspecs import SLOT
 from fluxqueue.queue.ledger import Freed, Ledger
@@ -156,7 +157,9 @@ class Scheduler:
         async def store(answers: Sequence[tuple[Workload, MatchResult]]) -> None:
             nonlocal granted
             grants = [_grant(workload, result) for workload, result in answers]
+            reach(Point.MATCHED)
             refused = await self._ledger.grant(grants)
+            reach(Point.GRANTED)
             self._outlook.started((grant.workload for grant in grants), moment.now)
             for grant in grants:
                 self._jobids.pop(grant.workload, None)
@@ -265,6 +268,8 @@ class Scheduler:
                     self._promises.pop(found, None)
                     lost[found] = cause
             log.info("planned end moved", workload=workload.id, jobid=allocation.jobid, end=end, displaced=list(done.displaced))
+        if ends:
+            reach(Point.EXTENDED)
         await self._ledger.move_ends(ends)
         return lost
 
@@ -314,6 +319,8 @@ class Scheduler:
         renewed = {each.workload for each in made}
         for found, cause in dropped.items():
             log.info("reservation given up", workload=found, cause=cause, replaced=found in renewed)
+        if made:
+            reach(Point.RESERVED)
         await self._ledger.plan(made, [found for found in dropped if found not in renewed])
         self._promised_shapes = {found: shape for found, shape in self._promised_shapes.items() if found in self._promises}
 

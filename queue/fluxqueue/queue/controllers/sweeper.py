@@ -16,6 +16,7 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import Mode
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import REPAIRS, WORKLOADS
 from fluxqueue.queue.tasks import Trigger
@@ -68,6 +69,7 @@ class Sweeper:
             controller.look_at_everything()
         async with self._graph.exclusive:
             await self._compare_graph()
+        reach(Point.SWEPT)
         totals = dict.fromkeys(State, 0)
         for row in await self._ledger.store.counts():
             totals[row.state] += row.workloads

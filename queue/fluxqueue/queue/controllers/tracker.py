@@ -21,6 +21,7 @@ from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.intake import owning_job_uid
 from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
 from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
@@ -189,8 +190,12 @@ class Tracker:
         await self._ledger.take_slots(taken)
         await self._ledger.started(started)
         await self._ledger.end_slots([slot for slot in ended if slot[0] not in whole])
+        if ended:
+            reach(Point.SLOTS_ENDED)
         await self._ledger.draining(draining)
         await self._ledger.finish(endings)
+        if endings:
+            reach(Point.FINISHED)
         if ended or endings:
             SLOTS_ENDED.inc(len(ended))
             await self._trigger.schedule()
@@ -203,6 +208,7 @@ class Tracker:
             if self._let_go.get(pod.metadata.uid) != pod.metadata.resource_version
         ]
         if jobs:
+            reach(Point.PLACED)
             await asyncio.gather(*jobs)
 
     async def _let_pod_go(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> None:
@@ -225,5 +231,6 @@ class Tracker:
             log.warning("a pod could not be let go", pod=f"{meta.namespace}/{meta.name}", workload=workload.id, error=str(error))
             self._keys.add_after(workload.id, 1.0)
         else:
+            reach(Point.UNGATED)
             RELEASES.labels("gate", "released").inc()
             self.note_let_go(meta.uid, meta.resource_version)
