@@ -9,21 +9,11 @@ minimal, applying it twice equals applying it once, and fields we have never hea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
 
-import msgspec
-
+from fluxqueue.api.jsonpatches import Operation
 from fluxqueue.api.objects import ObjectMeta, SchedulingGate
 
 __all__ = ["Operation", "add", "annotate", "drop", "gate", "label", "remove", "replace", "ungate"]
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """One operation of a JSON Patch, encoded as it stands."""
-
-    op: Literal["add", "replace", "remove"]
-    path: str
-    value: Any = msgspec.UNSET
 
 
 def add(path: str, value: object) -> Operation:

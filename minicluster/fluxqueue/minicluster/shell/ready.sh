@@ -1,0 +1,12 @@
+#!/bin/bash
+# Whether the broker of this pod has joined its instance: it can reach the leader (and the leader itself). The readiness of the pod, from
+# which the number of brokers online is counted.
+# shellcheck disable=SC2154 # settings.sh assigns every fq_ name that is not assigned here
+
+fq_here=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
+# shellcheck source=/dev/null
+. "$fq_here/settings.sh"
+[ -r "$fq_mount/flux-view.sh" ] || exit 1
+# shellcheck source=/dev/null
+. "$fq_mount/flux-view.sh"
+exec flux ping --count=1 0 >/dev/null 2>&1

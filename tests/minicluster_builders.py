@@ -1,0 +1,54 @@
+"""MiniClusters for tests: written as people write them, read as the controller reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from fluxqueue.api.miniclusters import MiniCluster, MiniClusterSpec
+from fluxqueue.api.objects import ObjectMeta
+from fluxqueue.certs.curve import Certificate, make
+from fluxqueue.minicluster.broker import Share
+
+NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
+IMAGE = "fluxqueue-queue:test"
+UID = "6d4f1d2e-0000-4000-8000-000000000001"
+
+Json = dict[str, Any]
+
+
+def minicluster(name: str = "lammps", *, namespace: str = "default", uid: str = UID, **spec: Any) -> MiniCluster:
+    """A MiniCluster of this spec, in its own spelling; one container that says hello where none is said."""
+    spec.setdefault("size", 4)
+    spec.setdefault("containers", [{"image": "app:1", "command": "hostname"}])
+    return MiniCluster(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid), spec=msgspec.convert(spec, MiniClusterSpec))
+
+
+def certificate(name: str = "lammps") -> Certificate:
+    """A certificate of its own."""
+    return make(name, NOW)
+
+
+def shares(size: int, cores: int = 2, gpus: int = 0) -> list[Share]:
+    """The same share for every broker."""
+    return [Share(cores, gpus)] * size
+
+
+def kinds(objects: list[Json]) -> list[tuple[str, str]]:
+    """Kind and name of each object."""
+    return [(each["kind"], each["metadata"]["name"]) for each in objects]
+
+
+def one(objects: list[Json], kind: str, name: str | None = None) -> Json:
+    """The object of this kind (and name)."""
+    found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"{len(found)} objects of kind {kind} and name {name}"
+    return found[0]
+
+
+def cpus(count: int) -> dict[str, Decimal]:
+    """A request of so many cpus."""
+    return {"cpu": Decimal(count)}
