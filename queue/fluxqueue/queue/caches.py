@@ -29,7 +29,9 @@ from fluxqueue.kube.kinds import (
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
+from fluxqueue.queue.groups import GroupKey, group_of, group_of_workload
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
+from fluxqueue.queue.records import Allocation, Workload
 
 __all__ = ["Caches", "lasting_taints"]
 
@@ -37,6 +39,7 @@ log = structlog.get_logger()
 
 _BY_JOB = "job"
 _BY_OBJECT = "object"
+_BY_GROUP = "group"
 
 
 class Caches:
@@ -63,6 +66,7 @@ class Caches:
         self.limit_ranges: Store[LimitRange] = Store()
         self.runtime_classes: Store[RuntimeClass] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
+        self.pods.add_index(_BY_GROUP, _group_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
         self._around: Surroundings | None = None
         self._around_namespace: dict[str, Surroundings] = {}
@@ -110,6 +114,18 @@ class Caches:
     def pods_of_job(self, uid: str) -> list[Pod]:
         """All pods a Job controls, of whatever phase."""
         return self.pods.by_index(_BY_JOB, uid)
+
+    def pods_of_group(self, key: GroupKey) -> list[Pod]:
+        """All pods that name a group, of whatever phase."""
+        return self.pods.by_index(_BY_GROUP, key)
+
+    def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
+        """The pods of a pod group: those in its places, or, while it has none, those that wait; but none that is matched on its own."""
+        key = group_of_workload(workload)
+        if key is None:
+            return []
+        standing = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
+        return [pod for pod in self.pods_of_group(key) if not standing or pod.metadata.uid in standing]
 
     def fluxjob_of(self, uid: str) -> FluxJob | None:
         """The FluxJob of an object (by its uid), or None."""
@@ -178,6 +194,11 @@ def _rules(spec: FluxQueueSpec) -> QueueDefaults:
         node_selector=spec.node_selector or {},
         members=spec.namespaces or Members(),
     )
+
+
+def _group_of(pod: Pod) -> Iterable[Hashable]:
+    key = group_of(pod)
+    return (key,) if key else ()
 
 
 def _job_of(pod: Pod) -> Iterable[Hashable]:

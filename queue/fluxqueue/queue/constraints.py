@@ -22,8 +22,8 @@ __all__ = ["InexpressibleConstraint", "constraint_of", "keeps_apart", "tolerates
 
 Constraint = dict[str, Any]
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
-_OF_ONE_JOB = frozenset({names.JOB_NAME_LABEL, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid"})
-"""Labels the Job controller gives the pods of one Job and no other pods."""
+_OF_ONE_JOB = frozenset({names.JOB_NAME_LABEL, "job-name", "batch.kubernetes.io/controller-uid", "controller-uid", names.POD_GROUP_LABEL})
+"""Labels of the pods of one Job, or of one pod group, and of no other pods."""
 
 
 class InexpressibleConstraint(ValueError):

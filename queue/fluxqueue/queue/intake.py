@@ -13,8 +13,11 @@ to get ahead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.durations import LONGEST_S, InvalidDuration, parse_duration
@@ -25,11 +28,21 @@ from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
-from fluxqueue.queue.jobspecs import jobspec_of, shape_of
+from fluxqueue.queue.groups import POD_GROUP, Gathering, GroupKey
+from fluxqueue.queue.jobspecs import Role, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
 from fluxqueue.queue.requeues import done_indexes, pods_wanted, write_indexes
 
-__all__ = ["QueueDefaults", "Standing", "Surroundings", "describe_job", "describe_pod", "owning_job_uid", "release_mode_of"]
+__all__ = [
+    "QueueDefaults",
+    "Standing",
+    "Surroundings",
+    "describe_group",
+    "describe_job",
+    "describe_pod",
+    "owning_job_uid",
+    "release_mode_of",
+]
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _LONGEST_REPEATED_LIST = 1_000
@@ -144,10 +157,11 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
         reason, message = Reason.USER_SUSPENDED, f"{where} has spec.parallelism 0: raise it and the Job is matched"
     return _describe(
         meta,
-        template.spec,
+        [_Pods(template.spec, max(wanted, 1))],
         around,
         standing,
-        template=template.metadata,
+        labels=template.metadata.labels or {},
+        complete=False,
         api_version="batch/v1",
         kind="Job",
         pods=max(wanted, 0),
@@ -160,8 +174,19 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
     )
 
 
-def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW) -> NewWorkload | None:
+def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW, *, surplus_of: str = "") -> NewWorkload | None:
     """Read a Pod that is matched on its own: a bare one, or one whose owner is not a Job.
+
+    Parameters
+    ----------
+    pod
+        As it stands now.
+    around
+        Queues, priorities and taints.
+    standing
+        Its row and the wishes of people, if there are any.
+    surplus_of
+        A group that is complete without it, in words: then it is not matched.
 
     Returns
     -------
@@ -171,21 +196,49 @@ def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW) -> N
     meta, spec = pod.metadata, pod.spec
     if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta) or owning_job_uid(pod):
         return None
+    remedy = f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
+    message = f"Pod {meta.namespace}/{meta.name} names {surplus_of}, which is complete without it: {remedy}" if surplus_of else ""
     return _describe(
         meta,
-        spec,
+        [_Pods(spec, 1)],
         around,
         standing,
-        template=None,
+        labels={},
         api_version="v1",
         kind="Pod",
-        pods=1,
         deadline_s=spec.active_deadline_seconds,
-        ends=spec.restart_policy in ("Never", "OnFailure"),
+        ends=_ends(spec),
         mode=ReleaseMode.POD,
-        reason=Reason.NONE,
-        message="",
+        reason=Reason.INVALID_REQUEST if surplus_of else Reason.NONE,
+        message=message,
     )
+
+
+def describe_group(key: GroupKey, gathering: Gathering, around: Surroundings, standing: Standing = _NEW) -> NewWorkload:
+    """Read a pod group that has no nodes yet: its oldest pod speaks for all of them, and each asks for a place of its own size."""
+    members = gathering.members
+    first = members[0]
+    meta = msgspec.structs.replace(first.metadata, uid=gathering.uid, name=key.name, generation=gathering.generation)
+    deadlines = [pod.spec.active_deadline_seconds for pod in members]
+    return _describe(
+        meta,
+        [_Pods(pod.spec, 1) for pod in members],
+        around,
+        standing,
+        labels={names.POD_GROUP_LABEL: key.name},
+        api_version="v1",
+        kind=POD_GROUP,
+        deadline_s=None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None),
+        ends=all(_ends(pod.spec) for pod in members),
+        mode=ReleaseMode.GROUP,
+        pods=gathering.size,
+        reason=gathering.reason,
+        message=gathering.message,
+    )
+
+
+def _ends(spec: PodSpec) -> bool:
+    return spec.restart_policy in ("Never", "OnFailure")
 
 
 def owning_job_uid(pod: Pod) -> str | None:
@@ -214,26 +267,35 @@ def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """So many pods of a spec."""
+
+    spec: PodSpec
+    count: int
+
+
 def _describe(
     meta: ObjectMeta,
-    spec: PodSpec,
+    asked: Sequence[_Pods],
     around: Surroundings,
     standing: Standing,
     *,
-    template: ObjectMeta | None,
+    labels: Mapping[str, str],
     api_version: str,
     kind: str,
-    pods: int,
     deadline_s: int | None,
     ends: bool,
     mode: ReleaseMode,
     reason: Reason,
     message: str,
+    pods: int = 1,
     done: str = "",
+    complete: bool = True,
 ) -> NewWorkload:
     where = f"{kind} {meta.namespace}/{meta.name}"
+    spec = asked[0].spec
     wishes = standing.wishes
-    job_labels = (template.labels or {}) if template is not None else {}
     problems: list[tuple[Reason, str]] = [(reason, message)] if reason else []
     if wishes.cancel:
         problems.append((Reason.HELD, f"{where} is being cancelled"))
@@ -288,16 +350,19 @@ def _describe(
 
     jobspec = shape = ""
     try:
-        if template is not None:
-            spec = _completed(spec, around)
-        jobspec = jobspec_of(
-            f"{meta.namespace}/{meta.name}",
-            pod_requests(spec),
-            max(pods, 1),
-            duration_s=duration_s,
-            constraint=constraint_of(spec, around.taints, defaults.node_selector, job_labels, standing.avoided),
-            one_per_node=keeps_apart(spec, job_labels),
-        )
+        if not complete:
+            asked = [_Pods(_completed(each.spec, around), each.count) for each in asked]
+        rules = [_rules(each.spec, around, defaults, labels, standing) for each in asked]
+        if any(rule != rules[0] for rule in rules):
+            raise InexpressibleConstraint(
+                "its pods may run on different nodes (nodeSelector, affinity, tolerations): one group is matched by one set of rules, "
+                "so give all its pods the same"
+            )
+        constraint, apart = rules[0]
+        if apart and len({tuple(sorted(slot_resources(pod_requests(each.spec)).items())) for each in asked}) > 1:
+            raise InexpressibleConstraint("pods of different sizes cannot be kept on a node each: make them alike, or prefer it only")
+        roles = [Role(pod_requests(each.spec), each.count) for each in asked]
+        jobspec = jobspec_of(f"{meta.namespace}/{meta.name}", roles, duration_s=duration_s, constraint=constraint, one_per_node=apart)
         shape = shape_of(jobspec)
     except (InvalidRequest, InexpressibleConstraint) as error:
         problems.append((Reason.INVALID_REQUEST, f"{where}: {error}"))
@@ -323,6 +388,13 @@ def _describe(
         wishes=wishes,
         done_indexes=done,
     )
+
+
+def _rules(
+    spec: PodSpec, around: Surroundings, queue: QueueDefaults, labels: Mapping[str, str], standing: Standing
+) -> tuple[Mapping[str, Any] | None, bool]:
+    """Where pods of a spec may run, and whether no two of them on one node."""
+    return constraint_of(spec, around.taints, queue.node_selector, labels, standing.avoided), keeps_apart(spec, labels)
 
 
 def _hold_message(standing: Standing, where: str) -> str:
@@ -388,5 +460,6 @@ def _worst(problems: list[tuple[Reason, str]]) -> tuple[Reason, str]:
         Reason.HELD,
         Reason.USER_SUSPENDED,
         Reason.QUEUE_HELD,
+        Reason.WAITING_FOR_GROUP,
     )
     return min(problems, key=lambda problem: order.index(problem[0]), default=(Reason.NONE, ""))

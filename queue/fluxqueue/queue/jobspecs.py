@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from fluxqueue.api.graphnames import POD_SLOTS, resource_type
+from fluxqueue.fluxion.messages import NodeShare
 
-__all__ = ["SLOT", "jobspec_of", "shape_of", "slot_resources"]
+__all__ = ["SLOT", "Role", "jobspec_of", "label_for", "labels_of", "places_of", "shape_of", "sizes_in", "slot_resources"]
 
 SLOT = "pod"
-"""Label of the slot every pod stands for."""
+"""Label of the slot every pod stands for; where a workload has pods of several sizes, ``pod.0``, ``pod.1`` and so on."""
 
 _MEBI = Decimal(1 << 20)
 _MILLI = Decimal(1000)
@@ -54,39 +57,59 @@ def slot_resources(requests: Mapping[str, Decimal]) -> dict[str, int]:
     return counts
 
 
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one size among those of a workload.
+
+    Attributes
+    ----------
+    requests
+        Effective requests of one of them, by Kubernetes resource name.
+    pods
+        How many there are, at least 1.
+    """
+
+    requests: Mapping[str, Decimal]
+    pods: int
+
+
 def jobspec_of(
     name: str,
-    requests: Mapping[str, Decimal],
-    pods: int,
+    roles: Sequence[Role],
     *,
     duration_s: int | None,
     constraint: Mapping[str, Any] | None = None,
     one_per_node: bool = False,
 ) -> str:
-    """Write the jobspec of a workload whose pods are all alike (RFC 14, version 1).
+    """Write a workload's jobspec (RFC 14, version 1).
 
     Parameters
     ----------
     name
         ``namespace/name`` of the user's object, kept as the task's command.
-    requests
-        Effective requests of one pod.
-    pods
-        Slots wanted, at least 1.
+    roles
+        One where all pods are alike. Several become as many slots side by side, a form that the matcher's extended calls know.
     duration_s
         Expected wall time; None for work without an end.
     constraint
-        RFC 31 constraint on nodes.
+        RFC 31 constraint on nodes, of all roles.
     one_per_node
-        Whether no two pods may share a node.
+        Whether no two pods may share a node; of one role only.
 
     Returns
     -------
     str
-        Canonical JSON.
+        Canonical JSON: it does not depend on the order of the roles.
     """
-    members = [{"type": kind, "count": count} for kind, count in sorted(slot_resources(requests).items())]
-    slot: dict[str, Any] = {"type": "slot", "count": 1 if one_per_node else pods, "label": SLOT, "with": members}
+    sizes: dict[tuple[tuple[str, int], ...], int] = {}
+    for role in roles:
+        size = tuple(sorted(slot_resources(role.requests).items()))
+        sizes[size] = sizes.get(size, 0) + role.pods
+    slots: list[dict[str, Any]] = []
+    for number, (size, pods) in enumerate(sorted(sizes.items())):
+        label = SLOT if len(sizes) == 1 else f"{SLOT}.{number}"
+        members = [{"type": kind, "count": count} for kind, count in size]
+        slots.append({"type": "slot", "count": 1 if one_per_node else pods, "label": label, "with": members})
     system: dict[str, Any] = {}
     if duration_s is not None:
         system["duration"] = duration_s
@@ -94,11 +117,41 @@ def jobspec_of(
         system["constraints"] = constraint
     spec = {
         "version": 1,
-        "resources": [{"type": "node", "count": pods, "with": [slot]} if one_per_node else slot],
-        "tasks": [{"command": [name], "slot": SLOT, "count": {"per_slot": 1}}],
+        "resources": [{"type": "node", "count": sum(sizes.values()), "with": slots}] if one_per_node else slots,
+        "tasks": [{"command": [name], "slot": slot["label"], "count": {"per_slot": 1}} for slot in slots],
         "attributes": {"system": system},
     }
     return orjson.dumps(spec).decode()
+
+
+@lru_cache(maxsize=4_096)
+def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
+    """What one slot of each label is made of, as `jobspec_of` wrote it."""
+    top = orjson.loads(jobspec)["resources"]
+    slots = top[0]["with"] if top[0]["type"] == "node" else top
+    return {slot["label"]: {member["type"]: member["count"] for member in slot["with"]} for slot in slots}
+
+
+def label_for(jobspec: str, requests: Mapping[str, Decimal]) -> str | None:
+    """The label of the slots that are made for a pod of these requests; None where there are none."""
+    size = slot_resources(requests)
+    return next((label for label, members in sizes_in(jobspec).items() if members == size), None)
+
+
+def places_of(shares: Iterable[NodeShare]) -> list[tuple[str, str]]:
+    """Node and label of each rank: label by label, and within one in the order in which Fluxion chose the nodes."""
+    found = [(label, share.node, count) for share in shares for label, count in share.slots.items()]
+    if len({label for label, _, _ in found}) > 1:
+        found.sort(key=lambda place: (len(place[0]), place[0]))
+    return [(node, label) for label, node, count in found for _ in range(count)]
+
+
+def labels_of(shares: Iterable[NodeShare], ranks: int) -> list[str]:
+    """The label of each rank's slot."""
+    places = places_of(shares)
+    if len({label for _, label in places}) < 2:
+        return [places[0][1] if places else SLOT] * ranks  # ranks without a node are of the same size
+    return [label for _, label in places]
 
 
 def shape_of(jobspec: str) -> str:

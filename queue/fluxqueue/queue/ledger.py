@@ -17,6 +17,8 @@ from datetime import datetime
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.queue.groups import GroupKey, group_of_workload
+from fluxqueue.queue.jobspecs import labels_of
 from fluxqueue.queue.records import (
     UNREAD,
     Allocation,
@@ -102,6 +104,7 @@ class Ledger:
         self._lock = asyncio.Lock()
         self._workloads: dict[WorkloadId, Workload] = {}
         self._by_uid: dict[str, WorkloadId] = {}
+        self._by_group: dict[GroupKey, WorkloadId] = {}
         self._allocations: dict[WorkloadId, Allocation] = {}
         self._remnants: dict[FluxionJobId, Allocation] = {}
         self._releasing: set[FluxionJobId] = set()
@@ -122,6 +125,11 @@ class Ledger:
     def by_uid(self, uid: str) -> Workload | None:
         """The pending or live workload of an object."""
         found = self._by_uid.get(uid)
+        return self._workloads[found] if found is not None else None
+
+    def group(self, key: GroupKey) -> Workload | None:
+        """The pending or live workload of a pod group."""
+        found = self._by_group.get(key)
         return self._workloads[found] if found is not None else None
 
     def allocation(self, workload: WorkloadId) -> Allocation | None:
@@ -201,6 +209,7 @@ class Ledger:
             allocations = await self.store.live_allocations()
             self._workloads = {workload.id: workload for workload in (*pending, *live)}
             self._by_uid = {workload.uid: workload.id for workload in self._workloads.values()}
+            self._by_group = {key: workload.id for workload in self._workloads.values() if (key := group_of_workload(workload))}
             self._allocations = {allocation.workload: allocation for allocation in allocations if not allocation.remnant}
             self._remnants = {allocation.jobid: allocation for allocation in allocations if allocation.remnant}
             self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
@@ -217,7 +226,7 @@ class Ledger:
             for now in stored:
                 if not now.workload.state.ended:
                     self._workloads[now.workload.id] = now.workload
-                    self._by_uid[now.workload.uid] = now.workload.id
+                    self._index(now.workload)
         self._tell(changed)
         return changed
 
@@ -247,9 +256,16 @@ class Ledger:
             for grant in grants:
                 if grant.workload not in granted:
                     continue
+                labels = labels_of(grant.shares, len(grant.hosts))
                 slots = tuple(
-                    Slot(jobid=grant.jobid, rank=rank, node=node, state=SlotState.ENDED if node == names.NO_NODE else SlotState.FREE)
-                    for rank, node in enumerate(grant.hosts)
+                    Slot(
+                        jobid=grant.jobid,
+                        rank=rank,
+                        node=node,
+                        state=SlotState.ENDED if node == names.NO_NODE else SlotState.FREE,
+                        label=label,
+                    )
+                    for rank, (node, label) in enumerate(zip(grant.hosts, labels, strict=True))
                 )
                 self._allocations[grant.workload] = Allocation(
                     jobid=grant.jobid,
@@ -399,7 +415,7 @@ class Ledger:
                 self._allocations.pop(ending.workload, None)
                 ended = self._workloads.pop(ending.workload)
                 self._forget_plan(ending.workload)
-                self._by_uid.pop(ended.uid, None)
+                self._unindex(ended)
         self._tell(ending.workload for ending in endings)
 
     async def take_back(self, wanted: Sequence[TakeBack]) -> None:
@@ -449,6 +465,16 @@ class Ledger:
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
 
+    def _index(self, workload: Workload) -> None:
+        self._by_uid[workload.uid] = workload.id
+        if (key := group_of_workload(workload)) is not None:
+            self._by_group[key] = workload.id
+
+    def _unindex(self, workload: Workload) -> None:
+        self._by_uid.pop(workload.uid, None)
+        if (key := group_of_workload(workload)) is not None and self._by_group.get(key) == workload.id:
+            del self._by_group[key]
+
     def _forget_plan(self, found: WorkloadId) -> None:
         """As the tables do: what starts or ends has no planned start."""
         self._reservations.pop(found, None)
@@ -460,11 +486,11 @@ class Ledger:
         for found in ids:
             known = self._workloads.pop(found, None)
             if known is not None:
-                self._by_uid.pop(known.uid, None)
+                self._unindex(known)
         for workload in await self.store.workloads(ids):
             if not workload.state.ended:
                 self._workloads[workload.id] = workload
-                self._by_uid[workload.uid] = workload.id
+                self._index(workload)
 
     def _tell(self, ids: Iterable[WorkloadId]) -> None:
         for found in list(ids):

@@ -17,6 +17,7 @@ import msgspec
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.jobspecs import SLOT
 
 __all__ = [
     "NO_SETBACKS",
@@ -57,6 +58,8 @@ class ReleaseMode(enum.StrEnum):
     """The Job is resumed, each gated pod takes a free slot."""
     POD = "pod"
     """A pod of its own: one patch."""
+    GROUP = "group"
+    """Several pods that were made one by one: each takes a free slot of its size."""
 
 
 class SlotState(enum.StrEnum):
@@ -293,7 +296,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One pod's place."""
+    """One pod's place; ``label`` is that of the slots of its size in the jobspec."""
 
     jobid: FluxionJobId
     rank: int
@@ -301,6 +304,7 @@ class Slot:
     state: SlotState
     pod_uid: str | None = None
     pod_name: str | None = None
+    label: str = SLOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ keeps its place until it is gone: the node still holds its resources.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,7 +20,18 @@ from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.objects import Job, Pod
 from fluxqueue.queue.records import Allocation, Slot, SlotState
 
-__all__ = ["JobPhase", "Judgement", "conclude_job", "job_phase", "judge_job", "judge_pod", "parse_indexes"]
+__all__ = [
+    "JobPhase",
+    "Judgement",
+    "conclude_group",
+    "conclude_job",
+    "job_phase",
+    "judge_group",
+    "judge_job",
+    "judge_pod",
+    "kept_ranks",
+    "parse_indexes",
+]
 
 
 class JobPhase(Enum):
@@ -137,11 +148,13 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
                 assign.append((slot.rank, pod))
         else:
             take.append((slot.rank, pod))
+    if phase is JobPhase.ACTIVE:
+        assign += [(slot.rank, living[uid]) for uid, slot in placed.items() if uid is not None and _still_gated(living[uid])]
     busy = {rank for rank, _ in take} | {rank for rank, _ in assign} | {slot.rank for slot in placed.values()}
     idle = [slot for slot in open_slots if slot.rank not in busy]
 
     end = _ended(phase, job, idle, len(busy))
-    vacate = tuple(slot.rank for slot in vacated if slot.rank not in end and slot.rank not in busy)
+    vacate = tuple(slot.rank for slot in vacated if slot.rank not in end)
     bound = sum(1 for pod in living.values() if pod.spec.node_name)
     state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
     return Judgement(
@@ -194,6 +207,98 @@ def judge_pod(pod: Pod | None, allocation: Allocation, last_phase: str = "") -> 
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
     return Judgement(end=tuple(slot.rank for slot in open_slots), state=state, outcome=outcome, message=message)
+
+
+def judge_group(
+    pods: Iterable[Pod],
+    allocation: Allocation,
+    label_of: Callable[[Pod], str | None],
+    seen: Mapping[str, str],
+    *,
+    expired: Collection[int] = (),
+    lost: Callable[[str], bool] = lambda _node: False,
+) -> Judgement:
+    """Judge the places of a pod group.
+
+    A pod that failed or was deleted may be replaced: its place is kept for a while, and whoever comes first, of its size, takes it.
+
+    Parameters
+    ----------
+    pods
+        Those that name the group, and are not matched on their own.
+    allocation
+        With its slots, by rank.
+    label_of
+        The label of the slots that a pod fits exactly, None where there are none.
+    seen
+        The phases that pods (by uid) which stood in its places were last seen in.
+    expired
+        Ranks that were kept long enough.
+    lost
+        Whether nobody hears from the node of this name: no pod is let go onto it.
+    """
+    known = list(pods)
+    living = {pod.metadata.uid: pod for pod in known if not pod.terminal}
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+    placed = {slot.pod_uid for slot in open_slots if slot.pod_uid in living}
+    idle = [slot for slot in open_slots if slot.pod_uid not in living]
+    done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
+    free = [slot for slot in idle if slot.rank not in done]
+
+    take: list[tuple[int, Pod]] = []
+    assign: list[tuple[int, Pod]] = []
+    for pod in sorted((pod for uid, pod in living.items() if uid not in placed), key=_age):
+        gated, tied = pod.spec.gated_by(names.GATE), pod.spec.node_name or _pinned_node(pod)
+        if gated and pod.metadata.deletion_timestamp:
+            continue
+        label = label_of(pod)
+        slot = next((slot for slot in free if slot.label == label and (not lost(slot.node) if gated else slot.node == tied)), None)
+        if slot is None:
+            continue
+        free.remove(slot)
+        (assign if gated else take).append((slot.rank, pod))
+    assign += [(slot.rank, living[slot.pod_uid]) for slot in open_slots if slot.pod_uid in living and _still_gated(living[slot.pod_uid])]
+    end = done | {slot.rank for slot in free if slot.rank in expired}
+    vacate = tuple(slot.rank for slot in idle if slot.state is SlotState.TAKEN and slot.rank not in end)
+    left = len(open_slots) - len(end)
+    bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
+    state, outcome, message = (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
+    return Judgement(
+        take=tuple(take),
+        assign=tuple(assign),
+        vacate=vacate,
+        end=tuple(sorted(end)),
+        running=left > 0 and bound >= left,
+        state=state,
+        outcome=outcome,
+        message=message,
+    )
+
+
+def kept_ranks(allocation: Allocation, judgement: Judgement) -> set[int]:
+    """Open places in which no pod stands once a judgement is carried out."""
+    busy = {rank for rank, _ in (*judgement.take, *judgement.assign)} | set(judgement.end)
+    return {
+        slot.rank
+        for slot in allocation.slots
+        if slot.state is not SlotState.ENDED and slot.rank not in busy and (slot.pod_uid is None or slot.rank in judgement.vacate)
+    }
+
+
+def _still_gated(pod: Pod) -> bool:
+    """A pod that stands in its place and has our gate all the same: whoever was to take it off did not come to it."""
+    return pod.spec.gated_by(names.GATE) and not pod.metadata.deletion_timestamp
+
+
+def conclude_group(size: int, seen: Mapping[str, str]) -> tuple[State, Outcome, str]:
+    """How a pod group ends whose places have all gone back: by the phases its pods (by uid) were last seen in."""
+    phases = list(seen.values())
+    succeeded = phases.count("Succeeded")
+    if succeeded and (succeeded >= size or succeeded == len(phases)):
+        return State.COMPLETED, Outcome.SUCCEEDED, ""
+    if "Failed" in phases:
+        return State.FAILED, Outcome.FAILED, f"{phases.count('Failed')} of its pods failed and were not replaced"
+    return State.CANCELLED, Outcome.CANCELLED if phases else Outcome.UNKNOWN, "its pods were deleted and not replaced"
 
 
 def _age(pod: Pod) -> tuple[str, str]:

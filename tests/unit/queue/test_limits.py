@@ -5,14 +5,14 @@ import pytest
 from queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxqueues import Limits, QueueLimits
-from fluxqueue.queue.jobspecs import jobspec_of
+from fluxqueue.queue.jobspecs import Role, jobspec_of
 from fluxqueue.queue.limits import Quotas, millicores_of
 from fluxqueue.queue.records import SlotState, Workload
 
 
 def spec(pods: int = 1, millicores: int = 1000, **changes: Any) -> str:
 
-    return jobspec_of("default/x", {"cpu": Decimal(millicores) / 1000}, pods, duration_s=60, **changes)
+    return jobspec_of("default/x", [Role({"cpu": Decimal(millicores) / 1000}, pods)], duration_s=60, **changes)
 
 
 def workload(namespace: str = "a", queue: str = "q", pods: int = 1, millicores: int = 1000) -> Workload:

@@ -12,14 +12,14 @@ from fluxqueue.queue.states import TRANSITIONS
 from fluxqueue.queue.store.migrations import our_migrations
 from fluxqueue.queue.store.queries import QUERIES, parse
 
-_SCHEMA = "\n".join(our_migrations().values())
+_MIGRATIONS = list(our_migrations().values())
 
 
 def _words(pattern: str) -> set[str]:
-    """The quoted words in the parentheses behind a pattern."""
-    match = re.search(pattern + r"\s*\(([^)]*)\)", _SCHEMA)
-    assert match, pattern
-    return set(re.findall(r"'([^']*)'", match[1]))
+    """The quoted words in the parentheses behind a pattern, in the newest migration that has it."""
+    found = [match for text in _MIGRATIONS if (match := re.search(pattern + r"\s*\(([^)]*)\)", text))]
+    assert found, pattern
+    return set(re.findall(r"'([^']*)'", found[-1][1]))
 
 
 @pytest.mark.parametrize(

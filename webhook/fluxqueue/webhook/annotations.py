@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fluxqueue.api import names
 from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.api.objects import ObjectMeta
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.webhook.decisions import Refusal
@@ -45,6 +46,11 @@ def unreadable(review: Review, meta: ObjectMeta) -> tuple[str, ...]:
             parse_priority(text)
     except InvalidPriority as error:
         problems.append(f"{review.describe()}: annotation {names.PRIORITY_ANNOTATION}: {error}")
+    try:
+        if (text := meta.annotation(names.POD_GROUP_SIZE_ANNOTATION)) is not None:
+            parse_group_size(text)
+    except InvalidGroupSize as error:
+        problems.append(f"{review.describe()}: annotation {names.POD_GROUP_SIZE_ANNOTATION}: {error}")
     return tuple(problems)
 
 

@@ -15,15 +15,16 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
 from fluxqueue.api.objects import Pod
 from fluxqueue.kube.errors import Conflict, NotFound
-from fluxqueue.kube.events import Recorder, Severity, Subject
+from fluxqueue.kube.events import Recorder, Severity
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, PODS
 from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.controllers.tellings import subjects_of
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ending, Ledger
-from fluxqueue.queue.records import Workload, WorkloadId
+from fluxqueue.queue.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.releases import hand_back_job
 from fluxqueue.queue.tasks import Trigger
 
@@ -84,6 +85,8 @@ class Canceller:
         workload, fluxjob = self._ledger.by_uid(uid), self._caches.fluxjob_of(uid)
         if workload is None or fluxjob is None or not fluxjob.spec.cancel:
             return None
+        if workload.release_mode is ReleaseMode.GROUP:
+            return await self._cancel_group(workload, fluxjob)
         if workload.kind == "Pod":
             return await self._cancel_pod(workload, fluxjob)
         return await self._cancel_job(workload)
@@ -123,6 +126,21 @@ class Canceller:
         await self._end(workload, "it was deleted before any of it ran")
         return None
 
+    async def _cancel_group(self, workload: Workload, fluxjob: FluxJob) -> float | None:
+        """All its pods, as long as none of them was let go."""
+        if workload.state is not State.PENDING:
+            return await self._refuse(workload, fluxjob)
+        for pod in self._caches.members_of(workload):
+            if pod.spec.gated_by(names.GATE) and not pod.metadata.deletion_timestamp:
+                try:
+                    await self._delete(pod)
+                except Conflict:
+                    return _AGAIN_S
+                except NotFound:
+                    continue
+        await self._end(workload, "its pods were deleted before any of them ran")
+        return None
+
     async def _delete(self, pod: Pod) -> None:
         """Only as it was read: a release that comes first has taken the gate off, and then the pod runs."""
         meta = pod.metadata
@@ -136,15 +154,10 @@ class Canceller:
             await self._api.patch(FLUXJOBS, fluxjob.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
         except (Conflict, NotFound):
             return _AGAIN_S
-        self._say(
-            workload,
-            "EditRefused",
-            (
-                f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was put back; "
-                f"kubectl delete pod {workload.name} ends it"
-            ),
-            Severity.WARNING,
-        )
+        group = workload.release_mode is ReleaseMode.GROUP
+        ends = f"kubectl delete pod {f'-l {names.POD_GROUP_LABEL}=' if group else ''}{workload.name} ends it"
+        why = f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was put back; {ends}"
+        self._say(workload, "EditRefused", why, Severity.WARNING)
         return None
 
     async def _end(self, workload: Workload, aftermath: str) -> None:
@@ -156,8 +169,8 @@ class Canceller:
         await self._trigger.schedule()
 
     def _say(self, workload: Workload, reason: str, message: str, severity: Severity = Severity.NORMAL) -> None:
-        subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-        self._recorder.record(subject, reason, message, severity=severity)
+        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
+            self._recorder.record(subject, reason, message, severity=severity)
 
 
 def _where(workload: Workload) -> str:

@@ -23,16 +23,17 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, State, fluxjob_name
 from fluxqueue.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
-from fluxqueue.kube.events import Recorder, Severity, Subject
+from fluxqueue.kube.events import Recorder, Severity
 from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.controllers.tellings import subjects_of
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Estimate, Workload, WorkloadId
+from fluxqueue.queue.records import Estimate, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.states import ENDED
 from fluxqueue.queue.steering import acknowledgement, edits_of, refusal, spec_of, steered, taken_in
 
@@ -47,6 +48,8 @@ _UNTOLD_S = 10.0
 _PASSING_S = 10.0
 """How long a state that usually passes by itself may go unwritten."""
 _SETTLED_S = 0.3
+_OWNERS = 100
+"""Of a pod group: a FluxJob whose owners are all gone comes back as long as other pods of it are there."""
 
 _PLACES_SHOWN = 100
 """Of each queue: who comes later is told by the queue's API."""
@@ -156,7 +159,7 @@ class FluxJobWriter:
                 return None
             reach(Point.FLUXJOB_DUE)
             try:
-                await self._api.create(FLUXJOBS, _manifest(name, workload), workload.namespace)
+                await self._api.create(FLUXJOBS, _manifest(name, workload, self._owners(workload)), workload.namespace)
             except AlreadyExists:
                 pass
             except (NotFound, Invalid) as error:
@@ -217,12 +220,22 @@ class FluxJobWriter:
             return _SETTLED_S
         if not known:
             edits = edits_of(present)
-            subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-            self._recorder.record(subject, "EditRefused", refusal(workload, edits), severity=Severity.WARNING)
+            for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
+                self._recorder.record(subject, "EditRefused", refusal(workload, edits), severity=Severity.WARNING)
             log.info("an edit was refused", workload=workload.id, uid=workload.uid, state=str(workload.state), fields=sorted(edits))
         return None
 
+    def _owners(self, workload: Workload) -> list[dict[str, Any]]:
+        """Whose deletion takes the FluxJob along: its object, or the last of a group's pods."""
+        if workload.release_mode is not ReleaseMode.GROUP:
+            return [_owner(workload.api_version, workload.kind, workload.name, workload.uid)]
+        members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
+        return [_owner("v1", "Pod", pod.metadata.name, pod.metadata.uid) for pod in members[:_OWNERS]]
+
     def _object_exists(self, workload: Workload) -> bool:
+        if workload.release_mode is ReleaseMode.GROUP:
+            members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
+            return any(pod.metadata.deletion_timestamp is None for pod in members)
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         held = store.get_by_uid(workload.uid)
         return held is not None and held.metadata.deletion_timestamp is None
@@ -280,7 +293,11 @@ def _status_json(status: FluxJobStatus) -> dict[str, Any]:
     }
 
 
-def _manifest(name: str, workload: Workload) -> dict[str, Any]:
+def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": False}
+
+
+def _manifest(name: str, workload: Workload, owners: list[dict[str, Any]]) -> dict[str, Any]:
     said = steered(workload)
     spec: dict[str, Any] = {
         "objectRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid},
@@ -297,9 +314,7 @@ def _manifest(name: str, workload: Workload) -> dict[str, Any]:
             "namespace": workload.namespace,
             "labels": {names.QUEUE_LABEL: workload.queue},
             "annotations": {names.ACKNOWLEDGED_ANNOTATION: acknowledgement(said)},
-            "ownerReferences": [
-                {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid, "controller": False}
-            ],
+            "ownerReferences": owners,
         },
         "spec": spec,
     }

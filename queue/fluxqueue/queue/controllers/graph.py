@@ -10,7 +10,7 @@ is told as it is: added, removed, up or down, without touching what runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -22,7 +22,6 @@ from fluxqueue.fluxion.messages import Applied, Call, NodeShare, NodeSpec, Resto
 from fluxqueue.kube.store import Store
 from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.crashpoints import Point, reach
-from fluxqueue.queue.jobspecs import SLOT
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.records import Allocation, Slot, SlotState
 
@@ -207,11 +206,12 @@ class GraphKeeper:
             return
         self._roomier = True
         reach(Point.FREED)
+        parts = {jobid: _slot_shares(slots, self._ledger.holding(jobid)) for jobid, slots in freed.slots.items()}
         try:
             if freed.jobs:
                 await self.fluxion.cancel_many(sorted(freed.jobs), call=self.call())
-            for jobid, slots in freed.slots.items():
-                await self._must(self.fluxion.partial_cancel(jobid, _slot_shares(slots), call=self.call()), f"shrink job {jobid}")
+            for jobid, shares in parts.items():
+                await self._must(self.fluxion.partial_cancel(jobid, shares, call=self.call()), f"shrink job {jobid}")
         except (FluxionError, GraphLost):
             # Whether it was done is not known, and giving back twice could take from another: the graph is filled anew.
             self._ledger.put_freed(freed)
@@ -230,10 +230,11 @@ class GraphKeeper:
 def _restored(allocation: Allocation) -> RestoredJob:
     """An allocation as it stands: ended slots are not put back."""
     ended = [slot for slot in allocation.slots if slot.state is SlotState.ENDED]
-    lost: dict[str, int] = {}
+    lost: dict[str, dict[str, int]] = {}
     for slot in ended:
-        lost[slot.node] = lost.get(slot.node, 0) + 1
-    shares = [_shrunk(share, lost.get(share.node, 0)) for share in allocation.shares]
+        labels = lost.setdefault(slot.node, {})
+        labels[slot.label] = labels.get(slot.label, 0) + 1
+    shares = [_shrunk(share, lost.get(share.node, {})) for share in allocation.shares]
     return RestoredJob(
         jobid=allocation.jobid,
         shares=tuple(share for share in shares if share is not None),
@@ -242,19 +243,26 @@ def _restored(allocation: Allocation) -> RestoredJob:
     )
 
 
-def _shrunk(share: NodeShare, lost: int) -> NodeShare | None:
-    slots = share.slots.get(SLOT, 0)
+def _shrunk(share: NodeShare, lost: Mapping[str, int]) -> NodeShare | None:
+    """What is left of a share. Where slots of several sizes lie on the node it keeps all its amounts until the last of them goes."""
     if not lost:
         return share
-    if lost >= slots:
+    slots = {label: left for label, count in share.slots.items() if (left := count - lost.get(label, 0)) > 0}
+    if not slots:
         return None
-    left = slots - lost
-    amounts = {kind: -(-amount * left // slots) for kind, amount in share.amounts.items()}
-    return replace(share, slots={SLOT: left}, amounts=amounts)
+    if len(share.slots) > 1:
+        return replace(share, slots=slots)
+    ((label, left),) = slots.items()
+    amounts = {kind: -(-amount * left // share.slots[label]) for kind, amount in share.amounts.items()}
+    return replace(share, slots=slots, amounts=amounts)
 
 
-def _slot_shares(slots: Sequence[Slot]) -> list[NodeShare]:
-    counts: dict[str, int] = {}
+def _slot_shares(slots: Sequence[Slot], allocation: Allocation | None) -> list[NodeShare]:
+    """What goes back with these slots: on a node where none is left, all that the job had there."""
+    kept = {slot.node for slot in allocation.slots if slot.state is not SlotState.ENDED} if allocation is not None else set[str]()
+    counts: dict[str, dict[str, int]] = {}
     for slot in slots:
-        counts[slot.node] = counts.get(slot.node, 0) + 1
-    return [NodeShare(node=node, slots={SLOT: count}) for node, count in counts.items()]
+        labels = counts.setdefault(slot.node, {})
+        if slot.node in kept:
+            labels[slot.label] = labels.get(slot.label, 0) + 1
+    return [NodeShare(node=node, slots=labels) for node, labels in counts.items()]

@@ -7,22 +7,26 @@ commit, never inside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, Outcome, State
+from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.objects import Job, Namespace, Node, Pod
 from fluxqueue.api.poddefaults import LimitRange
+from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches, lasting_taints
 from fluxqueue.queue.crashpoints import Point, reach
-from fluxqueue.queue.intake import Standing, describe_job, describe_pod, owning_job_uid
+from fluxqueue.queue.groups import OVERDUE_S, Gathering, GroupKey, gather, group_of, group_of_workload
+from fluxqueue.queue.intake import Standing, describe_group, describe_job, describe_pod, owning_job_uid
+from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger
-from fluxqueue.queue.records import NewWorkload, Workload
+from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload
 from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
 
@@ -50,7 +54,7 @@ class IntakeController:
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
-        self._keys: Batches[str] = Batches("intake")
+        self._keys: Batches[str | GroupKey] = Batches("intake")
         self._started = False
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -70,6 +74,8 @@ class IntakeController:
         for pod in self._caches.pods.list():
             if not owning_job_uid(pod):
                 self._keys.add(pod.metadata.uid)
+            if (key := group_of(pod)) is not None and pod.spec.gated_by(names.GATE):
+                self._keys.add(key)
         for workload in self._ledger.all():
             self._keys.add(workload.uid)
 
@@ -93,6 +99,8 @@ class IntakeController:
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
         owner = owning_job_uid(pod)
+        if (key := group_of(pod)) is not None:
+            self._keys.add(key)
         if owner is None:
             self._keys.add(pod.metadata.uid)
         elif change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
@@ -148,11 +156,17 @@ class IntakeController:
 
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
-    async def _take_in(self, uids: list[str]) -> None:
+    async def _take_in(self, keys: list[str | GroupKey]) -> None:
         found: list[NewWorkload] = []
         endings: list[Ending] = []
-        for uid in uids:
+        for uid in keys:
+            if isinstance(uid, GroupKey):
+                self._take_in_group(uid, found, endings)
+                continue
             row = self._ledger.by_uid(uid)
+            if row is not None and (key := group_of_workload(row)) is not None:
+                self._take_in_group(key, found, endings)
+                continue
             if row is not None and row.state is not State.PENDING:
                 if row.state is State.ALLOCATED and self._vanished(uid) and self._unreleased(row):
                     endings.append(_cancelled(row, "was deleted before it was released"))
@@ -184,7 +198,83 @@ class IntakeController:
             # A queued Job that its user resumed is matched all the same: its pods are about to come, gated.
             return describe_job(job, self._caches.surroundings(namespace), standing, has_gated_pods=gated or row is not None)
         pod = self._caches.pods.get_by_uid(uid)
-        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing) if pod is not None else None
+        if pod is None:
+            return None
+        surplus_of = self._stands_alone(pod, row)
+        if surplus_of is None:
+            return None
+        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing, surplus_of=surplus_of)
+
+    def _take_in_group(self, key: GroupKey, found: list[NewWorkload], endings: list[Ending]) -> None:
+        row = self._ledger.group(key)
+        if row is not None and row.state is not State.PENDING:
+            # It has its nodes. Who has no place among them, and is to have none, is matched on his own.
+            newcomers = (pod.metadata.uid for pod in self._waiting(key) if self._ledger.by_uid(pod.metadata.uid) is None)
+            for uid in newcomers:
+                described = self._describe(uid, None)
+                if described is not None:
+                    found.append(described)
+            return
+        gathering = self._gathering(key, row)
+        if gathering is None:
+            if row is not None:
+                endings.append(_cancelled(row, "ends: its pods were deleted while it waited"))
+            return
+        standing = self._standing(row.uid if row is not None else gathering.uid, row)
+        described = describe_group(key, gathering, self._caches.surroundings(key.namespace), standing)
+        found.append(described if row is None else replace(described, uid=row.uid))
+        for pod in gathering.surplus:
+            self._keys.add(pod.metadata.uid)
+        if row is None and gathering.reason is Reason.WAITING_FOR_GROUP:
+            self._keys.add_after(key, OVERDUE_S + 1)
+
+    def _waiting(self, key: GroupKey) -> list[Pod]:
+        return [
+            pod
+            for pod in self._caches.pods_of_group(key)
+            if pod.spec.gated_by(names.GATE) and not pod.metadata.deletion_timestamp and not pod.terminal
+        ]
+
+    def _gathering(self, key: GroupKey, row: Workload | None) -> Gathering | None:
+        """The group as it has come together; pods that are matched on their own do not belong to it."""
+        waiting = [
+            pod
+            for pod in self._waiting(key)
+            if (own := self._ledger.by_uid(pod.metadata.uid)) is None or own.reason is Reason.INVALID_REQUEST
+        ]
+        return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
+
+    def _stands_alone(self, pod: Pod, row: Workload | None) -> str | None:
+        """Whether a pod is matched on its own: None if it belongs to its group, else the group it is one too many for, or nothing."""
+        key = group_of(pod)
+        if key is None:
+            return ""
+        group = self._ledger.group(key)
+        if group is None:
+            return "" if row is not None else None
+        where = f"pod group {key.namespace}/{key.name} of size {group.pods}"
+        if group.state is State.PENDING:
+            gathering = self._gathering(key, group)
+            surplus = gathering.surplus if gathering is not None else ()
+            return where if any(each.metadata.uid == pod.metadata.uid for each in surplus) else None
+        allocation = self._ledger.allocation(group.id)
+        slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED] if allocation is not None else []
+        standing = [found for slot in slots if (found := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
+        if any(found.metadata.uid == pod.metadata.uid for found in standing):
+            return None
+        staying = [found for found in standing if not found.terminal and not found.metadata.deletion_timestamp]
+        if row is None and len(staying) < len(slots) and self._fits(group, pod, slots, staying):
+            return None
+        return where if len(staying) >= group.pods else ""
+
+    def _fits(self, group: Workload, pod: Pod, slots: Sequence[Slot], staying: Sequence[Pod]) -> bool:
+        """Whether one of the places that are free, or will be, is for a pod of this size."""
+        busy = {found.metadata.uid for found in staying}
+        try:
+            label = label_for(group.jobspec, pod_requests(pod.spec))
+        except InvalidRequest:
+            return False
+        return any(slot.label == label and slot.pod_uid not in busy for slot in slots)
 
     def _standing(self, uid: str, row: Workload | None) -> Standing:
         fluxjob = self._caches.fluxjob_of(uid)

@@ -127,7 +127,7 @@ class Releaser:
             try:
                 if workload.release_mode is ReleaseMode.POD:
                     await self._release_pod(workload, allocation)
-                else:
+                elif workload.release_mode is not ReleaseMode.GROUP:  # the pods of a group are let go one by one, by the tracker
                     await self._release_job(workload, allocation)
             except NotFound:
                 RELEASES.labels(mode, "gone").inc()

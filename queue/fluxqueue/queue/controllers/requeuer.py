@@ -29,7 +29,7 @@ from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.metrics import REQUEUES
-from fluxqueue.queue.records import Allocation, FluxionJobId, PutBack, SlotState, TakeBack, Workload, WorkloadId
+from fluxqueue.queue.records import Allocation, FluxionJobId, PutBack, ReleaseMode, SlotState, TakeBack, Workload, WorkloadId
 from fluxqueue.queue.releases import clear_job, clear_start_time, suspend_job
 from fluxqueue.queue.requeues import Step, next_turn
 from fluxqueue.queue.tasks import Trigger
@@ -81,7 +81,7 @@ class Requeuer:
         Returns
         -------
         list[WorkloadId]
-            Those that are refused, because they are bare Pods: nobody would make them anew.
+            Those that are refused, because they are bare Pods or pod groups: nobody would make them anew.
         """
         refused = [each.workload for each in wanted if self._bare(each.workload)]
         accepted = [each for each in wanted if each.workload not in refused]
@@ -287,6 +287,8 @@ class Requeuer:
 
     def _bare(self, found: WorkloadId) -> bool:
         workload = self._ledger.get(found)
+        if workload is not None and workload.release_mode is ReleaseMode.GROUP:
+            return True
         if workload is None or workload.kind != "Pod":
             return False
         pod = self._caches.pods.get_by_uid(workload.uid)

@@ -28,7 +28,7 @@ from fluxqueue.queue.controllers.outlook import Outlook
 from fluxqueue.queue.controllers.verdicts import Verdicts
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.cycles import Driver
-from fluxqueue.queue.jobspecs import SLOT
+from fluxqueue.queue.jobspecs import places_of
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
 from fluxqueue.queue.policies.backlog import Backlog
@@ -40,7 +40,7 @@ from fluxqueue.queue.requeues import hosts_by_index
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.tasks import Trigger
 
-__all__ = ["Scheduler", "disciplines_of", "ranks_of"]
+__all__ = ["Scheduler", "disciplines_of"]
 
 log = structlog.get_logger()
 
@@ -392,18 +392,13 @@ class Scheduler:
                 return
 
 
-def ranks_of(result: MatchResult) -> tuple[str, ...]:
-    """The node of rank i: nodes in the order Fluxion chose them, each for as many ranks as it holds slots."""
-    return tuple(share.node for share in result.shares for _ in range(share.slots.get(SLOT, 0)))
-
-
 def _grant(workload: Workload, result: MatchResult) -> Grant:
     start = datetime.fromtimestamp(result.at, UTC)
     return Grant(
         workload=workload.id,
         jobid=FluxionJobId(result.jobid),
         shares=result.shares,
-        hosts=hosts_by_index(ranks_of(result), workload.done_indexes),
+        hosts=hosts_by_index([node for node, _ in places_of(result.shares)], workload.done_indexes),
         generation=workload.generation,
         start=start,
         end=datetime.fromtimestamp(result.end, UTC) if workload.duration_s is not None else None,

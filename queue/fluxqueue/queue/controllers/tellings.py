@@ -23,10 +23,11 @@ from fluxqueue.kube.kinds import JOBS, PODS, Kind, T
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.groups import OVERDUE_S
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Workload, WorkloadId
+from fluxqueue.queue.records import Allocation, ReleaseMode, Workload, WorkloadId
 
-__all__ = ["NOTABLE_S", "Teller", "Telling", "Told", "tellings"]
+__all__ = ["NOTABLE_S", "Teller", "Telling", "Told", "subjects_of", "tellings"]
 
 log = structlog.get_logger()
 
@@ -34,6 +35,8 @@ NOTABLE_S = 10.0
 """Who waits no longer is told nothing."""
 _WORKERS = 4
 _SETTLED_S = 0.5
+_TOLD_MEMBERS = 8
+"""Of a pod group: an Event on each pod of a large one would cost more than the group itself."""
 
 _MENDABLE = frozenset(
     {
@@ -111,6 +114,9 @@ def tellings(workload: Workload, told: Told, now: datetime) -> tuple[list[Tellin
             if (reason, message) != (told.reason, told.message):
                 said.append(Telling(str(reason), message, Severity.WARNING))
             return said, Told(reason, message, told.waited, told.requeues), None
+        if reason is Reason.WAITING_FOR_GROUP and waited_s >= OVERDUE_S and message != told.message:
+            said.append(Telling(str(reason), message, Severity.WARNING))
+            return said, Told(reason, message, waited=True, requeues=told.requeues), None
         if reason in _QUIET or reason is told.reason or (told.waited and reason in _WAITING):
             return said, told, None
         if reason in _WAITING and waited_s < NOTABLE_S:
@@ -122,6 +128,14 @@ def tellings(workload: Workload, told: Told, now: datetime) -> tuple[list[Tellin
         said.append(Telling("Released", f"{_where(workload)} starts on {on} after {waited_s:.0f} s in the queue {workload.queue!r}"))
         told = Told(requeues=told.requeues)
     return said, told, None
+
+
+def subjects_of(workload: Workload, caches: Caches, allocation: Allocation | None = None) -> list[Subject]:
+    """The objects on which people read of a workload: its own, or the first pods of a group."""
+    if workload.release_mode is not ReleaseMode.GROUP:
+        return [Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)]
+    members = sorted(caches.members_of(workload, allocation), key=lambda pod: pod.metadata.name)
+    return [Subject.of(PODS, pod) for pod in members[:_TOLD_MEMBERS]]
 
 
 def _where(workload: Workload) -> str:
@@ -180,9 +194,9 @@ class Teller:
 
     def _say(self, workload: Workload, told: Told) -> float | None:
         said, self._told[workload.id], again_s = tellings(workload, told, self._ledger.clock())
-        subject = Subject(workload.api_version, workload.kind, workload.namespace, workload.name, workload.uid)
-        for telling in said:
-            self._recorder.record(subject, telling.reason, telling.message, severity=telling.severity)
+        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if said else ():
+            for telling in said:
+                self._recorder.record(subject, telling.reason, telling.message, severity=telling.severity)
         return again_s
 
     async def _label(self, workload: Workload) -> None:

@@ -15,6 +15,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.objects import Job, Pod
+from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.kube.errors import ApiError, Conflict, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.store import Change, ChangeKind
@@ -22,13 +23,25 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.crashpoints import Point, reach
+from fluxqueue.queue.groups import group_of, group_of_workload
 from fluxqueue.queue.intake import owning_job_uid
+from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
 from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
-from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, SlotState, Workload, WorkloadId
 from fluxqueue.queue.releases import release_pod
 from fluxqueue.queue.tasks import Trigger
-from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, job_phase, judge_job, judge_pod
+from fluxqueue.queue.tracking import (
+    JobPhase,
+    Judgement,
+    conclude_group,
+    conclude_job,
+    job_phase,
+    judge_group,
+    judge_job,
+    judge_pod,
+    kept_ranks,
+)
 
 __all__ = ["Tracker"]
 
@@ -36,6 +49,8 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _AGAIN_S = 0.2
+KEPT_S = 30.0
+"""How long a place is kept for the successor of a pod that is gone."""
 
 Stopped = Callable[[Workload, Job, Allocation], Awaitable[None]]
 
@@ -63,6 +78,8 @@ class Tracker:
         self._let_go: dict[str, str] = {}
         self._last_phase: dict[str, str] = {}
         self._last_job_phase: dict[str, JobPhase] = {}
+        self._seen: dict[WorkloadId, dict[str, str]] = {}
+        self._free_since: dict[tuple[FluxionJobId, int], float] = {}
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         ledger.subscribe(self._workload_changed)
@@ -95,11 +112,12 @@ class Tracker:
         owner = owning_job_uid(pod)
         if change.kind is ChangeKind.DELETED:
             self._let_go.pop(uid, None)
-            if owner is None and self._ledger.by_uid(uid) is not None:
+            if owner is None and (self._ledger.by_uid(uid) is not None or group_of(pod) is not None):
                 self._last_phase[uid] = pod.status.phase
         self._touch(owner or uid)
         if owner is None:
             self._touch_holder(pod)
+            self._touch_group(pod)
 
     def _workload_changed(self, workload: WorkloadId) -> None:
         found = self._ledger.get(workload)
@@ -118,6 +136,12 @@ class Tracker:
         if holder is not None and holder.uid != pod.metadata.uid:
             self._keys.add(holder.id)
 
+    def _touch_group(self, pod: Pod) -> None:
+        key = group_of(pod)
+        group = self._ledger.group(key) if key is not None else None
+        if group is not None and group.state is not State.PENDING:
+            self._keys.add(group.id)
+
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
         """The pods of a Job: those it controls, and those that stand in its places though nobody controls them any more."""
         owned = {pod.metadata.uid: pod for pod in self._caches.pods_of_job(workload.uid)}
@@ -135,6 +159,9 @@ class Tracker:
             if workload is None or workload.state is State.PENDING:
                 continue
             if allocation is None:
+                if workload.release_mode is ReleaseMode.GROUP:
+                    concluded.append(Ending(workload.id, *conclude_group(workload.pods, self._seen.get(workload.id, {}))))
+                    continue
                 # The last index was done before the Job said that it is.
                 job, pods = self._caches.jobs.get_by_uid(workload.uid), self._caches.pods_of_job(workload.uid)
                 end = conclude_job(job, pods, self._last_job_phase.get(workload.uid))
@@ -146,6 +173,8 @@ class Tracker:
             if workload.release_mode is ReleaseMode.POD:
                 pod = self._caches.pods.get_by_uid(workload.uid)
                 judgement = judge_pod(pod, allocation, self._last_phase.get(workload.uid, ""))
+            elif workload.release_mode is ReleaseMode.GROUP:
+                judgement = self._judge_group(workload, allocation)
             else:
                 job = self._caches.jobs.get_by_uid(workload.uid)
                 if job_phase(job) is JobPhase.SUSPENDED and job is not None:
@@ -156,6 +185,33 @@ class Tracker:
         await self._ledger.finish(concluded)
         await self._store(judged)
         await self._let_pods_go(judged)
+
+    def _judge_group(self, workload: Workload, allocation: Allocation) -> Judgement:
+        key = group_of_workload(workload)
+        assert key is not None
+        pods = [pod for pod in self._caches.pods_of_group(key) if self._ledger.by_uid(pod.metadata.uid) is None]
+        by_uid = {pod.metadata.uid: pod for pod in pods}
+        seen = self._seen.setdefault(workload.id, {})
+        for slot in allocation.slots:
+            if (uid := slot.pod_uid) is not None and slot.state is not SlotState.ENDED:
+                seen[uid] = by_uid[uid].status.phase if uid in by_uid else self._last_phase.pop(uid, seen.get(uid, ""))
+        now = asyncio.get_running_loop().time()
+        expired = [
+            slot.rank
+            for slot in allocation.slots
+            if (since := self._free_since.get((slot.jobid, slot.rank))) is not None and now - since >= KEPT_S
+        ]
+        judgement = judge_group(
+            pods, allocation, lambda pod: _label_for(workload, pod), seen, expired=expired, lost=lambda node: _lost(self._caches, node)
+        )
+        kept = kept_ranks(allocation, judgement)
+        for slot in allocation.slots:
+            if slot.rank not in kept:
+                self._free_since.pop((slot.jobid, slot.rank), None)
+            elif (slot.jobid, slot.rank) not in self._free_since:
+                self._free_since[slot.jobid, slot.rank] = now
+                self._keys.add_after(workload.id, KEPT_S + _AGAIN_S)
+        return judgement
 
     async def _store(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
         taken: list[TakenSlot] = []
@@ -185,6 +241,7 @@ class Tracker:
                     endings.append(Ending(workload.id, judgement.state, judgement.outcome, judgement.message))
                     whole.add(jobid)
                     self._last_phase.pop(workload.uid, None)
+                    self._seen.pop(workload.id, None)
                     self._last_job_phase.pop(workload.uid, None)
         await self._ledger.vacate_slots(vacated)
         await self._ledger.take_slots(taken)
@@ -234,3 +291,15 @@ class Tracker:
             reach(Point.UNGATED)
             RELEASES.labels("gate", "released").inc()
             self.note_let_go(meta.uid, meta.resource_version)
+
+
+def _label_for(workload: Workload, pod: Pod) -> str | None:
+    try:
+        return label_for(workload.jobspec, pod_requests(pod.spec))
+    except InvalidRequest:
+        return None
+
+
+def _lost(caches: Caches, name: str) -> bool:
+    node = caches.nodes.get("", name)
+    return node is None or not node.status.ready

@@ -15,6 +15,7 @@ import msgspec
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.jobspecs import labels_of
 from fluxqueue.queue.records import (
     NO_SETBACKS,
     NO_WISHES,
@@ -156,11 +157,13 @@ def wishes_text(wishes: Wishes) -> str:
 def allocation_of(row: Row) -> Allocation:
     """Columns ``a_*`` of ``allocation`` with the slots' columns as arrays by rank."""
     jobid = FluxionJobId(row["a_jobid"])
+    shares = _shares.decode(row["a_shares"])
+    labels = labels_of(shares, len(row["ranks"] or ()))
     slots = zip(row["ranks"] or (), row["nodes"] or (), row["states"] or (), row["pod_uids"] or (), row["pod_names"] or (), strict=True)
     return Allocation(
         jobid=jobid,
         workload=WorkloadId(row["a_workload"]),
-        shares=_shares.decode(row["a_shares"]),
+        shares=shares,
         granted_at=row["a_granted_at"],
         start=row["a_starts_at"],
         end=row["a_ends_at"],
@@ -169,7 +172,15 @@ def allocation_of(row: Row) -> Allocation:
         release_attempts=row["a_release_attempts"],
         remnant=row["a_kind"] == "remnant",
         slots=tuple(
-            Slot(jobid=jobid, rank=rank, node=node, state=SlotState(state), pod_uid=uid, pod_name=name)
+            Slot(
+                jobid=jobid,
+                rank=rank,
+                node=node,
+                state=SlotState(state),
+                pod_uid=uid,
+                pod_name=name,
+                label=labels[rank],
+            )
             for rank, node, state, uid, name in slots
         ),
     )
