@@ -1,35 +1,25 @@
 """What must hold of a whole fluxqueue whenever nothing is under way: cluster, queue and matcher tell the same story.
 
-Read from the outside: pods and nodes from the API server, allocations from Postgres, jobs from Fluxion's own service. A single look is
-not taken at one moment, so after a change a test waits until there is nothing to say.
+The queue's own doctor says so (`fluxqueue.queue.doctor`), reading all three anew; what it is blind to would be missed here as well, so its
+rules have tests of their own. A single look is not taken at one moment, so after a change a test waits until there is nothing to say.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import urllib.error
+import urllib.request
 from typing import Any
 
-import msgspec
 import psycopg
 from replicas import matcher
 
-from fluxqueue.api import names
-from fluxqueue.api.objects import Node, Pod
-from fluxqueue.api.quantities import parse_quantity
-from fluxqueue.api.requests import pod_requests, summed
 from fluxqueue.fluxion.client import FluxionClient
-from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import Call, JobInfo, Mode, NodeShare
+from fluxqueue.fluxion.messages import Call, JobInfo, Mode
 from fluxqueue.local.inprocess import InProcessPlane
 
 __all__ = ["fluxion_jobs", "unfinished", "violations"]
 
-_OPEN_SLOTS = """
-SELECT a.jobid, s.rank, s.node, s.pod_uid
-  FROM fluxqueue.allocation a JOIN fluxqueue.slot s USING (jobid)
- WHERE a.freed_at IS NULL AND s.state <> 'ended'
-"""
-_RESERVED = "SELECT jobid, shares FROM fluxqueue.reservation"
 _UNFINISHED = """
 SELECT w.kind, w.name, w.state, w.reason, a.jobid
   FROM fluxqueue.workload w LEFT JOIN fluxqueue.allocation a ON a.workload = w.id AND a.freed_at IS NULL
@@ -55,51 +45,14 @@ def unfinished(plane: InProcessPlane, namespace: str) -> list[str]:
 
 
 def violations(plane: InProcessPlane) -> list[str]:
-    """What contradicts itself, in sentences; empty if all is well."""
-    slots = _asked(plane, _OPEN_SLOTS)
-    pods = [msgspec.convert(item, Pod) for item in plane.control_plane.client.get("/api/v1/pods")["items"]]
-    living = [pod for pod in pods if not pod.terminal]
-    return [*_overbooked(plane, living), *_unlike(plane, slots), *_misplaced(living, slots)]
-
-
-def _overbooked(plane: InProcessPlane, living: list[Pod]) -> list[str]:
-    """No node bears more than it has."""
-    found = []
-    for item in plane.control_plane.client.get("/api/v1/nodes")["items"]:
-        node = msgspec.convert(item, Node)
-        asked = summed(pod_requests(pod.spec) for pod in living if pod.spec.node_name == node.metadata.name)
-        offered = {name: parse_quantity(text) for name, text in (node.status.allocatable or {}).items()}
-        found += [
-            f"pods on {node.metadata.name} request {amount} {name} of {offered.get(name, 0)}"
-            for name, amount in asked.items()
-            if amount > offered.get(name, 0)
-        ]
-    return found
-
-
-def _unlike(plane: InProcessPlane, slots: list[tuple[Any, ...]]) -> list[str]:
-    """Fluxion holds the places that are stored, allocated and reserved, and no others."""
-    stored = Counter((jobid, node) for jobid, _, node, _ in slots)
-    for jobid, shares in _asked(plane, _RESERVED):
-        stored.update({(jobid, share.node): sum(share.slots.values()) for share in msgspec.convert(shares, list[NodeShare])})
+    """What contradicts itself as the queue's own doctor sees it in one look, in sentences; empty if all is well."""
     try:
-        held = Counter({(job.jobid, share.node): sum(share.slots.values()) for job in fluxion_jobs(plane) for share in job.shares})
-    except FluxionError as error:
-        return [f"Fluxion does not answer: {error}"]
-    return [f"job {jobid} holds {held[jobid, node]} places on {node} in Fluxion, {stored[jobid, node]} are stored"
-            for jobid, node in sorted(held | stored) if held[jobid, node] != stored[jobid, node]]  # fmt: skip
-
-
-def _misplaced(living: list[Pod], slots: list[tuple[Any, ...]]) -> list[str]:
-    """Each bound pod of ours stands in a place of its allocation, alone."""
-    place_of = {uid: (jobid, node) for jobid, _, node, uid in slots if uid}
-    found = []
-    for pod in living:
-        jobid = pod.metadata.annotation(names.ALLOCATION_ANNOTATION)
-        if jobid is not None and pod.spec.node_name and place_of.get(pod.metadata.uid) != (int(jobid), pod.spec.node_name):
-            where = place_of.get(pod.metadata.uid)
-            found.append(f"pod {pod.metadata.name} of allocation {jobid} is on {pod.spec.node_name}, its place is {where}")
-    return found
+        with urllib.request.urlopen(f"http://127.0.0.1:{plane.programs['queue'].port}/doctor?looks=1", timeout=30) as answer:
+            return [finding["sentence"] for finding in json.load(answer)["findings"]]
+    except urllib.error.HTTPError as error:
+        return [str(json.load(error).get("error"))]
+    except OSError as error:
+        return [f"the queue does not answer: {error}"]
 
 
 def _asked(plane: InProcessPlane, query: str, *parameters: object) -> list[tuple[Any, ...]]:

@@ -119,6 +119,17 @@ class Cluster:
         """
         return self._body(self._answer(path, {"fieldManager": "kubectl-fluxqueue"}, "application/json", json.dumps(change).encode()))
 
+    def post(self, path: str) -> bytes:
+        """Body of a POST without one, sent once; what it asks for may take a minute.
+
+        Raises
+        ------
+        Unreachable, NotFound, NoSuchResource, ApiRefused
+            In kubectl's words.
+        """
+        self.close()
+        return self._body(self._answer(path, None, "application/json", method="POST"))
+
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         try:
             body = response.read()
@@ -144,7 +155,9 @@ class Cluster:
         finally:
             self.close()
 
-    def _answer(self, path: str, params: Mapping[str, str] | None, accept: str, patch: bytes | None = None) -> http.client.HTTPResponse:
+    def _answer(
+        self, path: str, params: Mapping[str, str] | None, accept: str, patch: bytes | None = None, method: str = ""
+    ) -> http.client.HTTPResponse:
         target = self._url.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(params)}" if params else "")
         headers = {"Accept": accept, "User-Agent": "kubectl-fluxqueue", **self._connection.headers}
         if patch is not None:
@@ -155,7 +168,7 @@ class Cluster:
                 self._http = self._connect()
             try:
                 # Merging the same change a second time changes nothing, so a patch may be sent again as well as a question.
-                self._http.request("GET" if patch is None else "PATCH", target, body=patch, headers=headers)
+                self._http.request(method or ("GET" if patch is None else "PATCH"), target, body=patch, headers=headers)
                 return self._http.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 self.close()

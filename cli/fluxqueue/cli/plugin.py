@@ -118,6 +118,18 @@ def _parser() -> _Parser:
             parser_of.add_argument("-q", "--queue", required=True, metavar="QUEUE", help="where it is to wait")
         parser_of.set_defaults(run=_steer)
 
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[common],
+        help="compare the cluster, the queue's tables and its graph",
+        description="Compare what exists, what is decided and what is free. Names each difference; exit code 1 if there is any.",
+    )
+    doctor.add_argument("--repair", action="store_true", help="mend what can be mended, then compare again")
+    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.add_argument("--system-namespace", default="", metavar="NAME", help="where fluxqueue runs; found by its label if not given")
+    doctor.add_argument("--queue-url", default="", metavar="URL", help="ask this address instead of going through the API server")
+    doctor.set_defaults(run=_doctor)
+
     version = commands.add_parser("version", parents=[common], help="versions of this program and of the server")
     version.set_defaults(run=_version)
     return parser
@@ -203,6 +215,14 @@ def _steer(arguments: argparse.Namespace) -> int:
                 change = steering.moved(cluster, arguments.queue)
         wanted = (arguments.name,) if isinstance(arguments.name, str) else tuple(arguments.name)
         return steering.steer(cluster, _namespace(arguments, chosen), wanted, change, sys.stdout)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli import doctor
+
+    url = arguments.queue_url or os.environ.get(doctor.URL_VARIABLE, "")
+    with doctor.way_to_queue(url, lambda: Cluster(_connection(arguments), doctor.TIMEOUT_S), arguments.system_namespace) as queue:
+        return doctor.doctor(queue, sys.stdout, repair=arguments.repair, as_json=arguments.json)
 
 
 def _version(arguments: argparse.Namespace) -> int:

@@ -191,6 +191,9 @@ def _env(arguments: argparse.Namespace) -> int:
     folders = [str(_bin_folder(arguments.dir, state.kubectl)), str(Path(sys.executable).parent)]
     print(f"export KUBECONFIG={shlex.quote(state.kubeconfig)}")
     print(f"export DATABASE_URL={shlex.quote(state.dsn)}")
+    queue = next((process for process in state.processes if process.name == "queue" and process.port), None)
+    if queue is not None:
+        print(f"export FLUXQUEUE_QUEUE_URL=http://127.0.0.1:{queue.port}")
     print(f"export PATH={shlex.quote(os.pathsep.join(folders))}:$PATH")
     return 0
 

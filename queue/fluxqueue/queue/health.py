@@ -8,7 +8,7 @@ with it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -39,7 +39,7 @@ class Role(enum.StrEnum):
 Conditions = Callable[[], Mapping[str, str]]
 
 
-def make_server(host: str, port: int, conditions: Conditions, role: Callable[[], Role]) -> uvicorn.Server:
+def make_server(host: str, port: int, conditions: Conditions, role: Callable[[], Role], more: Sequence[Route] = ()) -> uvicorn.Server:
     """Make the server; it runs in the caller's loop and leaves signals alone.
 
     Parameters
@@ -50,6 +50,8 @@ def make_server(host: str, port: int, conditions: Conditions, role: Callable[[],
         What is not as it should be at this moment: name -> sentence; empty when all is well.
     role
         What this replica does at this moment.
+    more
+        Further paths.
     """
 
     async def healthz(_request: Request) -> Response:
@@ -62,6 +64,6 @@ def make_server(host: str, port: int, conditions: Conditions, role: Callable[[],
     async def metrics(_request: Request) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics), *more])
     config = uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
     return uvicorn.Server(config)

@@ -34,6 +34,8 @@ from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.config import QueueConfig
 from fluxqueue.queue.controllers.canceller import Canceller
 from fluxqueue.queue.controllers.certificates import CertificateKeeper, WebhookPlace
+from fluxqueue.queue.controllers.doctor import Doctor
+from fluxqueue.queue.controllers.doctor import routes as doctor_routes
 from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
 from fluxqueue.queue.controllers.fluxqueues import FluxQueueWriter
 from fluxqueue.queue.controllers.foreign import ForeignPods
@@ -112,6 +114,8 @@ class QueueService:
         self._missing: dict[str, str] = {"start": "the service is starting"}
         self._watched: Callable[[], Mapping[str, str]] = dict
         self._role = Role.STARTING.tell()
+        self._doctor: Doctor | None = None
+        self._sweeper: Sweeper | None = None
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -122,7 +126,8 @@ class QueueService:
             Another replica takes over.
         """
         settings = self._settings
-        server = make_server(settings.host, settings.metrics_port, self._conditions, lambda: self._role)
+        routes = doctor_routes(lambda: self._doctor, self._sweep)
+        server = make_server(settings.host, settings.metrics_port, self._conditions, lambda: self._role, routes)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve())
             try:
@@ -130,6 +135,10 @@ class QueueService:
             finally:
                 server.should_exit = True
                 serving.cancel()
+
+    async def _sweep(self) -> None:
+        if self._sweeper is not None:
+            await self._sweeper.sweep()
 
     def _conditions(self) -> Mapping[str, str]:
         return {**self._missing, **self._watched()}
@@ -187,10 +196,12 @@ class QueueService:
             queues = FluxQueueWriter(api, caches, ledger)
             controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues)
             scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
+            doctor = Doctor(api, caches, ledger, graph, foreign)
+            self._sweeper = Sweeper(ledger, doctor, tasks.trigger, controllers, retention_s=settings.config.retention_seconds)
             handlers = _Handlers(
                 scheduler,
                 Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
-                Sweeper(ledger, graph, tasks.trigger, controllers, retention_s=settings.config.retention_seconds),
+                self._sweeper,
             )
             caches.nodes.add_handler(lambda _change: scheduler.soon())
             foreign.subscribe(scheduler.soon)
@@ -205,6 +216,7 @@ class QueueService:
                 for controller in controllers:
                     controller.look_at_everything()
                 self._watched = lambda: _missed(caches, scheduler)
+                self._doctor = doctor
                 for controller in controllers:
                     group.create_task(controller.run())
                 await tasks.trigger.schedule()

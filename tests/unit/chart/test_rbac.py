@@ -119,6 +119,11 @@ def test_people_see_and_steer_fluxjobs_but_neither_make_nor_delete_them(default:
     assert not MUTATES & set().union(*_verbs(view["rules"]).values())
 
 
+def test_who_asks_the_doctor_needs_no_right_outside_the_release_namespace(default: Rendered) -> None:
+    role = default.one("Role", "fluxqueue-doctor")
+    assert _verbs(role["rules"]) == {("", "pods"): {"get", "list"}, ("", "pods/proxy"): {"get", "create"}}
+
+
 def test_queues_are_readable_by_everyone_or_by_whom_one_names(chart: Chart, default: Rendered) -> None:
     binding = default.one("ClusterRoleBinding", "fluxqueue-fluxqueues-view")
     assert [subject["name"] for subject in binding["subjects"]] == ["system:authenticated"]

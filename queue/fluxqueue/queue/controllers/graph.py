@@ -10,7 +10,7 @@ is told as it is: added, removed, up or down, without touching what runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -95,6 +95,10 @@ class GraphKeeper:
         """Job ids of reservations that a change of nodes, or what runs without us, has put out of the graph since this was asked last."""
         displaced, self._displaced = self._displaced, set()
         return displaced
+
+    def specs_of(self, nodes: Iterable[Node]) -> dict[str, NodeSpec]:
+        """What the graph is to have of these nodes."""
+        return {node.metadata.name: self._to_spec(node) for node in nodes}
 
     def lose(self) -> None:
         """Trust the graph no longer: the next `ensure` starts it anew."""

@@ -1,7 +1,7 @@
 """Once a minute everything is compared with everything, and what differs is mended and counted.
 
 Events may be lost, processes die between two effects, people delete things by hand. No controller relies on having seen an event: the
-sweep makes each of them look at all objects and rows again, and compares what Fluxion holds with the allocations that are stored.
+sweep makes each of them look at all objects and rows again, and has cluster, queue and graph compared (`fluxqueue.queue.doctor`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Protocol
 import structlog
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import Mode
-from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.controllers.doctor import Doctor
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.metrics import REPAIRS, WORKLOADS
+from fluxqueue.queue.metrics import WORKLOADS
 from fluxqueue.queue.tasks import Trigger
 
 __all__ = ["Sweeper"]
@@ -40,8 +38,8 @@ class Sweeper:
 
     Parameters
     ----------
-    ledger, graph, trigger
-        The queue, the matcher's graph, and how cycles are asked for.
+    ledger, doctor, trigger
+        The queue, who compares, and how cycles are asked for.
     controllers
         Told to look at everything.
     retention_s
@@ -51,14 +49,14 @@ class Sweeper:
     def __init__(
         self,
         ledger: Ledger,
-        graph: GraphKeeper,
+        doctor: Doctor,
         trigger: Trigger,
         controllers: Sequence[Looker],
         *,
         retention_s: float,
     ) -> None:
         self._ledger = ledger
-        self._graph = graph
+        self._doctor = doctor
         self._trigger = trigger
         self._controllers = controllers
         self._retention = timedelta(seconds=retention_s)
@@ -67,8 +65,7 @@ class Sweeper:
         """Compare everything once."""
         for controller in self._controllers:
             controller.look_at_everything()
-        async with self._graph.exclusive:
-            await self._compare_graph()
+        await self._doctor.mend(await self._doctor.examine(anew=False))
         reach(Point.SWEPT)
         totals = dict.fromkeys(State, 0)
         for row in await self._ledger.store.counts():
@@ -79,21 +76,3 @@ class Sweeper:
             log.info("ended workloads left the table", workloads=_FORGET)
         await self._trigger.release()
         await self._trigger.schedule()
-
-    async def _compare_graph(self) -> None:
-        try:
-            await self._graph.ensure()
-            held = {job.jobid for job in await self._graph.fluxion.list_jobs(call=self._graph.call()) if job.mode is Mode.ALLOCATED}
-        except (FluxionError, GraphLost) as error:
-            log.info("the graph could not be compared", error=str(error))
-            self._graph.lose()
-            return
-        stored = {int(allocation.jobid) for _, allocation in self._ledger.live()}
-        if stray := held - stored:
-            REPAIRS.labels("stray-in-graph").inc(len(stray))
-            log.warning("fluxion held jobs the queue does not know: filled anew", jobids=sorted(stray)[:20])
-        if missing := stored - held:
-            REPAIRS.labels("missing-in-graph").inc(len(missing))
-            log.warning("fluxion did not hold allocations the queue has: filled anew", jobids=sorted(missing)[:20])
-        if held != stored:
-            self._graph.lose()
