@@ -12,9 +12,10 @@ import urllib.request
 from typing import Any
 
 import psycopg
-from replicas import matcher
+from replicas import leader, matcher
 
 from fluxqueue.fluxion.client import FluxionClient
+from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import Call, JobInfo, Mode
 from fluxqueue.local.inprocess import InProcessPlane
 
@@ -46,8 +47,11 @@ def unfinished(plane: InProcessPlane, namespace: str) -> list[str]:
 
 def violations(plane: InProcessPlane) -> list[str]:
     """What contradicts itself as the queue's own doctor sees it in one look, in sentences; empty if all is well."""
+    name = leader(plane)
+    if name is None:
+        return ["no queue leads at the moment"]
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{plane.programs['queue'].port}/doctor?looks=1", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{plane.programs[name].port}/doctor?looks=1", timeout=30) as answer:
             return [finding["sentence"] for finding in json.load(answer)["findings"]]
     except urllib.error.HTTPError as error:
         return [str(json.load(error).get("error"))]
