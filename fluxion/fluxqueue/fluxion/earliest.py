@@ -1,43 +1,43 @@
 """The earliest later moment at which a request with a plan may fit.
 
-A sweep over the change points carries the node table forward in time: what ends gives back, what starts takes. Only the rows of jobs
-that start or end are touched, and with them the count of nodes (or slots) that would do at that moment. Where the count is enough, the
-shortcut looks closely, because a window must be free to its end and the sweep only knows its beginning.
+A window must be free from its start to its end. How much a node has free at every moment stands in the timetable, and the least of that
+between start and end bounds what the window can have there; where no reservation touches a node, it only ever gets leaves back and the
+start alone decides. So one pass over whole columns gives, for every moment at which something ends, how many slots (or nodes) there
+could be, and the first with enough is tried.
+
+The bound is not always met: leaves that two jobs hold one after the other, but not the same ones, are lost to a window over both. If a
+moment was tried in vain, the nodes that promised too much are found and looked at leaf by leaf for all moments, and the columns are added
+up again without their promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.fluxion.graph import NODE
-from fluxqueue.fluxion.jobs import Job, Placement
-from fluxqueue.fluxion.nodetable import Counts, Mask, NodeTable
+from fluxqueue.fluxion.graph import Vertex
+from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.nodetable import Counts, Mask
 from fluxqueue.fluxion.plans import NodePlan, Plan, SlotPlan
+from fluxqueue.fluxion.runs import LeafRun
 from fluxqueue.fluxion.state import State
+from fluxqueue.fluxion.timetable import Keys, event_keys
 
-__all__ = ["Sweep"]
-
+__all__ = ["Outlook"]
 
 _MAX_LEAVES = (1 << 31) - 1
+_MANY = 1 << 30
+_EVER = -(1 << 62)
+_FEW_FAILURES = 4
+_Holder = tuple[int, int, bool, list[int]]
+"""First start of a window that a job blocks, first start behind it, whether it blocks the whole node, and its leaves by need."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Footprint:
-    """Rows a job touches, those it holds, and leaves it takes by type."""
-
-    placement: Placement
-    generation: int
-    rows: npt.NDArray[np.intp]
-    held: npt.NDArray[np.intp]
-    leaves: tuple[tuple[str, npt.NDArray[np.intp], Counts], ...]
-
-
-class Sweep:
-    """Carries the table forward for one request.
+class Outlook:
+    """What the nodes can give one request, by the start of its window.
 
     Parameters
     ----------
@@ -45,92 +45,177 @@ class Sweep:
         Nodes that could do if everything were free: constraint, exclusions, presence.
     whole
         The request takes nodes whole.
+    duration_s
+        Length of the window; 0 means as far as the graph plans.
     """
 
-    def __init__(self, state: State, plan: Plan, static: Mask, *, whole: bool) -> None:
-        table: NodeTable = state.table
+    def __init__(self, state: State, plan: Plan, static: Mask, *, whole: bool, duration_s: int) -> None:
         self._state = state
-        self._whole = whole
+        self._table = table = state.table
         self._static = static & table.open
-        self._jobs = table.jobs.copy()
-        self._held = table.held.copy()
-        slots = plan if isinstance(plan, SlotPlan) else plan.slots
-        self._slots_count = isinstance(plan, SlotPlan)
+        self._whole = whole
+        self._duration_s = duration_s or state.horizon
         self._least = plan.count.low
+        slots = plan if isinstance(plan, SlotPlan) else plan.slots
+        self._most = _MANY if isinstance(plan, SlotPlan) else 1
         times = slots.count.low if isinstance(plan, NodePlan) and slots is not None else 1
-        self._needs: list[tuple[str, int]] = []
-        self._free: dict[str, Counts] = {}
-        for kind, count in slots.needs if slots is not None else ():
-            self._needs.append((kind, min(_MAX_LEAVES, times * -(-count.low // max(1, table.largest.get(kind, 1))))))
-            self._free[kind] = table.free[kind].copy() if kind in table.free else np.zeros(len(static), dtype=np.int32)
-        for job in state.jobs.values():
-            if job.reserved and job.start <= state.now:
-                self._apply(job, 1)
-        rows = np.arange(len(static))
-        self._capacity = np.zeros(len(static), dtype=np.int64)
-        self._total = 0
-        self._look(rows)
+        self._needs = [
+            (kind, min(_MAX_LEAVES, times * -(-count.low // max(1, table.largest.get(kind, 1)))))
+            for kind, count in (slots.needs if slots is not None else ())
+        ]
+        self._layout = state.timetable.layout()
+        self._exact: dict[int, tuple[list[int], list[int]]] = {}
 
     def moments(self) -> Iterator[tuple[int, Mask]]:
-        """Times at which enough may be free, with the nodes that may do."""
-        state = self._state
-        touched: list[npt.NDArray[np.intp]] = []
-        for time, ending, starting in state.points.after(state.now):
-            if time >= state.horizon:
-                return
-            touched.extend(self._apply(job, -1) for job in ending)
-            touched.extend(self._apply(job, 1) for job in starting if job.reserved)
-            if ending:
-                self._look(np.unique(np.concatenate(touched)) if len(touched) > 1 else touched[0])
-                touched.clear()
-                if self._total >= self._least:
-                    yield time, self._capacity > 0
+        """Times at which enough could be free, with the nodes that may do: all others certainly do not.
 
-    def _apply(self, job: Job, step: int) -> npt.NDArray[np.intp]:
-        footprint = _footprint(job, self._state.table.generation)
-        self._jobs[footprint.rows] += step
-        if len(footprint.held):
-            self._held[footprint.held] += step
-        for kind, rows, counts in footprint.leaves:
-            if kind in self._free:
-                self._free[kind][rows] -= step * counts
-        return footprint.rows
+        Ask for the next one only if the last was tried in vain.
+        """
+        if not len(self._static):
+            return
+        self._survey()
+        self._add_up()
+        after, failures = self._state.now, 0
+        while (moment := self._first(after)) is not None and moment < self._state.horizon:
+            slots = self._slots_at(moment)
+            yield moment, slots > 0
+            failures += 1
+            if self._correct(slots, moment, thorough=failures > _FEW_FAILURES):
+                self._add_up()
+            after = moment
 
-    def _look(self, rows: npt.NDArray[np.intp]) -> None:
-        """Work out anew what these rows could give."""
-        fit = self._static[rows] & (self._held[rows] == 0)
+    # ---- by column -------------------------------------------------------------------------------------------------------------
+
+    def _survey(self) -> None:
+        """Slots of each node by the start of the window, at the moments at which they change."""
+        layout, table = self._layout, self._table
+        free = self._free()
+        disturbed = self._static & (table.reservations > 0)
+        there = disturbed[layout.rows]
+        quiet = self._static[layout.rows] & ~there
+        rows, times, slots = layout.rows[quiet], layout.times[quiet], free[quiet]
+        if there.any():
+            windows = self._windows(there)
+            least = self._least_in(free, *windows)
+            rows, times = np.concatenate([rows, windows[0]]), np.concatenate([times, windows[1]])
+            slots = np.concatenate([slots, least])
+        self._rows, self._times, self._slots = rows, times, slots
+        self._doubtful = disturbed
+
+    def _free(self) -> Counts:
+        """Slots that each node has free from each event to the next."""
+        layout, table = self._layout, self._table
+        rows = layout.rows
+        slots = np.full(len(rows), self._most, dtype=np.int32)
+        for kind, need in self._needs:
+            free = table.free[kind][rows] + layout.leaves[kind] if kind in table.free else np.zeros_like(slots)
+            np.minimum(slots, free // need if need > 1 else free, out=slots)
+        slots[table.held[rows] != layout.held] = 0
         if self._whole:
-            fit &= self._jobs[rows] == 0
-        if self._slots_count:
-            capacity = np.full(len(rows), 1 << 40, dtype=np.int64)
-            for kind, need in self._needs:
-                np.minimum(capacity, self._free[kind][rows] // need, out=capacity)
-            capacity[~fit] = 0
-        else:
-            for kind, need in self._needs:
-                fit &= self._free[kind][rows] >= need
-            capacity = fit.astype(np.int64)
-        self._total += int(capacity.sum()) - int(self._capacity[rows].sum())
-        self._capacity[rows] = capacity
+            slots[table.jobs[rows] != layout.jobs] = 0
+        return slots
 
+    def _windows(self, there: Mask) -> tuple[Keys, Keys]:
+        """Rows and starts of windows to look at: where an event begins or leaves the window, and where the end meets a reservation."""
+        layout, now = self._layout, self._state.now
+        meets = there & layout.starts
+        rows = np.concatenate([layout.rows[there], layout.rows[meets]])
+        starts = np.maximum(np.concatenate([layout.times[there], layout.times[meets] - self._duration_s + 1]), now)
+        order = np.argsort(event_keys(rows, starts, starts=False), kind="stable")
+        return rows[order], starts[order]
 
-def _footprint(job: Job, generation: int) -> _Footprint:
-    """Footprint of a job; remembered while placement and table are those it was made from."""
-    known = job.footprint
-    if isinstance(known, _Footprint) and known.placement is job.placement and known.generation == generation:
-        return known
-    nodes = [(vertex.row, exclusive) for vertex, exclusive in job.placement.vertices.items() if vertex.type == NODE and vertex.row >= 0]
-    per_type: dict[str, tuple[list[int], list[int]]] = {}
-    for run, mask in job.placement.leaves.items():
-        if run.parent.row >= 0:
-            rows, counts = per_type.setdefault(run.type, ([], []))
-            rows.append(run.parent.row)
-            counts.append((mask & run.full).bit_count())
-    job.footprint = footprint = _Footprint(
-        job.placement,
-        generation,
-        np.array([row for row, _ in nodes], dtype=np.intp),
-        np.array([row for row, exclusive in nodes if exclusive], dtype=np.intp),
-        tuple((kind, np.array(rows, dtype=np.intp), np.array(counts, dtype=np.int32)) for kind, (rows, counts) in per_type.items()),
-    )
-    return footprint
+    def _least_in(self, free: Counts, rows: Keys, starts: Keys) -> Counts:
+        """Least of the slots that are free at any moment of these windows."""
+        keys = self._layout.keys
+        first = np.searchsorted(keys, event_keys(rows, starts, starts=True), side="right") - 1
+        behind = np.searchsorted(keys, event_keys(rows, starts + self._duration_s, starts=False), side="left")
+        pairs = np.stack([first, np.maximum(behind, first + 1)], axis=1).ravel()
+        least: Counts = np.minimum.reduceat(np.append(free, np.int32(0)), pairs)[::2]
+        return least
+
+    def _add_up(self) -> None:
+        """Slots there are in all, by the start of the window."""
+        rows, times, slots = self._rows, self._times, self._slots
+        if self._exact:
+            kept = np.ones(len(self._static), dtype=np.bool_)
+            kept[list(self._exact)] = False
+            kept_events = kept[rows]
+            rows, times, slots = rows[kept_events], times[kept_events], slots[kept_events]
+        steps = slots.astype(np.int64)
+        steps[1:] -= np.where(rows[1:] == rows[:-1], slots[:-1], 0)
+        moments = self._layout.times[self._layout.ends]
+        more_times, more_steps = self._exact_steps()
+        all_times = np.concatenate([times, more_times, moments])
+        all_steps = np.concatenate([steps, more_steps, np.zeros(len(moments), dtype=np.int64)])
+        ends = np.zeros(len(all_times), dtype=np.bool_)
+        ends[len(times) + len(more_times) :] = True
+        # The ends themselves stand behind all steps of the same moment, so that each sees the sum of all.
+        order = np.argsort(all_times, kind="stable")
+        at_end = ends[order]
+        self._moments = all_times[order][at_end]
+        self._sums = np.cumsum(all_steps[order])[at_end]
+
+    def _first(self, after: int) -> int | None:
+        """The first end later than this at which there is enough."""
+        first = int(np.searchsorted(self._moments, after, side="right"))
+        enough = self._sums[first:] >= self._least
+        at = int(np.argmax(enough)) if len(enough) else 0
+        return int(self._moments[first + at]) if len(enough) and enough[at] else None
+
+    def _slots_at(self, moment: int) -> npt.NDArray[np.int32]:
+        """Slots of each node in the window that starts then."""
+        slots = np.zeros(len(self._static), dtype=np.int32)
+        begun = self._times <= moment
+        # Events of a row stand by their times, and of several assignments the last one holds.
+        slots[self._rows[begun]] = self._slots[begun]
+        for row, (times, known) in self._exact.items():
+            slots[row] = known[bisect_right(times, moment) - 1]
+        return slots
+
+    # ---- leaf by leaf ----------------------------------------------------------------------------------------------------------
+
+    def _correct(self, slots: Counts, moment: int, *, thorough: bool) -> bool:
+        """Look closely at nodes that promised slots at a moment and have reservations; whether any was found to hold less."""
+        found, now = False, self._state.now
+        for row in np.flatnonzero(self._doubtful if thorough else self._doubtful & (slots > 0)).tolist():
+            holders, runs = self._holders(row)
+            if thorough or self._beside(runs, holders, moment) < slots[row]:
+                times = sorted({now, *(time for begin, end, _, _ in holders for time in (begin, end) if time > now)})
+                self._exact[row] = times, [self._beside(runs, holders, time) for time in times]
+                self._doubtful[row] = False
+                found = True
+        return found
+
+    def _holders(self, row: int) -> tuple[list[_Holder], list[tuple[LeafRun | None, int]]]:
+        """Who blocks what of a node, and the runs the request needs there."""
+        node: Vertex = self._table.nodes[row]
+        runs = [(node.runs.get(kind), need) for kind, need in self._needs]
+        shared = [self._holder(job, runs, exclusive=False) for job in node.shared]
+        return shared + [self._holder(job, runs, exclusive=True) for job in node.exclusive], runs
+
+    def _holder(self, job: Job, runs: Sequence[tuple[LeafRun | None, int]], *, exclusive: bool) -> _Holder:
+        begin = job.start - self._duration_s + 1 if job.reserved else _EVER
+        masks = [0 if run is None else run.allocated.get(job, 0) | run.reserved.get(job, 0) | run.shared.get(job, 0) for run, _ in runs]
+        return begin, job.end, self._whole or exclusive, masks
+
+    def _beside(self, runs: Sequence[tuple[LeafRun | None, int]], holders: Sequence[_Holder], moment: int) -> int:
+        """Slots that a window starting then has on a node beside those who hold it."""
+        present = [(whole, masks) for begin, end, whole, masks in holders if begin <= moment < end]
+        slots = self._most
+        if any(whole for whole, _ in present):
+            return 0
+        for place, (run, need) in enumerate(runs):
+            if run is None:
+                return 0
+            taken = run.down | run.void
+            for _, masks in present:
+                taken |= masks[place]
+            slots = min(slots, (run.full & ~taken).bit_count() // need)
+        return slots
+
+    def _exact_steps(self) -> tuple[Keys, Keys]:
+        """Steps of the nodes that were looked at leaf by leaf."""
+        found: Mapping[int, tuple[list[int], list[int]]] = self._exact
+        times = [time for moments, _ in found.values() for time in moments]
+        steps = [now - before for _, slots in found.values() for before, now in zip([0, *slots], slots, strict=False)]
+        return np.array(times, dtype=np.int64), np.array(steps, dtype=np.int64)

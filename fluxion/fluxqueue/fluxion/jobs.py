@@ -111,11 +111,9 @@ class Job:
         True while it is a plan, false once it holds what it has.
     shares
         What it has by node, in order of emission.
-    footprint
-        What the sweep through time remembers of it.
     """
 
-    __slots__ = ("end", "footprint", "jobid", "mode", "placement", "reserved", "shares", "start")
+    __slots__ = ("end", "jobid", "mode", "placement", "reserved", "shares", "start")
 
     def __init__(self, jobid: int, start: int, end: int, placement: Placement, *, reserved: bool, mode: Mode | None = None) -> None:
         self.jobid = jobid
@@ -125,7 +123,6 @@ class Job:
         self.reserved = reserved
         self.mode = mode or (Mode.RESERVED if reserved else Mode.ALLOCATED)
         self.shares: tuple[NodeShare, ...] = ()
-        self.footprint: object = None
 
     def overlaps(self, start: int, end: int, now: int) -> bool:
         """Whether it occupies anything in [start, end); an allocation nobody has ended does so until now at least."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from fluxqueue.fluxion.earliest import Sweep
+from fluxqueue.fluxion.earliest import Outlook
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
@@ -126,9 +126,10 @@ class Matcher:
         plan = self._plan(jobspec)
         if plan is not None:
             probe = self._window(jobspec, state.now, state.now + 1, restriction)
-            sweep = Sweep(state, plan, self._shortcut.allowed(probe, state.table.present), whole=self._shortcut.whole(plan))
+            static = self._shortcut.allowed(probe, state.table.present)
+            outlook = Outlook(state, plan, static, whole=self._shortcut.whole(plan), duration_s=duration_s)
             try:
-                for start, mask in sweep.moments():
+                for start, mask in outlook.moments():
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
                     if (placement := self._shortcut.place_among(plan, window, mask)) is not None:
                         return start, placement

@@ -16,6 +16,7 @@ from fluxqueue.fluxion.messages import JobInfo, Mode
 from fluxqueue.fluxion.nodetable import NodeTable
 from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.schedule import ChangePoints
+from fluxqueue.fluxion.timetable import Timetable
 from fluxqueue.fluxion.weights import Weights
 
 __all__ = ["State"]
@@ -41,8 +42,8 @@ class State:
         Jobs that were restored with a share on a node that is not there yet, by its name.
     releases
         Counter that moves with every change that can make room: remembered verdicts hold while it stands.
-    reservations
-        How many of the jobs are reservations.
+    reserved
+        Those of the jobs that are reservations.
     topology
         Counter that moves with every change of the graph itself.
     """
@@ -60,7 +61,7 @@ class State:
     points: ChangePoints = field(default_factory=ChangePoints)
     releases: int = 0
     topology: int = 0
-    reservations: int = 0
+    reserved: dict[Job, None] = field(default_factory=dict)
     journal: list[Callable[[], None]] | None = None
     weights: Weights | None = None
     system: dict[str, Job] = field(default_factory=dict)
@@ -68,9 +69,11 @@ class State:
     closed: set[Vertex] = field(default_factory=set)
     awaited: dict[str, set[Job]] = field(default_factory=dict)
     table: NodeTable = field(init=False)
+    timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = NodeTable(self.graph)
+        self.timetable = Timetable(self.table, self.jobs)
 
     def graph_changed(self) -> None:
         """Take note that vertices came, went or changed: remembered verdicts no longer hold."""
@@ -116,7 +119,7 @@ class State:
         elif now > self.now:
             self.now = now
             # Time alone frees nothing but the past part of plans.
-            self.releases += self.reservations > 0
+            self.releases += bool(self.reserved)
 
     def freeze(self) -> None:
         """Decide that this graph lives at 0 for ever."""
@@ -186,13 +189,16 @@ class State:
         job.book()
         self.points.add(job)
         self.table.booked(job, 1)
-        self.reservations += job.reserved
+        self.timetable.note(job)
+        if job.reserved:
+            self.reserved[job] = None
 
     def _vacate(self, job: Job) -> None:
         self.points.remove(job)
         job.release()
         self.table.booked(job, -1)
-        self.reservations -= job.reserved
+        self.timetable.note(job)
+        self.reserved.pop(job, None)
 
     def undo(self, step: Callable[[], None]) -> None:
         """Remember how to take back what was just done."""

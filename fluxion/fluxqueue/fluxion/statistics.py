@@ -41,7 +41,7 @@ def stat(state: State, *, per_node: bool) -> Stat:
         for kind in table.total:
             total[kind] = int(table.total[kind][table.present].sum())
             free[kind] = int(table.amount[kind][table.usable].sum())
-    reserved = state.reservations
+    reserved = len(state.reserved)
     return Stat(
         instance=state.instance,
         policy=state.policy.name,

@@ -118,6 +118,50 @@ def test_slots_wherever_there_is_room_are_those_of_the_walk(policy: str, made_of
     assert holdings(quick) == holdings(slow)
 
 
+plans = st.lists(
+    st.one_of(
+        st.builds(
+            lambda n, cpu, pods, duration, later: ("slots", slot(n, cpu=cpu, **({"pods": pods} if pods else {})), duration, later),
+            st.integers(1, 4),
+            st.integers(1, 500),
+            st.integers(0, 2),
+            st.sampled_from([10, 25, 60, 0]),
+            st.integers(0, 15),
+        ),
+        st.builds(
+            lambda n, cpu, exclusive, duration: ("nodes", nodes(n, slot(1, cpu=cpu), exclusive=exclusive), duration, 0),
+            st.integers(1, 3),
+            st.integers(1, 500),
+            st.booleans(),
+            st.sampled_from([10, 25, 60, 0]),
+        ),
+        st.tuples(st.just("cancel"), st.integers(1, 20), st.none(), st.integers(0, 15)),
+        st.tuples(st.just("extend"), st.integers(1, 20), st.sampled_from([5, 40]), st.just(0)),
+    ),
+    max_size=16,
+)
+
+
+@RELAXED
+@given(st.sampled_from(["lonode", "hinode", "lonodex", "first"]), specs, plans)
+def test_a_reservation_stands_where_trying_every_moment_would_put_it(policy: str, made_of: list[NodeSpec], wanted: Any) -> None:
+    quick, slow = engine(*made_of, policy=policy), engine(*made_of, policy=policy)
+    clock = 1_000
+    for number, (kind, what, more, later) in enumerate(wanted, 1):
+        clock += later
+        now = Call(now=clock)
+        if kind == "cancel":
+            assert quick.cancel_many([what], now) == slow.cancel_many([what], now)
+        elif kind == "extend":
+            assert quick.extend(what, clock + more, now).displaced == slow.extend(what, clock + more, now).displaced
+        else:
+            answer = ask(quick, jobspec(what, duration=more), number, now, reserve=True)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(matching, "plan_for", lambda levels: None)
+                assert ask(slow, jobspec(what, duration=more), number, now, reserve=True) == answer
+    check_books(quick)
+
+
 @RELAXED
 @given(specs, asks, st.data())
 def test_cancelling_restores_the_exact_earlier_state(made_of: list[NodeSpec], wanted: Any, data: st.DataObject) -> None:
