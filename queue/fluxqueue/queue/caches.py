@@ -12,6 +12,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members
+from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.objects import Job, Namespace, Node, Pod, PriorityClass, Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.kube.errors import Silent
@@ -20,6 +21,7 @@ from fluxqueue.kube.kinds import (
     FLUXQUEUES,
     JOBS,
     LIMIT_RANGES,
+    MINICLUSTERS,
     NAMESPACES,
     NODES,
     PODS,
@@ -53,9 +55,11 @@ class Caches:
         Whether every namespace is managed that is not a system one or opted out, instead of those that opted in.
     own_namespace
         The release namespace: never managed.
+    miniclusters
+        Whether MiniClusters are ours to run, so that they are watched.
     """
 
-    def __init__(self, api: Api, *, all_but_system: bool = False, own_namespace: str = "") -> None:
+    def __init__(self, api: Api, *, all_but_system: bool = False, own_namespace: str = "", miniclusters: bool = False) -> None:
         self.jobs: Store[Job] = Store()
         self.pods: Store[Pod] = Store()
         self.nodes: Store[Node] = Store()
@@ -65,6 +69,7 @@ class Caches:
         self.fluxqueues: Store[FluxQueue] = Store()
         self.limit_ranges: Store[LimitRange] = Store()
         self.runtime_classes: Store[RuntimeClass] = Store()
+        self.miniclusters: Store[MiniCluster] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
         self.pods.add_index(_BY_GROUP, _group_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
@@ -86,6 +91,7 @@ class Caches:
             Reflector(api, FLUXQUEUES, self.fluxqueues),
             Reflector(api, LIMIT_RANGES, self.limit_ranges),
             Reflector(api, RUNTIME_CLASSES, self.runtime_classes),
+            *((Reflector(api, MINICLUSTERS, self.miniclusters),) if miniclusters else ()),
         )
 
     async def run(self) -> None:

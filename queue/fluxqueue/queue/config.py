@@ -32,6 +32,10 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         ``optIn`` or ``allButSystem``.
     retention_seconds
         How long ended workloads stay in the table.
+    image
+        Of the queue itself: MiniClusters run their REST service from it.
+    cluster_domain
+        Of the cluster's DNS.
     """
 
     policy: str = "lonode"
@@ -44,6 +48,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     namespaces: str = "optIn"
     retention_seconds: int = 86_400
     log_level: str = "info"
+    image: str = "fluxqueue-queue"
+    cluster_domain: str = "cluster.local"
 
 
 def read_config(path: Path | None) -> QueueConfig:

@@ -27,7 +27,9 @@ from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
+from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
+from fluxqueue.queue.fluxclusters import is_flux_cluster, with_flux
 from fluxqueue.queue.groups import POD_GROUP, Gathering, GroupKey
 from fluxqueue.queue.jobspecs import Role, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
@@ -150,14 +152,18 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
     where = f"Job {meta.namespace}/{meta.name}"
     wanted = pods_wanted(job)
     mode = release_mode_of(job)
-    reason, message = Reason.NONE, ""
-    if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
+    reason, message, asked = Reason.NONE, "", template.spec
+    try:
+        asked = with_flux(template.spec, template.metadata, meta.namespace)
+    except InvalidMarks as error:
+        reason, message = Reason.INVALID_REQUEST, f"{where}: {error}"
+    if not reason and spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
         reason, message = Reason.USER_SUSPENDED, f"{where} was suspended by its user: set spec.suspend to false and it is matched"
-    elif wanted < 1:
+    elif not reason and wanted < 1:
         reason, message = Reason.USER_SUSPENDED, f"{where} has spec.parallelism 0: raise it and the Job is matched"
     return _describe(
         meta,
-        [_Pods(template.spec, max(wanted, 1))],
+        [_Pods(asked, max(wanted, 1))],
         around,
         standing,
         labels=template.metadata.labels or {},
@@ -250,7 +256,7 @@ def owning_job_uid(pod: Pod) -> str | None:
 def release_mode_of(job: Job) -> ReleaseMode:
     """How a Job will be let go: the first row of the table in architecture section 5 that fits."""
     spec = job.spec
-    if not spec.suspend or job.metadata.annotation(names.REPLACE_ANNOTATION) == "pod":
+    if not spec.suspend or is_flux_cluster(job) or job.metadata.annotation(names.REPLACE_ANNOTATION) == "pod":
         return ReleaseMode.GATE
     if spec.indexed and spec.completions == (1 if spec.parallelism is None else spec.parallelism):
         return ReleaseMode.PIN

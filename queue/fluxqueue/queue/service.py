@@ -41,6 +41,7 @@ from fluxqueue.queue.controllers.fluxqueues import FluxQueueWriter
 from fluxqueue.queue.controllers.foreign import ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
+from fluxqueue.queue.controllers.miniclusters import MiniClusterController, MiniClusterSettings, miniclusters_are_ours
 from fluxqueue.queue.controllers.releaser import Releaser
 from fluxqueue.queue.controllers.requeuer import Requeuer
 from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
@@ -159,7 +160,12 @@ class QueueService:
             former = f"{place}_"
             lease = LeaderLease(lease_api, settings.namespace, settings.lease, f"{former}{uuid.uuid4().hex[:8]}", former=former)
             api.may_write = lambda: lease.held
-            caches = Caches(api, all_but_system=settings.config.namespaces == "allButSystem", own_namespace=settings.namespace)
+            caches = Caches(
+                api,
+                all_but_system=settings.config.namespaces == "allButSystem",
+                own_namespace=settings.namespace,
+                miniclusters=await miniclusters_are_ours(api),
+            )
             watching = group.create_task(caches.run())
             self._watched = lambda: _missed(caches)
             self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
@@ -194,13 +200,15 @@ class QueueService:
             canceller = Canceller(api, caches, ledger, tasks.trigger, recorder)
             teller = Teller(api, caches, ledger, recorder)
             queues = FluxQueueWriter(api, caches, ledger)
-            controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues)
+            of_miniclusters = MiniClusterSettings(settings.config.image, settings.config.cluster_domain)
+            miniclusters = MiniClusterController(api, caches, ledger, requeuer.requeue, recorder, of_miniclusters)
+            controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues, miniclusters)
             scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
             doctor = Doctor(api, caches, ledger, graph, foreign)
             self._sweeper = Sweeper(ledger, doctor, tasks.trigger, controllers, retention_s=settings.config.retention_seconds)
             handlers = _Handlers(
                 scheduler,
-                Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go),
+                Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go, miniclusters.prepare),
                 self._sweeper,
             )
             caches.nodes.add_handler(lambda _change: scheduler.soon())

@@ -139,7 +139,7 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
     assign: list[tuple[int, Pod]] = []
     newcomers = sorted((pod for uid, pod in living.items() if uid not in placed), key=_age)
     for pod in newcomers:
-        slot = _slot_for(pod, job, free, allocation)
+        slot = _slot_for(pod, job, free)
         if slot is None:
             continue
         free.remove(slot)
@@ -305,14 +305,19 @@ def _age(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
-def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot], allocation: Allocation) -> Slot | None:
+def _elastic(job: Job) -> bool:
+    """Whether each index has a place of its own, and the Job may grow and shrink: the highest indexes come and go."""
+    return job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once
+
+
+def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     """The slot a pod stands in, or will: by node if it is tied to one, else by completion index, else the first free one."""
     candidates = list(free)
     tied = pod.spec.node_name or _pinned_node(pod)
     if tied and not pod.spec.gated_by(names.GATE):
         candidates = [slot for slot in candidates if slot.node == tied]
     index = pod.completion_index
-    if index is not None and job is not None and job.spec.indexed and job.spec.completions == len(allocation.slots):
+    if index is not None and job is not None and _elastic(job):
         return next((slot for slot in candidates if slot.rank == index), None)
     return candidates[0] if candidates else None
 
@@ -325,9 +330,9 @@ def _pinned_node(pod: Pod) -> str | None:
 def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int) -> set[int]:
     if phase is not JobPhase.ACTIVE or job is None:
         return {slot.rank for slot in idle}
-    if job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once:
+    if _elastic(job):
         over = parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
-        return {slot.rank for slot in idle if slot.rank in over}
+        return {slot.rank for slot in idle if slot.rank in over or slot.rank >= (job.spec.completions or 0)}
     if job.spec.completions is None:
         # Without completions the first success ends the starting of pods: the rest run out.
         wanted = 0 if job.status.succeeded else job.spec.pods_at_once

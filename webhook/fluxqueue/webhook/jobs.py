@@ -4,6 +4,8 @@ Suspending is the whole of holding a Job: its controller creates no pod until th
 ``fluxqueue/suspended-by: webhook`` tells the queue that it may resume this one. A Job that its user created suspended gets no mark:
 it stays his to resume.
 
+A Job annotated ``fluxqueue/minicluster: "true"`` gets that annotation on its template too: its pods become brokers by it.
+
 A Job's pods are admitted one by one, later, by name of the Job controller, and nothing of the Job can be looked up then: what they
 must know has to stand in the template. So ``fluxqueue/managed`` and ``fluxqueue/queue`` are copied there. For the same reason a Job
 that is somebody else's (Kueue's, or ``spec.managedBy`` another controller) gets one label on its template, ``fluxqueue/managed:
@@ -13,8 +15,10 @@ that is somebody else's (Kueue's, or ``spec.managedBy`` another controller) gets
 from __future__ import annotations
 
 from fluxqueue.api import names
+from fluxqueue.api.objects import ObjectMeta
 from fluxqueue.webhook import patches
 from fluxqueue.webhook.annotations import carried_keys, forged, unreadable
+from fluxqueue.webhook.brokers import broker_problem, copied_annotations
 from fluxqueue.webhook.decisions import Decision, Outcome, Refusal
 from fluxqueue.webhook.exemptions import Exemption, job_exemption
 from fluxqueue.webhook.reviews import Review, ReviewedJob
@@ -47,6 +51,8 @@ def decide_job(review: Review, job: ReviewedJob) -> Decision:
     if (exemption := job_exemption(job)) is not None:
         return _leave(review, job, exemption)
     problems = unreadable(review, job.metadata)
+    if (unfit := broker_problem(review, job)) is not None:
+        problems = (*problems, unfit)
     if problems and job.metadata.controller is None:
         return Decision(Outcome.REFUSED, refusal=Refusal("Invalid", problems[0]))
     template = job.spec.template.metadata
@@ -58,7 +64,14 @@ def decide_job(review: Review, job: ReviewedJob) -> Decision:
     standing = (template.labels if template else None) or {}
     copied = {key: own[key] for key in _COPIED if key in own and key not in standing}
     operations += patches.label(_TEMPLATE, template, copied)
+    if flux := copied_annotations(job):
+        # The label made the metadata where there was none.
+        operations += patches.annotate(_TEMPLATE, template or ObjectMeta(), flux) if template or copied else _metadata(flux)
     return Decision(Outcome.HELD, tuple(operations), problems)
+
+
+def _metadata(annotations: dict[str, str]) -> list[patches.Operation]:
+    return [patches.add(_TEMPLATE, {"annotations": annotations})]
 
 
 def _leave(review: Review, job: ReviewedJob, exemption: Exemption) -> Decision:

@@ -9,13 +9,19 @@ A trusted pod whose allocation holds no node for it (an index added by growing t
 is gated, and the allocation is taken off it: it has none, and the queue will find it one as for any gated pod. A template released
 with a pin carries our gate as well, so that pods which bypassed us while we were away stay gated instead of running anywhere; here
 the gate comes off as the pin goes on.
+
+A pod that is to be a broker of a Flux cluster gets Flux on top of either (`fluxqueue.webhook.brokers`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fluxqueue.api import names
+from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.webhook import patches, pins
 from fluxqueue.webhook.annotations import carried_keys, forged, unreadable
+from fluxqueue.webhook.brokers import asks, inject_flux
 from fluxqueue.webhook.decisions import Decision, Outcome, Refusal, Settings
 from fluxqueue.webhook.exemptions import pod_exemption
 from fluxqueue.webhook.reviews import Review, ReviewedPod
@@ -46,13 +52,23 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: Settings) -> Decision
     if keys and not _trusted(review, pod, settings):
         return Decision(Outcome.REFUSED, refusal=forged(review, keys))
     if names.ALLOCATION_ANNOTATION in keys or names.NODES_ANNOTATION in keys:
-        return _place(review, pod)
+        return _with_flux(review, pod, _place(review, pod))
     if pod_exemption(pod) is not None:
         return Decision(Outcome.EXEMPT)
     problems = unreadable(review, pod.metadata)
     if problems and pod.metadata.controller is None:
         return Decision(Outcome.REFUSED, refusal=Refusal("Invalid", problems[0]))
-    return _hold(pod, problems)
+    return _with_flux(review, pod, _hold(pod, problems))
+
+
+def _with_flux(review: Review, pod: ReviewedPod, decision: Decision) -> Decision:
+    """The same for a pod that asks to be a broker, with Flux put into it; one that cannot be is held, and the queue says why."""
+    if not asks(pod.metadata):
+        return decision
+    try:
+        return replace(decision, operations=(*decision.operations, *inject_flux(review, pod)))
+    except InvalidMarks as problem:
+        return _hold(pod, (f"{review.describe()} is held: {problem}",), without=names.ALLOCATION_KEYS)
 
 
 def _trusted(review: Review, pod: ReviewedPod, settings: Settings) -> bool:

@@ -61,6 +61,9 @@ class ReviewedJobSpec(Part, frozen=True):
     template: ReviewedTemplate
     suspend: bool | None = None
     managed_by: str | None = None
+    completion_mode: str | None = None
+    completions: int | None = None
+    parallelism: int | None = None
 
 
 class ReviewedJob(Part, frozen=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import structlog
@@ -61,6 +61,8 @@ class Releaser:
         Tells the intake to look at an object (uid) again after it was found edited.
     let_go
         Tells the tracker that a pod (uid, resourceVersion as read) lost its gate.
+    prepare
+        Writes what a Job's pods need before it is let go.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Releaser:
         trigger: Trigger,
         reread: Callable[[str], None],
         let_go: Callable[[str, str], None],
+        prepare: Callable[[Job, Allocation], Awaitable[None]],
     ) -> None:
         self._api = api
         self._caches = caches
@@ -78,6 +81,7 @@ class Releaser:
         self._trigger = trigger
         self._reread = reread
         self._let_go = let_go
+        self._prepare = prepare
         self._alarm: asyncio.TimerHandle | None = None
         self._waking: asyncio.Task[None] | None = None
 
@@ -187,6 +191,8 @@ class Releaser:
             if meta.generation != workload.generation:
                 raise _Edited(f"Job {workload.namespace}/{workload.name} was edited while it was being released: it is matched again")
             try:
+                if attempt == 0:
+                    await self._prepare(job, allocation)
                 await self._api.patch(
                     JOBS, meta.name, _job_patch(job, workload, allocation), namespace=meta.namespace, patch_type=PatchType.STRATEGIC
                 )

@@ -258,15 +258,18 @@ class Tracker:
             await self._trigger.schedule()
 
     async def _let_pods_go(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
-        jobs = [
-            self._let_pod_go(workload, allocation, rank, pod)
+        due = [
+            (workload, allocation, rank, pod)
             for workload, allocation, judgement in judged
             for rank, pod in judgement.assign
             if self._let_go.get(pod.metadata.uid) != pod.metadata.resource_version
         ]
-        if jobs:
-            reach(Point.PLACED)
-            await asyncio.gather(*jobs)
+        if not due:
+            return
+        reach(Point.PLACED)
+        # The leader of a Flux cluster goes before its followers: they connect to it, and a lost attempt costs them a whole time-out.
+        await asyncio.gather(*(self._let_pod_go(*one) for one in due if _leads(*one[2:])))
+        await asyncio.gather(*(self._let_pod_go(*one) for one in due if not _leads(*one[2:])))
 
     async def _let_pod_go(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> None:
         meta = pod.metadata
@@ -303,3 +306,7 @@ def _label_for(workload: Workload, pod: Pod) -> str | None:
 def _lost(caches: Caches, name: str) -> bool:
     node = caches.nodes.get("", name)
     return node is None or not node.status.ready
+
+
+def _leads(rank: int, pod: Pod) -> bool:
+    return rank == 0 and pod.metadata.annotation(names.MINICLUSTER_ANNOTATION) == "true"
