@@ -1,9 +1,9 @@
 """Flux put into pods and asked for on Jobs: where `fluxqueue.minicluster.injection` meets the review.
 
 A pod of a Flux cluster says itself what is to be put into it, so nothing is looked up: the pods of a MiniCluster carry it as one
-annotation, those of an annotated Job what their template carries and the Job controller adds. The annotation of such a Job is copied into its template
-when the Job is created, because that is all its pods will ever know of it; and what would keep every one of its pods from being a broker
-is told there, to the person who applied it.
+annotation, those of an annotated Job what their template carries and the Job controller adds. The annotation of such a Job is copied into
+its template when the Job is created, because that is all its pods will ever know of it; and what would keep every one of its pods from
+being a broker is told there, to the person who applied it.
 """
 
 from __future__ import annotations
