@@ -6,7 +6,6 @@ import tomllib
 from typing import Any
 
 import msgspec
-import pytest
 from builders import Json, make_job, make_minicluster
 from end_to_end import Stage
 

@@ -1,5 +1,7 @@
 """The programs, with the arguments, identities and limits they run under."""
 
+from typing import Any
+
 import msgspec
 import pytest
 import yaml
@@ -69,6 +71,10 @@ def test_the_queue_speaks_to_the_matcher_beside_it(chart: Chart) -> None:
     assert "14242" in str(rendered.container("fluxqueue-queue", "fluxion")["livenessProbe"])
 
 
+def _image(rendered: Rendered) -> str:
+    return str(rendered.container("fluxqueue-queue", "queue")["image"])
+
+
 def _config(rendered: Rendered) -> QueueConfig:
     return msgspec.yaml.decode(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"], type=QueueConfig)
 
@@ -77,11 +83,12 @@ def test_the_queue_reads_the_configuration_that_is_mounted(chart: Chart) -> None
     changed = {"rackLabel": "example.com/rack", "startTimeoutSeconds": 60}
     rendered = chart.render({"queue": {"config": changed}, "namespaces": "allButSystem"})
     assert flag(rendered.container("fluxqueue-queue", "queue")["args"], "--config") == ["/etc/fluxqueue/queue.yaml"]
-    assert _config(rendered) == QueueConfig(rack_label="example.com/rack", start_timeout_seconds=60, namespaces="allButSystem")
+    said: dict[str, Any] = {"rack_label": "example.com/rack", "start_timeout_seconds": 60, "namespaces": "allButSystem"}
+    assert _config(rendered) == QueueConfig(image=_image(rendered), **said)
 
 
 def test_the_chart_s_configuration_is_the_program_s_own_defaults_said_in_full(default: Rendered) -> None:
-    assert _config(default) == QueueConfig()
+    assert _config(default) == QueueConfig(image=_image(default))
     written = yaml.safe_load(default.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"])
     assert set(written) == {field.encode_name for field in msgspec.structs.fields(QueueConfig)}
 
