@@ -7,7 +7,7 @@ such places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,8 +71,7 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
         return _sentence(shortages[0], window), tuple(shortages)
     for need in needs:
-        per_node = survey.slots(need.amounts)
-        found = sum(count >= need.per_piece for count in per_node) if need.level == NODE else sum(per_node)
+        found = survey.holding(need.amounts, need.per_piece, in_nodes=need.level == NODE)
         if found < need.pieces:
             kind, noun = ("nodes", "nodes") if need.level == NODE else (SLOT, "slots")
             where = "the empty cluster holds" if window.empty else "free now:"
@@ -83,7 +82,8 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
 class _Survey:
     """Asks nodes what they could give.
 
-    In a plain graph the node table bounds every answer from above, so that only the nodes that matter are looked at closely.
+    In a plain graph the node table bounds every answer from above, and for windows that begin now it is exact on nodes without
+    reservations whose leaves are all of one size: these are counted by column, and only the others are looked at closely.
     """
 
     def __init__(self, graph: Graph, table: NodeTable, window: Window) -> None:
@@ -103,6 +103,11 @@ class _Survey:
                 mask &= table.open
             self._rows = np.flatnonzero(mask)
             self.usable = len(self._rows) > 0
+            self._certain = np.ones(len(self._rows), dtype=np.bool_)
+            self._free = np.ones(len(self._rows), dtype=np.bool_)
+            if not window.empty:
+                self._certain &= (table.reservations[self._rows] == 0) & (window.start <= window.now)
+                self._free = table.held[self._rows] == 0
             return
         nodes = [node for node in graph.nodes if _admitted(node, window)]
         self.admitted = len(nodes)
@@ -111,28 +116,49 @@ class _Survey:
 
     def most(self, kind: str) -> int:
         """The most of a type that one place could give."""
-        if not self._table.plain:
+        table = self._table
+        if not table.plain:
             return max(_free(node, kind, self._window) for node in self._nodes)
         if kind not in self._counts:
             return 0
-        bound = self._counts[kind][self._rows].astype(np.int64) * self._table.largest[kind]
-        best = 0
-        for position in np.argsort(-bound, kind="stable")[:_CLOSE_LOOKS].tolist():
+        counts = self._counts[kind][self._rows].astype(np.int64)
+        certain = self._certain if self._even(kind) else np.zeros_like(self._certain)
+        best = int((counts * table.sizes[kind][self._rows])[certain & self._free].max(initial=0))
+        bound = counts * table.largest[kind]
+        open_ = np.flatnonzero(~certain & (bound > best))
+        for position in open_[np.argsort(-bound[open_], kind="stable")][:_CLOSE_LOOKS].tolist():
             if bound[position] <= best:
                 break
-            best = max(best, _free(self._table.nodes[int(self._rows[position])], kind, self._window))
+            best = max(best, _free(table.nodes[int(self._rows[position])], kind, self._window))
         return best
 
-    def slots(self, amounts: Sequence[tuple[str, int]]) -> list[int]:
-        """Slots of these amounts on each node that holds any."""
-        if not self._table.plain:
-            return [_slots(node, amounts, self._window) for node in self._nodes]
-        fit = np.ones(len(self._rows), dtype=np.bool_)
+    def holding(self, amounts: Sequence[tuple[str, int]], per_piece: int, *, in_nodes: bool) -> int:
+        """Slots of these amounts in all; with ``in_nodes``, nodes that hold so many of them each."""
+        table = self._table
+        if not table.plain:
+            return _sum((_slots(node, amounts, self._window) for node in self._nodes), per_piece, in_nodes=in_nodes)
+        slots = np.full(len(self._rows), _MAX_AMOUNT if amounts else 1, dtype=np.int64)
+        bound = slots.copy()
+        certain = self._certain
         for kind, amount in amounts:
-            if kind not in self._counts or amount > _MAX_AMOUNT:
-                return []
-            fit &= self._counts[kind][self._rows] >= -(-amount // max(1, self._table.largest[kind]))
-        return [_slots(self._table.nodes[row], amounts, self._window) for row in self._rows[fit].tolist()]
+            if kind not in self._counts or not 0 < amount <= _MAX_AMOUNT:
+                return 0
+            counts = self._counts[kind][self._rows]
+            np.minimum(slots, counts // -(-amount // np.maximum(table.sizes[kind][self._rows], 1)), out=slots)
+            np.minimum(bound, counts // -(-amount // max(1, table.largest[kind])), out=bound)
+            if not self._even(kind):
+                certain = np.zeros_like(certain)
+        found = slots[certain & self._free].tolist()
+        found += [_slots(table.nodes[row], amounts, self._window) for row in self._rows[~certain & (bound > 0)].tolist()]
+        return _sum(found, per_piece, in_nodes=in_nodes)
+
+    def _even(self, kind: str) -> bool:
+        """Whether amounts of a type follow from counts of leaves."""
+        return kind not in self._table.odd and self._table.smallest[kind] > 0
+
+
+def _sum(slots: Iterable[int], per_piece: int, *, in_nodes: bool) -> int:
+    return sum(count >= per_piece for count in slots) if in_nodes else sum(slots)
 
 
 def _admitted(node: Vertex, window: Window) -> bool:

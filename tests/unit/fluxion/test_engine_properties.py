@@ -15,10 +15,12 @@ from fluxqueue.fluxion import matching
 from fluxqueue.fluxion.compat import MatchRequestKind
 from fluxqueue.fluxion.engine import Engine
 from fluxqueue.fluxion.errors import InitError, MatchError
+from fluxqueue.fluxion.explain import explain
 from fluxqueue.fluxion.introsort import introsort
 from fluxqueue.fluxion.jgf import InvalidGraph, read_jgf
 from fluxqueue.fluxion.jobspecs import InvalidJobspec, read_jobspec
 from fluxqueue.fluxion.messages import Call, NodeSpec, RestoredJob, Verdict
+from fluxqueue.fluxion.windows import Window
 
 RELAXED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 POLICIES = ("low", "high", "lonode", "hinode", "first", "lonodex", "firstnodex", "policy=low stop_on_1_matches=true")
@@ -160,6 +162,22 @@ def test_a_reservation_stands_where_trying_every_moment_would_put_it(policy: str
                 patched.setattr(matching, "plan_for", lambda levels: None)
                 assert ask(slow, jobspec(what, duration=more), number, now, reserve=True) == answer
     check_books(quick)
+
+
+@RELAXED
+@given(specs, asks, st.integers(1, 4), st.integers(1, 2_000))
+def test_a_refusal_says_by_column_what_it_would_say_node_by_node(made_of: list[NodeSpec], wanted: Any, count: int, cpu: int) -> None:
+    made = engine(*made_of)
+    for number, (level, reserve, _) in enumerate(wanted, 1):
+        ask(made, jobspec(level), number, reserve=reserve)
+    for level in (slot(count, cpu=cpu), slot(count, cpu=cpu, pods=1), nodes(count, slot(2, cpu=cpu)), slot(count, memory=cpu)):
+        spec = read_jobspec(jobspec(level))
+        for window in (Window(1_000, 1_060, 1_000), Window(0, 1, empty=True)):
+            table, graph = state_of(made).table, state_of(made).graph
+            with pytest.MonkeyPatch.context() as patched:
+                said = explain(graph, table, spec, window)
+                patched.setattr(table, "plain", False)
+                assert explain(graph, table, spec, window) == said
 
 
 @RELAXED
