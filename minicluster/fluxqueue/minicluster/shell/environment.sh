@@ -92,3 +92,31 @@ fq_find_flux() {
 fq_need_flux() {
     command -v flux >/dev/null 2>&1 || fq_die 127 "there is no flux on the PATH: leave flux.container.disable unset, or use an image with Flux"
 }
+
+# SIGTERM ends a container in order: it is handed on to what fq_attend waits for.
+fq_child=
+fq_ended=no
+fq_code=0
+
+# shellcheck disable=SC2329 # by the trap
+fq_on_signal() {
+    fq_ended=yes
+    [ -z "$fq_child" ] || kill -TERM "$fq_child" 2>/dev/null
+}
+
+fq_mind_signals() {
+    trap fq_on_signal TERM INT
+}
+
+fq_attend() { # command...
+    "$@" <&0 &
+    fq_child=$!
+    [ "$fq_ended" = no ] || kill -TERM "$fq_child" 2>/dev/null
+    wait "$fq_child"
+    fq_code=$?
+    while kill -0 "$fq_child" 2>/dev/null; do
+        wait "$fq_child"
+        fq_code=$?
+    done
+    fq_child=
+}

@@ -55,14 +55,22 @@ fq_raw_batch() {
     . "$fq_here/raw.sh"
     trap - ERR
     set +E
-    flux job wait --all || fq_failed "$(grep -c '' "$fq_here/raw.sh")" "flux job wait --all" "$?"
+    flux job wait --all || fq_failed end "flux job wait --all" "$?"
     return "$fq_worst"
 }
 
 fq_run() {
     local fq_began fq_result
     fq_began=$(fq_clock)
-    "$@"
+    case $fq_mode/$fq_timed in
+    batch/* | raw/*) "$@" ;;
+    session/* | */yes)
+        fq_mind_signals
+        fq_attend "$@"
+        (exit "$fq_code")
+        ;;
+    *) exec "$@" ;;
+    esac
     fq_result=$?
     [ "$fq_timed" = no ] || fq_took "$fq_began" fluxsubmit
     return "$fq_result"
@@ -71,11 +79,10 @@ fq_run() {
 # A session goes on after its command, until it is shut down.
 fq_stay() { # code
     fq_say "the command ended with code $1; the instance stays, until 'flux shutdown'"
-    trap 'exit "$fq_result"' TERM HUP INT
-    while :; do
-        sleep 3600 &
-        wait "$!"
+    while [ "$fq_ended" = no ]; do
+        fq_attend sleep 3600
     done
+    return "$1"
 }
 
 case $fq_mode in
@@ -85,8 +92,7 @@ batch) fq_run fq_batch ;;
 raw) fq_run fq_raw_batch ;;
 session)
     fq_run "${fq_prefix[@]}" "${fq_submit[@]}" "${fq_command[@]}" "$@"
-    fq_result=$?
-    fq_stay "$fq_result"
+    fq_stay "$?"
     ;;
 *) fq_die 2 "settings.sh says mode '$fq_mode', which this script does not know" ;;
 esac

@@ -9,30 +9,6 @@
 # shellcheck source=SCRIPTDIR/environment.sh
 . "${BASH_SOURCE[0]%/*}/environment.sh"
 
-fq_child=
-fq_ended=no
-fq_code=0
-
-# shellcheck disable=SC2329 # by the trap
-fq_on_signal() {
-    fq_ended=yes
-    [ -z "$fq_child" ] || kill -TERM "$fq_child" 2>/dev/null
-}
-
-# Waits for a program and hands SIGTERM on to it: a broker that is asked to stop shuts its instance down in order.
-fq_attend() { # command...
-    "$@" &
-    fq_child=$!
-    [ "$fq_ended" = no ] || kill -TERM "$fq_child" 2>/dev/null
-    wait "$fq_child"
-    fq_code=$?
-    while kill -0 "$fq_child" 2>/dev/null; do
-        wait "$fq_child"
-        fq_code=$?
-    done
-    fq_child=
-}
-
 fq_replace() { # file, mode; content from standard input: never half a file, never another mode
     local fq_partial=$1.$$
     if ! { (umask 077 && cat >"$fq_partial") && chmod "$2" "$fq_partial" && mv -f "$fq_partial" "$1"; }; then
@@ -146,7 +122,7 @@ fq_follow() {
     done
 }
 
-trap fq_on_signal TERM INT
+fq_mind_signals
 fq_hook init
 fq_find_flux
 fq_prepare

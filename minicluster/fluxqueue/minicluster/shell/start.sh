@@ -23,18 +23,17 @@ fq_await_broker() {
     done
 }
 
+fq_mind_signals
 fq_hook init
 fq_find_flux
 export fluxsocket=$fq_uri FLUX_URI=$fq_uri
 fq_hook pre
 fq_hook servicePre
 [ "$fq_wait_socket" = no ] || fq_await_broker
-fq_code=0
-[ "${#fq_command[@]}" = 0 ] || "${fq_prefix[@]}" "${fq_command[@]}" || fq_code=$?
+[ "${#fq_command[@]}" = 0 ] || fq_attend "${fq_prefix[@]}" "${fq_command[@]}"
+[ "$fq_ended" = no ] || exit 0
 fq_hook post
 [ "$fq_code" = 0 ] || fq_die "$fq_code" "sidecar ${fq_hooks#sidecar-} ended with code $fq_code"
-trap 'exit 0' TERM INT
-while :; do
-    sleep 3600 &
-    wait "$!"
+while [ "$fq_ended" = no ]; do
+    fq_attend sleep 3600
 done
