@@ -105,6 +105,8 @@ class Ledger:
         self._workloads: dict[WorkloadId, Workload] = {}
         self._by_uid: dict[str, WorkloadId] = {}
         self._by_group: dict[GroupKey, WorkloadId] = {}
+        self._found: dict[WorkloadId, int] = {}
+        """What the intake said last of each, as a hash: a hundred thousand jobspecs would be kept twice."""
         self._allocations: dict[WorkloadId, Allocation] = {}
         self._remnants: dict[FluxionJobId, Allocation] = {}
         self._releasing: set[FluxionJobId] = set()
@@ -215,18 +217,26 @@ class Ledger:
             self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
             self._reservations = {each.workload: each for each in await self.store.reservations()}
             self._first_starts = {each.workload: each.first_start for each in self._reservations.values()}
+            self._found = {}
             self._freed = Freed()
         self._tell(self._workloads)
 
     async def take_in(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
-        """Insert or update what the intake found; the ids of those that changed."""
+        """Insert or update what the intake found; the ids of those that changed.
+
+        The intake repeats itself, most of all in a sweep: what it said last of a workload that still waits is not even sent.
+        """
         async with self._lock:
+            found = [new for new in found if not self._known(new)]
+            if not found:
+                return []
             stored = await self.store.upsert(self.epoch, found)
             changed = [now.workload.id for now in stored if now.inserted or now.changed]
-            for now in stored:
+            for new, now in zip(found, stored, strict=True):
                 if not now.workload.state.ended:
                     self._workloads[now.workload.id] = now.workload
                     self._index(now.workload)
+                    self._found[now.workload.id] = hash(new)
         self._tell(changed)
         return changed
 
@@ -416,6 +426,7 @@ class Ledger:
                 ended = self._workloads.pop(ending.workload)
                 self._forget_plan(ending.workload)
                 self._unindex(ended)
+                self._found.pop(ending.workload, None)
         self._tell(ending.workload for ending in endings)
 
     async def take_back(self, wanted: Sequence[TakeBack]) -> None:
@@ -457,6 +468,7 @@ class Ledger:
                     requeues=self._workloads[each.workload].requeues + 1,
                     generation=UNREAD,
                 )
+                self._found.pop(each.workload, None)
         self._tell(ids)
 
     def look_again(self, ids: Iterable[WorkloadId]) -> None:
@@ -464,6 +476,10 @@ class Ledger:
         self._tell([found for found in ids if found in self._workloads])
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    def _known(self, new: NewWorkload) -> bool:
+        found = self._by_uid.get(new.uid)
+        return found is not None and self._state(found) is State.PENDING and self._found.get(found) == hash(new)
 
     def _index(self, workload: Workload) -> None:
         self._by_uid[workload.uid] = workload.id
@@ -484,6 +500,7 @@ class Ledger:
     async def _reread(self, ids: Sequence[WorkloadId]) -> None:
         """Take over what the table says of workloads this memory was wrong about."""
         for found in ids:
+            self._found.pop(found, None)
             known = self._workloads.pop(found, None)
             if known is not None:
                 self._unindex(known)
