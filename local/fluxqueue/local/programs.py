@@ -11,6 +11,7 @@ import itertools
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ class Program:
         }
         self._refreshed = float("-inf")
         self._wanted = False
+        self._starting = threading.Lock()  # whoever owns the plane and its supervisor may both want it to run
         self.process = Process(self.name, (), log=log, stop_timeout_s=pod.grace_s)
 
     @property
@@ -78,7 +80,7 @@ class Program:
         return next((int(value) for flag, value in itertools.pairwise(words) if flag == "--port" and value.isdecimal()), None)
 
     def start(self) -> None:
-        """Bring volumes and environment up to date and start the process; returns before it is ready.
+        """Bring volumes and environment up to date and start the process, unless it runs; returns before it is ready.
 
         Raises
         ------
@@ -89,13 +91,16 @@ class Program:
         ProcessError
             It cannot be forked.
         """
-        self._wanted = True
-        self._refresh()
-        environment = self._environment()
-        self.process.command = self._command(environment)
-        self.process.environment = environment
-        self.process.folder = self._folder
-        self.process.start()
+        with self._starting:
+            self._wanted = True
+            if self.process.running:
+                return
+            self._refresh()
+            environment = self._environment()
+            self.process.command = self._command(environment)
+            self.process.environment = environment
+            self.process.folder = self._folder
+            self.process.start()
 
     def stop(self, *, graceful: bool = True) -> None:
         """End it and keep it ended."""
