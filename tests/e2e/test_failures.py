@@ -7,6 +7,7 @@ must come to tell the same story again (`invariants`), and at the end of each te
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -242,6 +243,36 @@ def test_an_api_server_that_is_killed_is_watched_again(stage: Stage) -> None:
     stage.until_state("behind", State.COMPLETED, 60)
     assert wrong([stage.row("waits"), stage.row("behind")]) == []
     stage.until_ready("queue", "webhook")
+
+
+def test_work_released_since_the_backup_that_postgres_is_restored_from_is_adopted(stage: Stage) -> None:
+    """As `docs/reliability.md` tells it: no queue runs while the database is restored."""
+    plane, queue = stage.plane, stage.plane.programs["queue"]
+    stage.apply(job("before", 1, "forever").build())
+    before = stage.until_state("before", State.RUNNING)
+    backup = plane.folder / "backup.dump"
+    subprocess.run(["pg_dump", "--format=custom", f"--file={backup}", plane.database_dsn], check=True, timeout=60)
+    pod = make_pod("pod").cpu("8").with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, "forever")
+    stage.apply(job("pinned", 1, "forever").build(), pod.build())
+    rows = [stage.until_state(name, State.RUNNING) for name in ("pinned", "pod")]
+    queue.stop()
+    try:
+        with psycopg.connect(plane.database_dsn, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA fluxqueue, procrastinate CASCADE")
+        subprocess.run(["pg_restore", "--exit-on-error", f"--dbname={plane.database_dsn}", backup], check=True, timeout=60)
+    finally:
+        queue.start()
+    stage.until_ready("queue")
+    stage.apply(job("fits", 1, "forever").build(), job("waits", 1).build())
+    fits = stage.until_state("fits", State.RUNNING)
+    stage.until_reason("waits", "WaitingForNodes")
+    again = [stage.until_state(name, State.RUNNING) for name in ("before", "pinned", "pod")]
+    assert [(row.hosts, row.ran_on) for row in again] == [(row.hosts, row.ran_on) for row in (before, *rows)]
+    assert fits.fluxjob is not None
+    assert fits.fluxjob.status.jobid not in [row.fluxjob.status.jobid for row in again if row.fluxjob], "an id was given out twice"
+    stage.until_consistent()
+    stage.kubectl("delete", "job", "pinned")
+    stage.until_state("waits", State.COMPLETED)
 
 
 # ---- the webhook -----------------------------------------------------------------------------------------------------------------------

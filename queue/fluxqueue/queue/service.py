@@ -32,6 +32,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.config import QueueConfig
+from fluxqueue.queue.controllers.adopter import adopt_released
 from fluxqueue.queue.controllers.canceller import Canceller
 from fluxqueue.queue.controllers.certificates import CertificateKeeper, WebhookPlace
 from fluxqueue.queue.controllers.doctor import Doctor
@@ -220,6 +221,7 @@ class QueueService:
                 group.create_task(scheduler.watch_matcher())
                 await ledger.load()
                 reach(Point.LOADED)
+                await adopt_released(caches, ledger)
                 _settle_memory()
                 for controller in controllers:
                     controller.look_at_everything()

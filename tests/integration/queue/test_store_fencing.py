@@ -30,6 +30,7 @@ CHANGES: dict[str, Change] = {
     "upsert": lambda by, w: by.store.upsert(by.epoch, [found("another")]),
     "set_reasons": lambda by, w: by.store.set_reasons(by.epoch, [ReasonChange(workload=w.id, reason=Reason.HELD, message="")]),
     "grant": _grant,
+    "skip_jobids": lambda by, w: by.store.skip_jobids(by.epoch, FluxionJobId(10**9)),
     "claim_releases": lambda by, w: by.store.claim_releases(by.epoch, 1, 60.0),
     "void_claims": lambda by, w: by.store.void_claims(by.epoch),
     "released": lambda by, w: by.store.released(by.epoch, [_jobid(w)]),

@@ -65,6 +65,10 @@ class Allocations(Transactions):
         )
         return [WorkloadId(row["workload"]) for row in rows]
 
+    async def skip_jobids(self, epoch: Epoch, last: FluxionJobId) -> None:
+        """Give out no id up to this one any more: some object carries it, though the tables may be older than that."""
+        await self._write(epoch, Statement("skip_jobids", {"last": last}))
+
     async def claim_releases(self, epoch: Epoch, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
         """Take allocations that are due for release; no other claim gets them for `retry_after_s` seconds.
 
