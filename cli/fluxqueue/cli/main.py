@@ -36,6 +36,7 @@ PROGRAMS: dict[str, Program] = {
     "webhook": Program("fluxqueue.webhook.main", "HTTPS admission server: holds and pins Jobs and Pods", service=True),
     "queue": Program("fluxqueue.queue.main", "the queue: intake, scheduling, release, tracking", service=True),
     "fluxion": Program("fluxqueue.fluxion.main", "the resource graph and matcher behind gRPC", service=True),
+    "rest": Program("fluxqueue.rest.main", "the REST service of a MiniCluster, beside its leader", service=True),
     "simulate": Program("fluxqueue.queue.simulator.main", "what a policy would do to a workload: traces, models, comparisons"),
     "local": Program("fluxqueue.local.main", "a whole control plane on this machine; the demo"),
 }

@@ -1,0 +1,77 @@
+"""`fluxqueue rest`: the REST service of one Flux instance, beside its leader.
+
+It speaks to the instance through `flux` only (``FLUX_URI`` says which, ``FLUX_VIEW`` where its programs are) and to nobody else: no
+kubeconfig, no database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["main"]
+
+_REFUSED = 1
+_GRACE_S = 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    argv
+        Words after `fluxqueue rest`; those of the process if None.
+
+    Returns
+    -------
+    int
+        0, or 1 when the address cannot be listened on.
+    """
+    arguments = _parser().parse_args(argv)
+
+    import uvicorn
+
+    from fluxqueue.api.logs import configure_logging
+    from fluxqueue.rest.app import create_app
+    from fluxqueue.rest.commands import Flux, environment_for, read_size
+
+    configure_logging(arguments.log_level)
+    size = read_size(arguments.settings) if arguments.settings else None
+    app = create_app(Flux(environment_for(os.environ)), arguments.token_file, size)
+    config = uvicorn.Config(
+        app,
+        host=arguments.host,
+        port=arguments.port,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = uvicorn.Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn ends in order, and raises the signal once more when it is done: that shall not be an error.
+        signal.signal(number, lambda *_: None)
+    try:
+        server.run()
+    except SystemExit:
+        print(f"fluxqueue rest: cannot listen on {arguments.host}:{arguments.port}", file=sys.stderr)  # noqa: T201  for who started it
+        return _REFUSED
+    return 0 if server.started else _REFUSED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fluxqueue rest", description="Submit, list, show and cancel jobs of a Flux instance over HTTP.")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")  # noqa: S104  of a pod
+    parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
+    parser.add_argument("--token-file", type=Path, required=True, help="file with the bearer token that requests must carry")
+    parser.add_argument("--settings", type=Path, help="settings.sh of the instance")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
+    return parser
