@@ -10,7 +10,7 @@ import msgspec
 from builders import make_job, make_node
 from queue_builders import a_job, around
 
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, QueueLimits
 from fluxqueue.api.objects import Node, Pod
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import NodeSpec
@@ -36,7 +36,10 @@ class Bench:
         self.pods: ObjectStore[Pod] = ObjectStore()
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", ForeignPods(self.pods, ledger))
         self.policy = Policy.FCFS
-        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy)})
+        self.limits: QueueLimits | None = None
+        self.scheduler = Scheduler(
+            ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy, limits=self.limits)}
+        )
 
     async def _note(self, task: ControlTask) -> None:
         self.asked.append(task)
@@ -74,9 +77,11 @@ def a_node(name: str, cpu: str = "8", *, cordoned: bool = False) -> Node:
     return msgspec.convert(builder.build(), Node)
 
 
-def job(name: str, pods: int, cpu: str, duration: str | None = None, priority: int | None = None) -> NewWorkload:
+def job(
+    name: str, pods: int, cpu: str, duration: str | None = None, priority: int | None = None, namespace: str = "default"
+) -> NewWorkload:
     """What the intake makes of an Indexed Job."""
-    builder = make_job(name).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = make_job(name).namespace(namespace).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
     if duration is not None:
         builder = builder.annotation("fluxqueue/duration", duration)
     if priority is not None:

@@ -250,6 +250,21 @@ def test_a_queue_s_rules_act_on_what_waits_in_it(full: Stage, queue: str) -> Non
     full.until_state("bound", State.COMPLETED)
 
 
+def test_limits_of_a_queue_hold_and_an_edit_of_them_acts_at_once(stage: Stage, queue: str) -> None:
+    change(stage, queue, limits={"running": 1})
+    for name in ("first", "second", "third"):
+        stage.apply(job(name, "forever").label(names.QUEUE_LABEL, queue).build())
+    stage.until_state("first", State.RUNNING)
+    assert "may run 1 workloads at once" in stage.until_reason("second", "QueueLimit").status.message
+    stage.until_reason("third", "QueueLimit")
+    change(stage, queue, limits={"running": None, "perNamespace": {"running": 2}})
+    stage.until_state("second", State.RUNNING)
+    stage.until("the namespace is at its limit", lambda: f"namespace '{stage.namespace}'" in fluxjob(stage, "third").status.message)
+    stage.kubectl("delete", "job", "first")
+    stage.until_state("third", State.RUNNING)
+    assert stage.row("second").ran_on == stage.row("second").hosts
+
+
 def test_a_queue_shows_what_waits_and_runs_and_whether_it_finds_nodes(full: Stage, queue: str) -> None:
     full.apply(job("counted").label(names.QUEUE_LABEL, queue).build())
 

@@ -213,6 +213,7 @@ class QueueService:
                 self._sweeper,
             )
             caches.nodes.add_handler(lambda _change: scheduler.soon())
+            caches.fluxqueues.add_handler(scheduler.queue_changed)
             foreign.subscribe(scheduler.soon)
             async with asyncio.TaskGroup() as group:
                 if settings.webhook is not None:

@@ -6,7 +6,8 @@ from queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxqueues import Limits, QueueLimits
 from fluxqueue.queue.jobspecs import Role, jobspec_of
-from fluxqueue.queue.limits import Quotas, millicores_of
+from fluxqueue.queue.limits import Quotas
+from fluxqueue.queue.policies.demands import millicores_of
 from fluxqueue.queue.records import SlotState, Workload
 
 
@@ -33,7 +34,7 @@ def test_at_the_limit_of_running_workloads_the_next_waits_with_both_figures() ->
     some = quotas(QueueLimits(running=2), (workload(), ["n1"]))
     assert some.refusal(workload()) == ""
     some.take(workload(), ["n1"])
-    assert some.refusal(workload()) == "the queue 'q' may run 2 workloads at once, and 2 run"
+    assert some.refusal(workload()) == "the queue 'q' may run 2 workloads at once, and 2 run or have nodes reserved"
 
 
 @pytest.mark.parametrize(("millicores", "may"), [(2000, True), (2100, False)])

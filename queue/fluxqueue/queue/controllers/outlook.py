@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import JobRequest, Verdict
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.ledger import Ledger
@@ -83,6 +84,11 @@ class Outlook:
         self._ledger.estimates.clear()
         self._ledger.estimates.update(estimates)
 
+    def _limited(self, found: WorkloadId) -> bool:
+        """Whether it waits for others of its queue to end, and not for nodes: when that is, a plan of nodes cannot tell."""
+        workload = self._ledger.get(found)
+        return workload is not None and workload.reason is Reason.QUEUE_LIMIT
+
     async def _plan_ahead(
         self, backlog: Backlog, promises: Mapping[WorkloadId, Promise], moment: Moment, until: float
     ) -> dict[WorkloadId, int]:
@@ -90,7 +96,7 @@ class Outlook:
         waiting = [
             workload
             for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)
-            if workload.id not in promises and workload.shape not in moment.impossible
+            if workload.id not in promises and workload.shape not in moment.impossible and not self._limited(workload.id)
         ]
         if waiting and not self._ids:
             self._ids = await self._ledger.store.next_jobids(_PER_QUEUE)

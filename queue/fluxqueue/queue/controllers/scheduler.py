@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import numpy as np
 import structlog
 
 from fluxqueue.api import names
@@ -23,6 +24,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import MatchResult, Verdict
+from fluxqueue.kube.store import Change
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.controllers.outlook import Outlook
 from fluxqueue.queue.controllers.verdicts import Verdicts
@@ -30,6 +32,7 @@ from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.cycles import Driver
 from fluxqueue.queue.jobspecs import places_of
 from fluxqueue.queue.ledger import Freed, Ledger
+from fluxqueue.queue.limits import Quotas
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP, GRANTS
 from fluxqueue.queue.policies.backlog import Backlog
 from fluxqueue.queue.policies.overruns import pushed_end
@@ -45,6 +48,7 @@ __all__ = ["Scheduler", "disciplines_of"]
 log = structlog.get_logger()
 
 _RETRY_S = 1.0
+_EXACTLY_TOLD = 100
 _SOON_S = 0.05
 _WATCH_S = 3.0
 
@@ -54,7 +58,7 @@ Disciplines = Callable[[], Mapping[str, Discipline]]
 def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
     """The policy of each FluxQueue, and of the queue ``default``, which exists without one."""
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
-    return {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH) for name, spec in specs.items()}
+    return {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits) for name, spec in specs.items()}
 
 
 def _default_disciplines() -> Mapping[str, Discipline]:
@@ -87,6 +91,7 @@ class Scheduler:
         self._memories: dict[str, Memory] = {}
         self._changed: set[WorkloadId] = set()
         self._untold: set[WorkloadId] = set()
+        self._limited: set[WorkloadId] = set()
         self._promises: dict[WorkloadId, Promise] = {}
         self._promised_shapes: dict[WorkloadId, str] = {}
         self._jobids: dict[WorkloadId, FluxionJobId] = {}
@@ -135,12 +140,15 @@ class Scheduler:
         causes |= await self._displaced_by_nodes()
         causes |= await self._push_overruns()
         causes |= await self._drop_stale_promises()
+        disciplines = self._disciplines()
+        quotas = Quotas({name: each.limits for name, each in disciplines.items() if each.limits is not None}, self._ledger.live())
+        causes |= await self._drop_promises_over(quotas)
         call = self._graph.call()
         roomier = self._graph.take_roomier() or bool(causes)
         if roomier:
             for memory in self._memories.values():
                 memory.clear()
-        moment = Moment(call.now or 0, roomier=roomier, impossible=self._verdicts.impossible)
+        moment = Moment(call.now or 0, roomier=roomier, impossible=self._verdicts.impossible, quotas=quotas)
         promised_queues = {queue for found in self._promises if (queue := self._queue_of.get(found)) is not None}
         lines = [
             Line(
@@ -153,10 +161,11 @@ class Scheduler:
             if len(backlog) or name in promised_queues
         ]
         granted = 0
+        over: list[ReasonChange] = []
 
         async def store(answers: Sequence[tuple[Workload, MatchResult]]) -> None:
             nonlocal granted
-            grants = [_grant(workload, result) for workload, result in answers]
+            grants = [_grant(workload, result) for workload, result in await self._within(quotas, answers, over)]
             reach(Point.MATCHED)
             refused = await self._ledger.grant(grants)
             reach(Point.GRANTED)
@@ -165,6 +174,8 @@ class Scheduler:
                 self._jobids.pop(grant.workload, None)
             if refused:
                 self._changed.update(grant.workload for grant in refused)
+                for grant in refused:
+                    quotas.drop(grant.workload)
                 self.soon()
             granted += len(grants) - len(refused)
             if len(grants) > len(refused):
@@ -172,10 +183,10 @@ class Scheduler:
                 await self._trigger.release()
 
         driver = Driver(self._graph.fluxion, self._ids_for, store)
-        findings = await driver.run(Round(lines, self._disciplines(), moment), self._promises, call)
+        findings = await driver.run(Round(lines, disciplines, moment), self._promises, call)
         self._refresh()
-        await self._store_plan(findings, causes)
-        await self._tell_why(findings)
+        await self._store_plan(findings, causes | {each.workload: each.message for each in over})
+        await self._tell_why(findings, self._over_limits(quotas, [*over, *(each for found in findings for each in found.reasons)]))
         await self._outlook.look(self._backlogs, self._promises, moment)
         return granted
 
@@ -203,6 +214,8 @@ class Scheduler:
                 self._queue_of[found] = workload.queue
                 if workload.reason is Reason.NONE:
                     self._untold.add(found)
+                elif workload.reason is Reason.QUEUE_LIMIT:
+                    self._limited.add(found)
         for queue, workloads in arriving.items():
             self._backlogs.setdefault(queue, Backlog()).update(workloads)
 
@@ -287,6 +300,43 @@ class Scheduler:
             await self._graph.fluxion.cancel_many(gone, call=self._graph.call())
         return stale
 
+    async def _drop_promises_over(self, quotas: Quotas) -> dict[WorkloadId, str]:
+        """Count reservations as use of their queues; give up those for which an edit of the limits left no room."""
+        over: dict[WorkloadId, str] = {}
+        for found, promise in sorted(self._promises.items(), key=lambda item: (item[1].start, item[0])):
+            workload, nodes = self._ledger.get(found), [share.node for share in promise.shares]
+            if workload is None or not quotas.limited(workload.queue):
+                continue
+            if sentence := quotas.refusal(workload) or quotas.excess(workload, nodes):
+                over[found] = sentence
+            else:
+                quotas.take(workload, nodes)
+        if over:
+            await self._graph.fluxion.cancel_many([self._promises.pop(found).jobid for found in over], call=self._graph.call())
+        return over
+
+    async def _within(
+        self, quotas: Quotas, answers: Sequence[tuple[Workload, MatchResult]], over: list[ReasonChange]
+    ) -> list[tuple[Workload, MatchResult]]:
+        """Count grants as use of their queues; give those back that are over a limit."""
+        kept: list[tuple[Workload, MatchResult]] = []
+        gone: list[FluxionJobId] = []
+        for workload, result in answers:
+            nodes = [share.node for share in result.shares]
+            quotas.drop(workload.id)
+            sentence = quotas.refusal(workload) or quotas.excess(workload, nodes)
+            if not sentence:
+                quotas.take(workload, nodes)
+                kept.append((workload, result))
+                continue
+            quotas.stand_aside(workload)
+            over.append(ReasonChange(workload=workload.id, reason=Reason.QUEUE_LIMIT, message=sentence))
+            gone.append(FluxionJobId(result.jobid))
+            self._jobids.pop(workload.id, None)
+        if gone:
+            await self._graph.fluxion.cancel_many(gone, call=self._graph.call())
+        return kept
+
     async def _ids_for(self, batch: Sequence[Workload]) -> list[FluxionJobId]:
         """A job id for each, kept until it is granted: a request repeated under its id gets its first answer again."""
         new = [workload.id for workload in batch if workload.id not in self._jobids]
@@ -318,15 +368,36 @@ class Scheduler:
                 self._promised_shapes[found] = workload.shape
         renewed = {each.workload for each in made}
         for found, cause in dropped.items():
+            if self._ledger.reservation(found) is None:
+                continue  # it was made and given up in this very cycle
             log.info("reservation given up", workload=found, cause=cause, replaced=found in renewed)
         if made:
             reach(Point.RESERVED)
         await self._ledger.plan(made, [found for found in dropped if found not in renewed])
         self._promised_shapes = {found: shape for found, shape in self._promised_shapes.items() if found in self._promises}
 
-    async def _tell_why(self, findings: Sequence[Findings]) -> None:
+    def _over_limits(self, quotas: Quotas, known: Iterable[ReasonChange]) -> list[ReasonChange]:
+        """Who stands aside for a limit: with its figures for the first of each queue, in general terms for those told nothing of it."""
+        found = {change.workload: change for change in known if change.reason is Reason.QUEUE_LIMIT}
+        for queue, backlog in self._backlogs.items():
+            if not quotas.limited(queue):
+                continue
+            aside = (backlog[int(row)] for row in np.flatnonzero(~quotas.within(queue, backlog)))
+            for number, workload in enumerate(waiting for waiting in aside if waiting.id not in self._promises):
+                message = f"the queue {queue!r} is at a limit (spec.limits of its FluxQueue)"
+                if number < _EXACTLY_TOLD:
+                    message = quotas.refusal(workload) or message
+                elif workload.reason is Reason.QUEUE_LIMIT:
+                    message = workload.message
+                found.setdefault(workload.id, ReasonChange(workload=workload.id, reason=Reason.QUEUE_LIMIT, message=message))
+        self._untold |= {each for each in self._limited - found.keys() if each in self._queue_of}
+        self._limited = set(found)
+        return list(found.values())
+
+    async def _tell_why(self, findings: Sequence[Findings], limited: Sequence[ReasonChange]) -> None:
         """Say why workloads wait: exactly for those that were asked about, in general terms for those told nothing so far."""
-        reasons = [change for each in findings for change in each.reasons]
+        aside = {change.workload for change in limited}
+        reasons = [*limited, *(change for each in findings for change in each.reasons if change.workload not in aside)]
         for each in findings:
             self._verdicts.learn(each.reasons, self._ledger)
             for found, (_, answer) in each.promised.items():
@@ -368,6 +439,11 @@ class Scheduler:
             log.warning("fluxion is away: nothing is matched until it answers", error=message, retry_s=_RETRY_S)
         self.last_error = message
         self.soon(_RETRY_S)
+
+    def queue_changed(self, change: Change[FluxQueue]) -> None:
+        """Let an edit of a queue's rules act at once."""
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self.soon()
 
     def soon(self, delay_s: float = _SOON_S) -> None:
         """Ask for another cycle in a while; of several wishes the soonest counts."""

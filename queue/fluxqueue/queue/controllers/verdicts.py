@@ -19,6 +19,7 @@ from fluxqueue.queue.records import FluxionJobId, ReasonChange, WorkloadId
 
 __all__ = ["Verdicts"]
 
+_HOPEFUL = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.QUEUE_LIMIT})
 _QUESTIONS = 200
 _NAMED = 8
 _MOST_SHAPES = 100_000
@@ -134,7 +135,7 @@ class Verdicts:
         for change in reasons:
             workload = ledger.get(change.workload)
             never = self.impossible.get(workload.shape) if workload is not None else None
-            if never is not None and change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION):
+            if never is not None and change.reason in _HOPEFUL:
                 change = replace(change, reason=Reason.UNSATISFIABLE, message=never.reason)
             final.append(change)
         return final

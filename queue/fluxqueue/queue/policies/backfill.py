@@ -70,6 +70,7 @@ class BackfillPass:
         """As `Pass.head`."""
         if self._to_drop:
             return FIRST
+        self._refusals.heed_limits()
         row = self._next_row()
         return None if row is None else self._backlog.key(row)
 
@@ -141,7 +142,7 @@ class BackfillPass:
                 break
             rows.append(found)
             found = next_true(candidates, found + 1)
-        return rows
+        return rows[: self._moment.quotas.together([self._backlog[each] for each in rows])]
 
     # ---- what came of it -------------------------------------------------------------------------------------------------------
 
@@ -161,6 +162,7 @@ class BackfillPass:
         for workload in gone:
             self.findings.promised.pop(workload, None)
             self._moment.starts.pop(workload, None)
+            self._moment.quotas.drop(workload)
         self._promised = {row: promise for row, promise in self._promised.items() if promise.workload not in gone}
         self._rows = [row for row in self._rows if row in self._promised]
         self._to_drop = ()
@@ -175,12 +177,16 @@ class BackfillPass:
         elif answer.verdict is Verdict.RESERVED:
             before = self._promised[row]
             self._promised[row] = promise = _promise(workload, answer)
+            self._moment.quotas.drop(workload.id)
+            if self._too_many_nodes(workload, promise):
+                return
             self._refusals.refuse(row)
             self._moment.starts[workload.id] = promise.start
             if promise.start != before.start or promise.shares != before.shares:
                 self.findings.promised[workload.id] = (workload, answer)
         else:
             del self._promised[row]
+            self._moment.quotas.drop(workload.id)
             self.findings.dropped[workload.id] = answer.reason or "it no longer fits"
             self._refuse(row, workload, answer, ever=True)
 
@@ -197,7 +203,9 @@ class BackfillPass:
                 continue
             refused = True
             if answer.verdict is Verdict.RESERVED:
-                self._promised[row] = _promise(workload, answer)
+                self._promised[row] = promise = _promise(workload, answer)
+                if self._too_many_nodes(workload, promise):
+                    continue
                 self._refusals.refuse(row)
                 self._moment.starts[workload.id] = answer.at
                 self.findings.promised[workload.id] = (workload, answer)
@@ -207,6 +215,18 @@ class BackfillPass:
                 break
             self._refuse(row, workload, answer, ever=step.reserve)
         self._size = max(1, self._size // 2) if refused else self._size * 2
+
+    def _too_many_nodes(self, workload: Workload, promise: Promise) -> bool:
+        """Count a promise, or give it up at once: its nodes would be more than the queue may use."""
+        quotas, nodes = self._moment.quotas, [share.node for share in promise.shares]
+        excess = quotas.excess(workload, nodes)
+        if not excess:
+            quotas.take(workload, nodes)
+            return False
+        quotas.stand_aside(workload)
+        self.findings.say(workload, Reason.QUEUE_LIMIT, excess)
+        self._to_drop, self._drop_cause = (*self._to_drop, promise), excess
+        return True
 
     def _refuse(self, row: int, workload: Workload, answer: MatchResult, *, ever: bool) -> None:
         match answer.verdict:

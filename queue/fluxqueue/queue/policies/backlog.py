@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.queue.policies.demands import FOREVER_S, demand_of
+from fluxqueue.queue.policies.demands import FOREVER_S, demand_of, millicores_of
 from fluxqueue.queue.records import Workload, WorkloadId
 
 __all__ = ["FIRST", "Backlog", "Key", "key_of"]
@@ -24,7 +24,7 @@ FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
 """Ordered before every workload."""
 Column = npt.NDArray[np.int64]
 
-_FAMILY, _COUNT, _DURATION, _SHAPE = range(4)
+_FAMILY, _COUNT, _DURATION, _SHAPE, _NAMESPACE, _MILLICORES = range(6)
 _FIRST_ROOM = 64
 _MANY = 64
 
@@ -41,9 +41,10 @@ class Backlog:
         self._keys: list[Key] = []
         self._workloads: list[Workload] = []
         self._by_id: dict[WorkloadId, Key] = {}
-        self._table = np.zeros((4, _FIRST_ROOM), dtype=np.int64)
+        self._table = np.zeros((6, _FIRST_ROOM), dtype=np.int64)
         self._families: dict[str, int] = {}
-        self._shapes: dict[str, tuple[int, int, int]] = {}
+        self._namespaces: dict[str, int] = {}
+        self._shapes: dict[str, tuple[int, int, int, int]] = {}
         self.update(workloads)
 
     def __len__(self) -> int:
@@ -97,6 +98,21 @@ class Backlog:
         known = self._shapes.get(shape)
         return None if known is None else known[0]
 
+    @property
+    def namespaces(self) -> Column:
+        """Namespace of each, as its place in `namespace_names`."""
+        return self._table[_NAMESPACE, : len(self)]
+
+    @property
+    def namespace_names(self) -> tuple[str, ...]:
+        """Every namespace that was ever seen."""
+        return tuple(self._namespaces)
+
+    @property
+    def millicores(self) -> Column:
+        """Cpu each asks for."""
+        return self._table[_MILLICORES, : len(self)]
+
     def update(self, workloads: Iterable[Workload]) -> None:
         """Add workloads, or replace those of the same id."""
         arriving = list(workloads)
@@ -135,15 +151,16 @@ class Backlog:
         self._keys = [key for key, _ in ordered]
         self._workloads = [workload for _, workload in ordered]
         self._by_id = {workload.id: key for key, workload in ordered}
-        self._table = np.zeros((4, max(_FIRST_ROOM, 2 * len(ordered))), dtype=np.int64)
+        self._table = np.zeros((6, max(_FIRST_ROOM, 2 * len(ordered))), dtype=np.int64)
         if ordered:
             self._table[:, : len(ordered)] = np.array([self._row(workload) for workload in self._workloads], dtype=np.int64).T
 
-    def _row(self, workload: Workload) -> tuple[int, int, int, int]:
+    def _row(self, workload: Workload) -> tuple[int, ...]:
         known = self._shapes.get(workload.shape)
         if known is None:
             demand = demand_of(workload.jobspec)
             family = self._families.setdefault(demand.family, len(self._families))
-            known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count)
-        number, family, count = known
-        return family, count, FOREVER_S if workload.duration_s is None else workload.duration_s, number
+            known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count, millicores_of(workload.jobspec))
+        number, family, count, millicores = known
+        namespace = self._namespaces.setdefault(workload.namespace, len(self._namespaces))
+        return family, count, FOREVER_S if workload.duration_s is None else workload.duration_s, number, namespace, millicores

@@ -7,11 +7,13 @@ part of the queue, and a pass over a hundred thousand workloads asks a few hundr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
-__all__ = ["FOREVER_S", "Demand", "demand_of"]
+__all__ = ["FOREVER_S", "Demand", "demand_of", "millicores_of"]
 
 FOREVER_S = 1 << 40
 """Stands for the duration of work without an end: longer than any other."""
@@ -55,3 +57,18 @@ def demand_of(jobspec: str) -> Demand:
         count = resources[0]["count"]
         resources = [{**resources[0], "count": 1}]
     return Demand(orjson.dumps([resources, system], option=orjson.OPT_SORT_KEYS).decode(), count)
+
+
+def millicores_of(jobspec: str) -> int:
+    """All cpu a jobspec asks for, in millicores, as requested (not rounded to vertices); 0 where it cannot be read."""
+    try:
+        return sum(_millicores(resource) for resource in orjson.loads(jobspec).get("resources") or ())
+    except (orjson.JSONDecodeError, TypeError, AttributeError, ValueError):
+        return 0
+
+
+def _millicores(resource: Mapping[str, Any]) -> int:
+    count = int(resource.get("count", 1))
+    if resource.get("type") == "cpu":
+        return count
+    return count * sum(_millicores(member) for member in resource.get("with") or ())

@@ -33,6 +33,7 @@ class FcfsPass:
         self._backlog = line.backlog
         self._refusals = Refusals(line, moment)
         self._possible = self._refusals.possible
+        self._quotas = moment.quotas
         self._starts = moment.starts
         self._promises = tuple(line.promises.values())
         self._cursor = 0
@@ -45,6 +46,7 @@ class FcfsPass:
             return FIRST
         if self._closed:
             return None
+        self._refusals.heed_limits()
         found = next_true(self._possible, self._cursor)
         if found is None:
             return None
@@ -61,8 +63,10 @@ class FcfsPass:
         while row is not None and len(rows) < limit and (before is None or self._backlog.key(row) < before):
             rows.append(row)
             row = next_true(self._possible, row + 1)
-        self._asked = rows
-        return Offer(tuple(self._backlog[row] for row in rows), stop=True)
+        workloads = tuple(self._backlog[row] for row in rows)
+        workloads = workloads[: self._quotas.together(workloads)]
+        self._asked = rows[: len(workloads)]
+        return Offer(workloads, stop=True)
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
         """As `Pass.accept`."""
@@ -70,6 +74,7 @@ class FcfsPass:
             self.findings.dropped.update((promise.workload, step.cause) for promise in step.promises)
             for promise in step.promises:
                 self._starts.pop(promise.workload, None)
+                self._quotas.drop(promise.workload)
             self._promises = ()
             return
         for row, answer in zip(self._asked, answers, strict=False):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, NodeShare
+from fluxqueue.queue.limits import Quotas
 from fluxqueue.queue.policies.backlog import Backlog, Key
 from fluxqueue.queue.records import FluxionJobId, ReasonChange, Workload, WorkloadId
 
@@ -86,12 +87,15 @@ class Moment:
         Verdicts for shapes that fit no emptied graph: these are not offered.
     starts
         When reservations of all queues begin; passes enter and remove what they bring about.
+    quotas
+        What may be used at once: kept up to date by whoever stores grants and promises, heeded by the passes.
     """
 
     now: int
     roomier: bool = True
     impossible: Mapping[str, MatchResult] = field(default_factory=dict)
     starts: dict[WorkloadId, int] = field(default_factory=dict)
+    quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
 
 
 @dataclass(slots=True)
@@ -173,7 +177,7 @@ class Pass(Protocol):
 
 
 class Refusals:
-    """Which rows of a backlog are known not to fit, because something smaller did not.
+    """Which rows of a backlog are known not to fit, because something smaller did not, or are over a limit of their queue.
 
     A window that begins now is closed by what runs, whatever its length, and by reservations that begin before its end. So durations
     between two beginnings of reservations are all the same, and one refusal answers for the whole stretch.
@@ -209,6 +213,19 @@ class Refusals:
         self.open: Mask = self.possible.copy()
         for corner in self._memory.now:
             self._close(self.open, corner)
+        self._line = line
+        self._heeded = -1
+        self.heed_limits()
+
+    def heed_limits(self) -> None:
+        """Close what is over a limit by now: in a pass the use of a queue only grows."""
+        quotas = self._moment.quotas
+        if not quotas.limited(self._line.name) or quotas.version == self._heeded:
+            return
+        self._heeded = quotas.version
+        within = quotas.within(self._line.name, self._line.backlog)
+        self.possible &= within
+        self.open &= within
 
     def refuse(self, row: int, *, ever: bool = False) -> None:
         """The row did not fit now (``ever``: at no time that can be planned)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, QueueLimits
 from fluxqueue.queue.policies.backfill import BackfillPass
 from fluxqueue.queue.policies.fcfs import FcfsPass
 from fluxqueue.queue.policies.passes import Line, Moment, Pass, Step
@@ -22,10 +22,11 @@ DEFAULT_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Discipline:
-    """The policy of a queue; ``depth`` counts for conservative ones only."""
+    """The policy of a queue; ``depth`` counts for conservative ones only, no ``limits`` are none."""
 
     policy: Policy = Policy.EASY
     depth: int = DEFAULT_DEPTH
+    limits: QueueLimits | None = None
 
     @property
     def promises(self) -> bool:
