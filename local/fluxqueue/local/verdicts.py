@@ -69,6 +69,16 @@ class Row:
         return self.fluxjob.status.state if self.fluxjob else ""
 
     @property
+    def jobid(self) -> int:
+        """Its allocation's, 0 without one."""
+        return (self.fluxjob.status.jobid or 0) if self.fluxjob else 0
+
+    @property
+    def requeues(self) -> int:
+        """How often it was taken back."""
+        return self.fluxjob.status.requeues if self.fluxjob else 0
+
+    @property
     def hosts(self) -> list[str]:
         """The node of each rank, as Fluxion chose it."""
         try:

@@ -26,6 +26,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         Node labels that become levels of the graph; empty leaves the level out.
     start_timeout_seconds
         How long released pods may take to be bound.
+    node_lost_seconds
+        How long a node may be not ready before what runs on it is placed anew.
     successor_grace_seconds
         How long the slot of a Deployment's pod waits for its successor.
     namespaces
@@ -44,6 +46,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     zone_label: str = "topology.kubernetes.io/zone"
     rack_label: str = "topology.kubernetes.io/rack"
     start_timeout_seconds: int = 300
+    node_lost_seconds: int = 60
     successor_grace_seconds: int = 30
     namespaces: str = "optIn"
     retention_seconds: int = 86_400

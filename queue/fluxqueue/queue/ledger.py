@@ -252,6 +252,18 @@ class Ledger:
                 self._update(change.workload, reason=change.reason, message=change.message)
         self._tell(change.workload for change in fresh)
 
+    async def set_live_reasons(self, changes: Sequence[ReasonChange]) -> None:
+        """Say what is the matter with workloads that hold nodes."""
+        fresh = [change for change in changes if self._differs(change)]
+        if not fresh:
+            return
+        async with self._lock:
+            stored = set(await self.store.set_reasons(self.epoch, fresh, live=True))
+            for change in fresh:
+                if change.workload in stored:
+                    self._update(change.workload, reason=change.reason, message=change.message)
+        self._tell(stored)
+
     async def grant(self, grants: Sequence[Grant]) -> list[Grant]:
         """Store what Fluxion granted; returns those whose workload was no longer pending, freed again."""
         if not grants:
@@ -398,7 +410,7 @@ class Ledger:
             ids = await self.store.started(self.epoch, ids)
             now = self.clock()
             for found in ids:
-                self._update(found, state=State.RUNNING, started_at=now)
+                self._update(found, state=State.RUNNING, started_at=now, reason=Reason.NONE, message="")
         self._tell(ids)
 
     async def draining(self, ids: Sequence[WorkloadId]) -> None:
@@ -409,7 +421,7 @@ class Ledger:
         async with self._lock:
             ids = await self.store.draining(self.epoch, ids)
             for found in ids:
-                self._update(found, state=State.DRAINING)
+                self._update(found, state=State.DRAINING, reason=Reason.NONE, message="")
         self._tell(ids)
 
     async def finish(self, endings: Sequence[Ending]) -> None:

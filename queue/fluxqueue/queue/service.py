@@ -49,6 +49,7 @@ from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
 from fluxqueue.queue.controllers.sweeper import Sweeper
 from fluxqueue.queue.controllers.tellings import Teller
 from fluxqueue.queue.controllers.tracker import Tracker
+from fluxqueue.queue.controllers.watchman import Watchman
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.health import Role, make_server
 from fluxqueue.queue.ledger import Ledger
@@ -220,6 +221,13 @@ class QueueService:
                     group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())
                 group.create_task(recorder.run())
                 group.create_task(scheduler.watch_matcher())
+                watchman = Watchman(
+                    caches,
+                    ledger,
+                    requeuer,
+                    start_timeout_s=settings.config.start_timeout_seconds,
+                    node_lost_s=settings.config.node_lost_seconds,
+                )
                 await ledger.load()
                 reach(Point.LOADED)
                 await adopt_released(caches, ledger)
@@ -228,6 +236,7 @@ class QueueService:
                     controller.look_at_everything()
                 self._watched = lambda: _missed(caches, scheduler)
                 self._doctor = doctor
+                group.create_task(watchman.run())
                 for controller in controllers:
                     group.create_task(controller.run())
                 await tasks.trigger.schedule()

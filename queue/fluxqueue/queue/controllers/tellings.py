@@ -123,6 +123,10 @@ def tellings(workload: Workload, told: Told, now: datetime) -> tuple[list[Tellin
             return said, told, NOTABLE_S - waited_s
         said.append(Telling(str(reason), message))
         return said, Told(reason, message, waited=True, requeues=told.requeues), None
+    if reason in _MENDABLE:
+        if (reason, message) != (told.reason, told.message):
+            said.append(Telling(str(reason), message, Severity.WARNING))
+        return said, Told(reason, message, told.waited, told.requeues), None
     if told.waited and workload.state in (State.ALLOCATED, State.RUNNING) and workload.jobid is not None:
         on = workload.hosts if len(workload.hosts) <= 200 else f"{workload.hosts[:200]}..."
         said.append(Telling("Released", f"{_where(workload)} starts on {on} after {waited_s:.0f} s in the queue {workload.queue!r}"))

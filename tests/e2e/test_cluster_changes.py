@@ -1,0 +1,196 @@
+"""Nodes come, go and fall silent; pods do not come, or do not bind: work goes on, and nothing is booked twice or for ever.
+
+On a plane of its own that is impatient (a start may take 5 s, a node be silent for 2) and behaves as Kubernetes before 1.36 does: templates
+of Jobs that have run may not change while they have a startTime. Six nodes of 8 cpu. Numbers in names are those of the failure modes in
+`docs/reliability.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builders import JobBuilder, Json, make_job, make_pod
+from end_to_end import Stage, managed_namespace, wrong
+from invariants import violations
+from replicas import leader
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.fluxion.client import FluxionClient
+from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+STUCK = "fluxqueue.local/stuck"
+THEIRS = "example.com/wait"
+OLDER = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResourcesForSuspendedJobs": False}
+
+
+@pytest.fixture(scope="module")
+def impatient_plane(service_folder: Path) -> Iterator[InProcessPlane]:
+    impatient = {"queue": {"config": {"startTimeoutSeconds": 5, "nodeLostSeconds": 2}}}
+    plane = InProcessPlane(service_folder / "changes", PlaneOptions(nodes=6, durable=False, feature_gates=OLDER, values=impatient))
+    plane.start()
+    yield plane
+    plane.destroy()
+
+
+@pytest.fixture
+def stage(impatient_plane: InProcessPlane) -> Iterator[Stage]:
+    with managed_namespace(impatient_plane) as stage:
+        yield stage
+
+
+def job(name: str, nodes: int = 1, seconds: str = "1") -> JobBuilder:
+    """Whole nodes, one pod on each."""
+    return make_job(name).indexed(nodes).cpu("8").pod_annotation(RUN_SECONDS, seconds)
+
+
+def succeed(stage: Stage, pod: str) -> None:
+    """The pod's containers have ended well."""
+    stage.kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Succeeded"}}')
+
+
+@contextmanager
+def node_down(stage: Stage, node: str) -> Iterator[None]:
+    plane = stage.plane.control_plane
+    plane.set_node_down(node)
+    try:
+        yield
+    finally:
+        plane.set_node_down(node, False)
+
+
+def doctor(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``kubectl fluxqueue doctor``."""
+    name = leader(stage.plane)
+    assert name is not None
+    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+    url = f"http://127.0.0.1:{stage.plane.programs[name].port}"
+    command = [str(program), "doctor", "--queue-url", url, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+
+
+def test_26_37_a_job_whose_node_falls_silent_runs_what_is_left_of_it_elsewhere(stage: Stage) -> None:
+    """One index is done, one stands on the silent node: two are placed anew, and the silent one's place stays booked until it is gone."""
+    stage.apply(job("spans", 3, "forever").pod_annotation(STUCK, "true").build())
+    row = stage.until_state("spans", State.RUNNING)
+    pods = {pod.completion_index: pod for pod in row.pods}
+    former = row.jobid
+    for index in (0, 2):
+        stage.kubectl("annotate", "pod", pods[index].metadata.name, f"{STUCK}-")
+    succeed(stage, pods[0].metadata.name)
+    stage.until("index 0 is done", lambda: stage.job("spans").status.completed_indexes == "0")
+    lost = row.hosts[1]
+    with node_down(stage, lost):
+        again = stage.until("it runs again", lambda: (now := stage.row("spans")).requeues == 1 and now.state == State.RUNNING and now, 40)
+        assert again
+        assert again.hosts[0] == names.NO_NODE
+        assert lost not in again.hosts
+        assert len(set(again.hosts)) == 3
+        held = {(info.jobid, share.node) for info in stage.fluxion_jobs() for share in info.shares}
+        assert held == {(former, lost), *((again.jobid, node) for node in again.hosts[1:])}
+        stage.until_consistent()
+    assert (former, lost) in {(info.jobid, share.node) for info in stage.fluxion_jobs() for share in info.shares}
+    stage.kubectl("annotate", "pod", pods[1].metadata.name, f"{STUCK}-")
+    stage.until("the silent place is given back", lambda: {info.jobid for info in stage.fluxion_jobs()} == {again.jobid})
+    for pod in stage.row("spans").pods:
+        if not pod.terminal:
+            stage.kubectl("annotate", "pod", pod.metadata.name, f"{STUCK}-")
+    stage.until_consistent()
+
+
+def test_37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
+    stage.apply(job("moves", 2, "forever").annotation(names.REPLACE_ANNOTATION, "pod").build())
+    row = stage.until_state("moves", State.RUNNING)
+    plane = stage.plane.control_plane
+    plane.remove_node(row.hosts[0])
+    try:
+        again = stage.until("it runs again", lambda: (now := stage.row("moves")).requeues == 1 and now.state == State.RUNNING and now, 60)
+        assert again
+        assert row.hosts[0] not in again.hosts
+        stage.until_consistent()
+    finally:
+        plane.add_nodes([int(row.hosts[0].rpartition("-")[2])])
+    stage.until_consistent()
+
+
+def test_37_a_node_cordoned_between_match_and_bind_is_left_for_another(stage: Stage) -> None:
+    stage.apply(job("late").with_("spec.template.spec.schedulingGates", [{"name": THEIRS}]).build())
+    row = stage.until_state("late", State.ALLOCATED)
+    (pod,) = stage.until("its pod waits for others", lambda: [pod for pod in stage.row("late").pods if not pod.spec.gated_by(names.GATE)])
+    stage.kubectl("cordon", row.hosts[0])
+    try:
+        stage.kubectl("patch", "pod", pod.metadata.name, "--type=merge", "-p", '{"spec":{"schedulingGates":[]}}')
+        opened: Json = {"spec": {"schedulingGates": []}}
+
+        def elsewhere() -> bool:
+            for waiting in stage.row("late").pods:
+                if waiting.spec.gated_by(THEIRS) and not waiting.spec.gated_by(names.GATE):
+                    stage.kubectl("patch", "pod", waiting.metadata.name, "--type=merge", "-p", json.dumps(opened), check=False)
+            return stage.row("late").state == State.COMPLETED
+
+        stage.until("it completes elsewhere", elsewhere, 60)
+        assert stage.row("late").requeues == 1
+        assert stage.row("late").hosts != row.hosts
+    finally:
+        stage.kubectl("uncordon", row.hosts[0])
+
+
+def test_28_pods_that_a_quota_refuses_are_told_and_their_job_is_held_in_the_end(stage: Stage) -> None:
+    quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
+    stage.until("the quota counts", lambda: "pods" in stage.kubectl("get", "resourcequota", "few", "-o", "jsonpath={.status.hard}").stdout)
+    stage.apply(job("pair", 2, "forever").build())
+    fluxjob = stage.until_reason("pair", "Held", 60)
+    assert "did not start 3 times in a row and is held: 1 of 2 pods were not made" in fluxjob.status.message
+    assert stage.fluxion_jobs() == []
+    stage.kubectl("delete", "resourcequota", "few")
+    stage.kubectl("patch", "fluxjob", fluxjob.metadata.name, "--type=merge", "-p", '{"spec":{"hold":false}}')
+    assert wrong([stage.until_state("pair", State.RUNNING)]) == []
+
+
+def test_3_a_bare_pod_that_waits_for_somebody_elses_gate_keeps_its_place_and_says_so(stage: Stage) -> None:
+    stage.apply(make_pod("held").cpu("8").gate(THEIRS).with_("spec.restartPolicy", "Never").build())
+    row = stage.until_state("held", State.ALLOCATED)
+    fluxjob = stage.until_reason("held", "StartTimeout")
+    assert "keeps its place and does not start" in fluxjob.status.message
+    assert THEIRS in fluxjob.status.message
+    assert stage.row("held").hosts == row.hosts
+    stage.kubectl("patch", "pod", "held", "--type=merge", "-p", '{"spec":{"schedulingGates":[]}}')
+    stage.until_state("held", State.RUNNING)
+    stage.until("nothing is the matter any more", lambda: (now := stage.row("held").fluxjob) and not now.status.reason)
+
+
+def test_on_kubernetes_before_1_36_a_suspended_job_is_matched_again_when_it_is_resumed(stage: Stage) -> None:
+    stage.apply(job("paused", 2, "forever").build())
+    stage.until_state("paused", State.RUNNING)
+    stage.kubectl("patch", "job", "paused", "-p", '{"spec":{"suspend":true}}')
+    stage.until_reason("paused", "UserSuspended")
+    stage.kubectl("patch", "job", "paused", "-p", '{"spec":{"suspend":false}}')
+    row = stage.until_state("paused", State.RUNNING)
+    assert row.ran_on == row.hosts
+    assert row.requeues == 1
+
+
+def test_36_the_doctor_names_what_differs_and_repairs_it(stage: Stage) -> None:
+    stage.apply(job("runs", 2, "forever").build())
+    row = stage.until_state("runs", State.RUNNING)
+    stage.until_consistent()
+    assert doctor(stage).returncode == 0
+    with FluxionClient(f"127.0.0.1:{stage.plane.programs['fluxion'].port}") as client:
+        client.cancel(row.jobid)  # as a fault of the matcher would
+    found = doctor(stage)
+    assert found.returncode == 1
+    assert f"job {row.jobid} holds 0 places on {row.hosts[0]} in Fluxion, 1 are stored" in found.stdout
+    repaired = doctor(stage, "--repair", "--json")
+    assert repaired.returncode == 0
+    assert {finding["what"] for finding in json.loads(repaired.stdout)["repaired"]} == {"graph-jobs"}
+    assert violations(stage.plane) == []
+    assert stage.row("runs").state == State.RUNNING
