@@ -8,6 +8,8 @@ from __future__ import annotations
 from fluxqueue.api.objects import ObjectMeta, Part, PodTemplate
 
 __all__ = [
+    "DaemonSet",
+    "DaemonSetSpec",
     "Identified",
     "Lease",
     "LeaseSpec",
@@ -25,6 +27,19 @@ class Identified(Part, frozen=True):
     """Any object of which we only ask whose it is."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+class DaemonSetSpec(Part, frozen=True):
+    """What a DaemonSet puts on each of its nodes."""
+
+    template: PodTemplate = PodTemplate()
+
+
+class DaemonSet(Part, frozen=True):
+    """An apps/v1 DaemonSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DaemonSetSpec = DaemonSetSpec()
 
 
 class LeaseSpec(Part, frozen=True):

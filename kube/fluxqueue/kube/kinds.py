@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import Identified, Lease, ScaledWorkload, Secret, WebhookConfiguration
+from fluxqueue.api.clusterobjects import DaemonSet, Identified, Lease, ScaledWorkload, Secret, WebhookConfiguration
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.miniclusters import MiniCluster
@@ -157,6 +157,7 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "Ne
 CUSTOM_RESOURCES: Final = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, Identified)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, ScaledWorkload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", True, ScaledWorkload)
+DAEMON_SETS: Final = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", True, ScaledWorkload)
 MUTATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from fluxqueue.api import names
+from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members
 from fluxqueue.api.miniclusters import MiniCluster
@@ -17,6 +18,7 @@ from fluxqueue.api.objects import Job, Namespace, Node, Pod, PriorityClass, Tain
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.kube.errors import Silent
 from fluxqueue.kube.kinds import (
+    DAEMON_SETS,
     FLUXJOBS,
     FLUXQUEUES,
     JOBS,
@@ -67,6 +69,7 @@ class Caches:
         self.priority_classes: Store[PriorityClass] = Store()
         self.fluxjobs: Store[FluxJob] = Store()
         self.fluxqueues: Store[FluxQueue] = Store()
+        self.daemonsets: Store[DaemonSet] = Store()
         self.limit_ranges: Store[LimitRange] = Store()
         self.runtime_classes: Store[RuntimeClass] = Store()
         self.miniclusters: Store[MiniCluster] = Store()
@@ -89,6 +92,7 @@ class Caches:
             Reflector(api, PRIORITY_CLASSES, self.priority_classes),
             Reflector(api, FLUXJOBS, self.fluxjobs),
             Reflector(api, FLUXQUEUES, self.fluxqueues),
+            Reflector(api, DAEMON_SETS, self.daemonsets),
             Reflector(api, LIMIT_RANGES, self.limit_ranges),
             Reflector(api, RUNTIME_CLASSES, self.runtime_classes),
             *((Reflector(api, MINICLUSTERS, self.miniclusters),) if miniclusters else ()),

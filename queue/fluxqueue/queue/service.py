@@ -17,17 +17,20 @@ import gc
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
 
+from fluxqueue.api.clusterobjects import DaemonSet
+from fluxqueue.api.objects import PodSpec
 from fluxqueue.fluxion.client import AsyncFluxionClient
 from fluxqueue.fluxion.nodes import NodeRules, graph_node
 from fluxqueue.kube.events import Recorder
 from fluxqueue.kube.lease import LeaderLease
+from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
 from fluxqueue.queue.caches import Caches
@@ -39,7 +42,7 @@ from fluxqueue.queue.controllers.doctor import Doctor
 from fluxqueue.queue.controllers.doctor import routes as doctor_routes
 from fluxqueue.queue.controllers.fluxjobs import FluxJobWriter
 from fluxqueue.queue.controllers.fluxqueues import FluxQueueWriter
-from fluxqueue.queue.controllers.foreign import ForeignPods
+from fluxqueue.queue.controllers.foreign import Daemons, ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.miniclusters import MiniClusterController, MiniClusterSettings, miniclusters_are_ours
@@ -51,6 +54,7 @@ from fluxqueue.queue.controllers.tellings import Teller
 from fluxqueue.queue.controllers.tracker import Tracker
 from fluxqueue.queue.controllers.watchman import Watchman
 from fluxqueue.queue.crashpoints import Point, reach
+from fluxqueue.queue.daemons import awaited
 from fluxqueue.queue.health import Role, make_server
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import API_CALLS, POSTGRES_UP
@@ -191,7 +195,7 @@ class QueueService:
         log.info("leading", holder=holder, epoch=epoch)
         ledger = Ledger(store, epoch, clock)
         rules = _node_rules(settings.config)
-        foreign = ForeignPods(caches.pods, ledger)
+        foreign = ForeignPods(caches.pods, ledger, _daemons(caches, rules))
         graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy, foreign)
         async with ControlTasks(settings.database_url, store, grace_s=_GRACE_S) as tasks:
             recorder = Recorder(api, instance=holder)
@@ -216,6 +220,7 @@ class QueueService:
             caches.nodes.add_handler(lambda _change: scheduler.soon())
             caches.fluxqueues.add_handler(scheduler.queue_changed)
             foreign.subscribe(scheduler.soon)
+            caches.daemonsets.add_handler(lambda change: _recount(change, caches, foreign, scheduler))
             async with asyncio.TaskGroup() as group:
                 if settings.webhook is not None:
                     group.create_task(CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run())
@@ -311,6 +316,22 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def _daemons(caches: Caches, rules: NodeRules) -> Daemons:
+    def of(name: str, present: Sequence[str]) -> list[PodSpec]:
+        daemonsets = caches.daemonsets.list()
+        node = caches.nodes.get("", name) if daemonsets else None
+        return awaited(node, graph_node(node, rules).spec, daemonsets, present) if node is not None else []
+
+    return of
+
+
+def _recount(change: Change[DaemonSet], caches: Caches, foreign: ForeignPods, scheduler: Scheduler) -> None:
+    """A DaemonSet came, went or wants something else: it may take another part of every node."""
+    if change.old is None or change.new is None or change.old.spec != change.new.spec:
+        foreign.recount(node.metadata.name for node in caches.nodes.list())
+        scheduler.soon()
 
 
 def _node_rules(config: QueueConfig) -> NodeRules:

@@ -1,4 +1,4 @@
-"""What runs on nodes without us: pods of other schedulers, of unmanaged namespaces, of DaemonSets.
+"""What runs on nodes without us, or is about to: pods of other schedulers, of unmanaged namespaces, of DaemonSets.
 
 Fluxion holds one system allocation per node of their size, set anew whenever a pod that is not ours is bound, ends or changes, so that it
 never grants what somebody else already has. Their requests are summed before they are rounded up, once for the node. A bound pod counts
@@ -7,13 +7,13 @@ once: ours carries a live allocation that names its node and counts through its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import structlog
 
 from fluxqueue.api import names
 from fluxqueue.api.graphnames import POD_SLOTS
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.objects import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest, pod_requests, summed
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.kube.store import Change, Store
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 _BY_NODE = "node"
 
+Daemons = Callable[[str, Sequence[str]], Sequence[PodSpec]]
+
 
 class ForeignPods:
     """Sums of foreign pods by node, and which of them changed.
@@ -37,9 +39,12 @@ class ForeignPods:
         All pods of the cluster.
     ledger
         Whose allocations make a pod ours.
+    daemons
+        What DaemonSets are still to put on a node, given those (uids) that have a pod there.
     """
 
-    def __init__(self, pods: Store[Pod], ledger: Ledger) -> None:
+    def __init__(self, pods: Store[Pod], ledger: Ledger, daemons: Daemons | None = None) -> None:
+        self._daemons = daemons
         self._pods = pods
         self._ledger = ledger
         self._changed: set[str] = set()
@@ -57,7 +62,7 @@ class ForeignPods:
         return changed
 
     def recount(self, nodes: Iterable[str]) -> None:
-        """Pods on these nodes may be foreign that were not until now: what they stood in was given back."""
+        """What counts as foreign on these nodes may be another thing now, although no pod changed."""
         self._changed.update(nodes)
 
     def shares(self, nodes: Iterable[str]) -> list[NodeShare]:
@@ -75,16 +80,20 @@ class ForeignPods:
             self._listener()
 
     def _amounts(self, node: str) -> dict[str, int]:
-        running = [pod for pod in self._pods.by_index(_BY_NODE, node) if not pod.terminal and not self._is_ours(pod)]
-        if not running:
+        here = [pod for pod in self._pods.by_index(_BY_NODE, node) if not pod.terminal]
+        running = [pod for pod in here if not self._is_ours(pod)]
+        owners = [owner.uid for pod in here if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"]
+        specs = [(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec) for pod in running]
+        specs += [("of a DaemonSet", spec) for spec in (self._daemons(node, owners) if self._daemons is not None else ())]
+        if not specs:
             return {}
         requests = []
-        for pod in running:
+        for name, spec in specs:
             try:
-                requests.append(pod_requests(pod.spec))
+                requests.append(pod_requests(spec))
             except InvalidRequest as error:
-                log.warning("a foreign pod's request cannot be read", pod=f"{pod.metadata.namespace}/{pod.metadata.name}", error=str(error))
-        return {**slot_resources(summed(requests)), POD_SLOTS: len(running)}
+                log.warning("a foreign pod's request cannot be read", pod=name, node=node, error=str(error))
+        return {**slot_resources(summed(requests)), POD_SLOTS: len(specs)}
 
     def _is_ours(self, pod: Pod) -> bool:
         text = pod.metadata.annotation(names.ALLOCATION_ANNOTATION) or ""
@@ -100,4 +109,5 @@ def _node_of(pod: Pod) -> Iterable[Hashable]:
 
 def _weight(pod: Pod) -> tuple[object, ...]:
     """All that a pod's weight on its node depends on."""
-    return pod.spec.node_name, pod.terminal, pod.spec.containers, pod.spec.init_containers, pod.spec.resources
+    spec = pod.spec
+    return spec.node_name, pod.terminal, spec.containers, spec.init_containers, spec.resources, spec.overhead

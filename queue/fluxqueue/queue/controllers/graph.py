@@ -74,6 +74,7 @@ class GraphKeeper:
         self._specs: dict[str, tuple[Node, NodeSpec]] = {}
         self._instance = ""
         self._told: dict[str, NodeSpec] = {}
+        self._told_foreign: dict[str, Mapping[str, int]] = {}
         self._roomier = True
         self._displaced: set[int] = set()
 
@@ -154,12 +155,16 @@ class GraphKeeper:
 
     async def _tell_foreign(self, changed: set[str]) -> None:
         """Set the system allocations of these nodes."""
-        present = sorted(changed & self._told.keys())
-        if not present or self._foreign is None:
+        if self._foreign is None:
             return
-        answer = await self.fluxion.resize(self._foreign.shares(present), call=self.call())
+        shares = self._foreign.shares(sorted(changed & self._told.keys()))
+        shares = [share for share in shares if share.amounts != self._told_foreign.get(share.node)]
+        if not shares:
+            return
+        answer = await self.fluxion.resize(shares, call=self.call())
         if not answer.done:
             raise GraphLost(f"Fluxion did not take what runs without us: {answer.reason}")
+        self._told_foreign.update((share.node, share.amounts) for share in shares)
         self._roomier = True
         self._displaced.update(answer.displaced)
         if answer.excess:
@@ -179,6 +184,7 @@ class GraphKeeper:
                 log.error("fluxion did not take back all allocations", reason=answer.reason, allocations=len(jobs))
                 raise GraphLost(f"Fluxion did not take back the live allocations: {answer.reason}")
         self._told = wanted
+        self._told_foreign = {name: {} for name in wanted}
         self.version += 1
         self.rebuilds += 1
         self._roomier = True
@@ -201,6 +207,10 @@ class GraphKeeper:
         if turned:
             await self._must(self.fluxion.set_status(turned, call=self.call()), "mark nodes")
         self._told = wanted
+        if self._foreign is not None and reshaped:
+            for spec in reshaped:
+                self._told_foreign.pop(spec.name, None)
+            self._foreign.recount(spec.name for spec in reshaped)  # pods may have been there before their node was, DaemonSets follow
         self.version += 1
         self._roomier = True
         log.info("graph adjusted", removed=len(gone), added=len(reshaped), turned=len(turned))
@@ -222,7 +232,7 @@ class GraphKeeper:
             raise
         reach(Point.GIVEN_BACK)
         if self._foreign is not None and freed.nodes:
-            self._foreign.recount(freed.nodes)
+            self._foreign.recount(freed.nodes)  # pods may still run that were counted through a slot until now
 
     async def _must(self, answer: Awaitable[Applied], doing: str) -> None:
         done = await answer
