@@ -182,6 +182,7 @@ def put_job_request(job: JobRequest) -> pb.JobRequest:
         explain=job.explain,
         exclude=job.exclude,
         duration=job.duration_s,
+        improve=job.improve,
     )
 
 
@@ -194,6 +195,7 @@ def get_job_request(message: pb.JobRequest) -> JobRequest:
         explain=message.explain,
         exclude=tuple(message.exclude),
         duration_s=message.duration if message.HasField("duration") else None,
+        improve=message.improve,
     )
 
 

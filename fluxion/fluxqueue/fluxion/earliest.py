@@ -13,7 +13,7 @@ up again without their promises.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +47,14 @@ class Outlook:
         The request takes nodes whole.
     duration_s
         Length of the window; 0 means as far as the graph plans.
+    instead
+        A reservation that is out of the graph for the moment: only what is earlier than its start is looked for.
     """
 
-    def __init__(self, state: State, plan: Plan, static: Mask, *, whole: bool, duration_s: int) -> None:
+    def __init__(self, state: State, plan: Plan, static: Mask, *, whole: bool, duration_s: int, instead: Job | None = None) -> None:
         self._state = state
+        self._instead = instead
+        self._until = state.horizon if instead is None else min(instead.start, state.horizon)
         self._table = table = state.table
         self._static = static & table.open
         self._whole = whole
@@ -63,7 +67,6 @@ class Outlook:
             (kind, min(_MAX_LEAVES, times * -(-count.low // max(1, table.largest.get(kind, 1)))))
             for kind, count in (slots.needs if slots is not None else ())
         ]
-        self._layout = state.timetable.layout()
         self._exact: dict[int, tuple[list[int], list[int]]] = {}
 
     def moments(self) -> Iterator[tuple[int, Mask]]:
@@ -73,16 +76,29 @@ class Outlook:
         """
         if not len(self._static):
             return
+        timetable = self._state.timetable
+        self._layout = timetable.layout() if self._instead is None else timetable.without(self._instead)
         self._survey()
         self._add_up()
         after, failures = self._state.now, 0
-        while (moment := self._first(after)) is not None and moment < self._state.horizon:
+        while (moment := self._first(after)) is not None:
             slots = self._slots_at(moment)
             yield moment, slots > 0
             failures += 1
             if self._correct(slots, moment, thorough=failures > _FEW_FAILURES):
                 self._add_up()
             after = moment
+
+    def gives(self, rows: Iterable[int]) -> bool:
+        """Whether any of these nodes could give anything in time."""
+        now, until = self._state.now, self._until
+        for row in rows:
+            if self._static[row]:
+                holders, runs = self._holders(row)
+                times = {now, *(time for begin, end, _, _ in holders for time in (begin, end) if now < time < until)}
+                if any(self._beside(runs, holders, time) for time in times):
+                    return True
+        return False
 
     # ---- by column -------------------------------------------------------------------------------------------------------------
 
@@ -92,7 +108,7 @@ class Outlook:
         free = self._free()
         disturbed = self._static & (table.reservations > 0)
         there = disturbed[layout.rows]
-        quiet = self._static[layout.rows] & ~there
+        quiet = self._static[layout.rows] & ~there & (layout.times < self._until)
         rows, times, slots = layout.rows[quiet], layout.times[quiet], free[quiet]
         if there.any():
             windows = self._windows(there)
@@ -121,6 +137,9 @@ class Outlook:
         meets = there & layout.starts
         rows = np.concatenate([layout.rows[there], layout.rows[meets]])
         starts = np.maximum(np.concatenate([layout.times[there], layout.times[meets] - self._duration_s + 1]), now)
+        if self._instead is not None:
+            early = starts < self._until
+            rows, starts = rows[early], starts[early]
         order = np.argsort(event_keys(rows, starts, starts=False), kind="stable")
         return rows[order], starts[order]
 
@@ -144,6 +163,7 @@ class Outlook:
         steps = slots.astype(np.int64)
         steps[1:] -= np.where(rows[1:] == rows[:-1], slots[:-1], 0)
         moments = self._layout.times[self._layout.ends]
+        moments = moments[moments < self._until]
         more_times, more_steps = self._exact_steps()
         all_times = np.concatenate([times, more_times, moments])
         all_steps = np.concatenate([steps, more_steps, np.zeros(len(moments), dtype=np.int64)])
@@ -190,8 +210,8 @@ class Outlook:
         """Who blocks what of a node, and the runs the request needs there."""
         node: Vertex = self._table.nodes[row]
         runs = [(node.runs.get(kind), need) for kind, need in self._needs]
-        shared = [self._holder(job, runs, exclusive=False) for job in node.shared]
-        return shared + [self._holder(job, runs, exclusive=True) for job in node.exclusive], runs
+        jobs = [(job, exclusive) for exclusive, held in ((False, node.shared), (True, node.exclusive)) for job in held]
+        return [self._holder(job, runs, exclusive=exclusive) for job, exclusive in jobs if job is not self._instead], runs
 
     def _holder(self, job: Job, runs: Sequence[tuple[LeafRun | None, int]], *, exclusive: bool) -> _Holder:
         begin = job.start - self._duration_s + 1 if job.reserved else _EVER

@@ -44,6 +44,10 @@ class Grants:
             duration_s = jobspec.duration_s if request.duration_s is None else self._override(request.duration_s)
         except InvalidJobspec as error:
             return MatchResult(Verdict.INVALID, request.jobid, reason=str(error))
+        if live is not None and live.start > state.now:
+            if not request.improve:
+                return self._answer(Verdict.RESERVED, live, with_allocation)
+            return self._better(live, jobspec, duration_s, request, with_allocation)
         if live is not None:
             return self._start(live, jobspec, duration_s, request, with_allocation)
         return self._fresh(jobspec, duration_s, request, with_allocation)
@@ -75,7 +79,8 @@ class Grants:
             return self._book(Verdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
         if request.reserve and (later := self._matcher.reserve(jobspec, duration_s, restriction)) is not None:
             start, placement = later
-            return self._book(Verdict.RESERVED, request.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
+            answer = self._book(Verdict.RESERVED, request.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
+            return self._earliest(answer, request)
         result = self._refuse(jobspec, end, restriction, request.jobid, explained=request.explain)
         if len(self._no_fit) >= _MAX_REMEMBERED:
             self._no_fit.clear()
@@ -83,10 +88,8 @@ class Grants:
         return result
 
     def _start(self, job: Job, jobspec: Jobspec, duration_s: int, request: JobRequest, with_allocation: bool) -> MatchResult:
-        """Let a reservation become an allocation once its time has come."""
+        """Let a reservation whose time has come become an allocation."""
         state = self._state
-        if job.start > state.now:
-            return self._answer(Verdict.RESERVED, job, with_allocation)
         end = state.end_of(state.now, duration_s)
         result: list[MatchResult] = []
 
@@ -100,6 +103,37 @@ class Grants:
 
         state.atomically(restart)
         return result[-1]
+
+    def _better(self, job: Job, jobspec: Jobspec, duration_s: int, request: JobRequest, with_allocation: bool) -> MatchResult:
+        """Give a reservation up for an earlier start, if there is one."""
+        state = self._state
+        alike = state.end_of(job.start, duration_s) == job.end and not request.exclude
+        if not alike or self._matcher.may_be_bettered(job, jobspec, duration_s):
+            restriction = Restriction(self._vertices(request.exclude)) if request.exclude else Restriction()
+            end = state.end_of(state.now, duration_s)
+            # Out of the graph only: derived structures are told if it is to go for good.
+            job.release()
+            try:
+                now = self._matcher.place(jobspec, state.now, end, restriction)
+                later = None if now is not None else self._matcher.reserve(jobspec, duration_s, restriction, instead=job)
+            finally:
+                job.book()
+            if now is not None:
+                state.free(job)
+                return self._book(Verdict.GRANTED, job.jobid, state.now, end, now, with_allocation)
+            if later is not None:
+                state.free(job)
+                start, placement = later
+                answer = self._book(Verdict.RESERVED, job.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
+                return self._earliest(answer, request)
+        answer = self._answer(Verdict.RESERVED, job, with_allocation)
+        return self._earliest(answer, request) if alike else answer
+
+    def _earliest(self, answer: MatchResult, request: JobRequest) -> MatchResult:
+        """Remember with a reservation that it could not stand earlier as things are."""
+        if not request.exclude:
+            self._state.jobs[answer.jobid].settled = self._state.table.settle()
+        return answer
 
     def _still_free(self, job: Job, end: int) -> bool:
         window = Window(self._state.now, end, self._state.now)

@@ -111,9 +111,11 @@ class Job:
         True while it is a plan, false once it holds what it has.
     shares
         What it has by node, in order of emission.
+    settled
+        When it was last known, on the clock of the node table, that a reservation could not stand earlier; -1: not known.
     """
 
-    __slots__ = ("end", "jobid", "mode", "placement", "reserved", "shares", "start")
+    __slots__ = ("end", "jobid", "mode", "placement", "reserved", "settled", "shares", "start")
 
     def __init__(self, jobid: int, start: int, end: int, placement: Placement, *, reserved: bool, mode: Mode | None = None) -> None:
         self.jobid = jobid
@@ -123,6 +125,7 @@ class Job:
         self.reserved = reserved
         self.mode = mode or (Mode.RESERVED if reserved else Mode.ALLOCATED)
         self.shares: tuple[NodeShare, ...] = ()
+        self.settled = -1
 
     def overlaps(self, start: int, end: int, now: int) -> bool:
         """Whether it occupies anything in [start, end); an allocation nobody has ended does so until now at least."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fluxqueue.fluxion.earliest import Outlook
 from fluxqueue.fluxion.graph import Vertex
-from fluxqueue.fluxion.jobs import Placement
+from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
 from fluxqueue.fluxion.plans import Plan, plan_for
 from fluxqueue.fluxion.shortcuts import Shortcut, Unfit
@@ -25,6 +27,7 @@ __all__ = ["Matcher", "Restriction"]
 BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
 _MAX_CACHED = 4_096
 _MAX_CACHED_TEXT = 65_536
+_MANY_NODES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +123,20 @@ class Matcher:
         self._plans[jobspec] = topology, plan
         return plan
 
-    def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION) -> tuple[int, Placement] | None:
-        """The earliest later moment at which the request fits, and its place."""
+    def reserve(
+        self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION, instead: Job | None = None
+    ) -> tuple[int, Placement] | None:
+        """The earliest later moment at which the request fits, and its place.
+
+        Parameters
+        ----------
+        instead
+            A reservation that the caller has taken out of the graph: only what is earlier than its start counts.
+        """
         state = self._state
         plan = self._plan(jobspec)
         if plan is not None:
-            probe = self._window(jobspec, state.now, state.now + 1, restriction)
-            static = self._shortcut.allowed(probe, state.table.present)
-            outlook = Outlook(state, plan, static, whole=self._shortcut.whole(plan), duration_s=duration_s)
+            outlook = self._outlook(jobspec, plan, duration_s, restriction, instead)
             try:
                 for start, mask in outlook.moments():
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
@@ -138,11 +147,31 @@ class Matcher:
             else:
                 return None
         for start, ending, _ in state.points.after(state.now):
-            if start >= state.horizon:
+            if start >= state.horizon or (instead is not None and start >= instead.start):
                 break
             if ending and (placement := self.place(jobspec, start, state.end_of(start, duration_s), restriction)) is not None:
                 return start, placement
         return None
+
+    def may_be_bettered(self, reservation: Job, jobspec: Jobspec, duration_s: int) -> bool:
+        """Whether anything has become free since that an earlier start could use; in doubt, it may.
+
+        What is free from some moment on has been free since an end before it, so only nodes that became roomier count; but what holds
+        on beyond its end counts as free later and not now, and then any new end may be the first to be tried.
+        """
+        plan, table = self._plan(jobspec), self._state.table
+        if plan is None or reservation.settled < 0 or self._state.timetable.overdue(self._state.now):
+            return True
+        rows = np.flatnonzero(table.roomier > reservation.settled)
+        if len(rows) > _MANY_NODES:
+            return True
+        return len(rows) > 0 and self._outlook(jobspec, plan, duration_s, NO_RESTRICTION, reservation).gives(rows.tolist())
+
+    def _outlook(self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, instead: Job | None) -> Outlook:
+        state = self._state
+        probe = self._window(jobspec, state.now, state.now + 1, restriction)
+        static = self._shortcut.allowed(probe, state.table.present)
+        return Outlook(state, plan, static, whole=self._shortcut.whole(plan), duration_s=duration_s, instead=instead)
 
     def _window(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction) -> Window:
         now = self._state.now

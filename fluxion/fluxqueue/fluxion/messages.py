@@ -120,7 +120,15 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """One job of a batch; a jobid of 0 lets the service pick one."""
+    """One job of a batch; a jobid of 0 lets the service pick one.
+
+    Attributes
+    ----------
+    reserve
+        Reserve what cannot start now.
+    improve
+        If the job has a reservation that has not come yet, give it up for an earlier start; without one it is kept as it is.
+    """
 
     jobspec: str
     jobid: int = 0
@@ -128,6 +136,7 @@ class JobRequest:
     explain: bool = False
     exclude: tuple[str, ...] = ()
     duration_s: int | None = None
+    improve: bool = False
 
 
 @dataclass(frozen=True, slots=True)

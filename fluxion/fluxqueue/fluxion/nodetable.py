@@ -52,6 +52,8 @@ class NodeTable:
         Type -> size most leaves of a node have, by row; its extremes over all nodes.
     largest, top_id, odd
         Type -> size of the largest leaf and highest id of all; types with a leaf of another size.
+    roomier, tick
+        When something on the node last became free or changed, on a clock that `settle` moves.
     least_step
         Smallest distance of the factors of neighbouring rows.
     ordered
@@ -67,6 +69,7 @@ class NodeTable:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.generation = 0
+        self.tick = 0
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -78,6 +81,7 @@ class NodeTable:
         size = len(self.nodes)
         self.usable: Mask = np.zeros(size, dtype=np.bool_)
         self.open: Mask = np.zeros(size, dtype=np.bool_)
+        self.roomier: Sizes = np.full(size, self.tick, dtype=np.int64)
         self.held: Counts = np.zeros(size, dtype=np.int32)
         self.jobs: Counts = np.zeros(size, dtype=np.int32)
         self.reservations: Counts = np.zeros(size, dtype=np.int32)
@@ -155,6 +159,7 @@ class NodeTable:
         self.present = np.append(self.present, True)
         self.usable, self.open = np.append(self.usable, False), np.append(self.open, False)
         self.held = np.append(self.held, np.int32(0))
+        self.roomier = np.append(self.roomier, np.int64(self.tick))
         self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
         for counts in (self.free, self.full):
             for kind in counts:
@@ -196,6 +201,8 @@ class NodeTable:
                 if row < 0:
                     continue
                 counts[row] += step
+                if step < 0:
+                    self.roomier[row] = self.tick
                 if exclusive:
                     if not job.reserved:
                         self.held[row] += step
@@ -229,6 +236,7 @@ class NodeTable:
             if at.exclusive and any(not job.reserved for job in at.exclusive):
                 free = False
         self.open[node.row], self.usable[node.row] = open_, free
+        self.roomier[node.row] = self.tick
 
     def accepted(self, constraint: Constraint) -> Mask:
         """Nodes a constraint accepts; remembered until the graph changes."""
@@ -244,6 +252,12 @@ class NodeTable:
     def forget_properties(self) -> None:
         """Properties have changed: ask constraints again."""
         self._accepted.clear()
+        self.roomier[:] = self.tick
+
+    def settle(self) -> int:
+        """Let a moment pass; what becomes free from now on is `roomier` than the number returned."""
+        self.tick += 1
+        return self.tick - 1
 
     def rows(self, nodes: Iterable[Vertex]) -> npt.NDArray[Any]:
         """Rows of these nodes."""

@@ -9,7 +9,7 @@ every event; it holds for all requests until a booking or the graph changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from fluxqueue.fluxion.nodetable import Counts, Mask, NodeTable
 __all__ = ["Keys", "Layout", "Timetable", "event_keys"]
 
 Keys = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
 _Number = TypeVar("_Number", bound=np.generic)
 
 _ROOM = 256
@@ -48,6 +49,8 @@ class Layout:
         True where a job ends.
     starts
         True where a reservation begins.
+    places
+        Where in this order each event stands, in the order in which they were entered.
     leaves, jobs, held
         What the row has got back by then, this event included: leaves by type, jobs that touch it, jobs that hold it.
     """
@@ -57,6 +60,7 @@ class Layout:
     times: Keys
     ends: Mask
     starts: Mask
+    places: Indices
     leaves: Mapping[str, Counts]
     jobs: Counts
     held: Counts
@@ -103,6 +107,32 @@ class Timetable:
         if self._layout is None:
             self._layout = self._arrange()
         return self._layout
+
+    def overdue(self, now: int) -> bool:
+        """Whether anything holds what it has beyond its end."""
+        layout = self.layout()
+        return bool((layout.ends & (layout.times <= now)).any())
+
+    def without(self, job: Job) -> Layout:
+        """The events as they would stand if a reservation were not there."""
+        layout = self.layout()
+        first, behind = self._places[job]
+        middle = (first + behind) // 2
+        stretches = list(zip(layout.places[middle:behind].tolist(), layout.places[first:middle].tolist(), strict=True))
+
+        def back(column: Counts, own: Counts) -> Counts:
+            """Undo what the job takes of a column from its start to its end."""
+            column = column.copy()
+            for (start, end), amount in zip(stretches, own[first:middle].tolist(), strict=True):
+                column[start:end] += amount
+            return column
+
+        return replace(
+            layout,
+            leaves={kind: back(layout.leaves[kind], own) for kind, own in self._leaves.items()},
+            jobs=back(layout.jobs, self._present),
+            held=back(layout.held, self._held),
+        )
 
     def _clear(self) -> None:
         rows = len(self._table.nodes)
@@ -181,6 +211,8 @@ class Timetable:
         size = self._size
         order = np.argsort(self._keys[:size])
         keys = self._keys[:size][order]
+        places = np.empty(size, dtype=np.intp)
+        places[order] = np.arange(size)
         rows = keys >> _ROW_BITS
         begins = np.flatnonzero(np.diff(rows, prepend=-1))
         lengths = np.diff(begins, append=size)
@@ -197,6 +229,7 @@ class Timetable:
             keys >> 1 & _LATEST,
             self._ends[:size][order],
             (keys & 1).astype(np.bool_),
+            places,
             {kind: added(column) for kind, column in self._leaves.items()},
             added(self._present),
             added(self._held),

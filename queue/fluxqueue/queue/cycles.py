@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.client import Fluxion
-from fluxqueue.fluxion.messages import Call, JobRequest, MatchResult, RestoredJob, Verdict
+from fluxqueue.fluxion.messages import Call, JobRequest, MatchResult, Verdict
 from fluxqueue.queue.policies.passes import Drop, Findings, Move, Offer, Promise, Step
 from fluxqueue.queue.policies.rounds import Round
 from fluxqueue.queue.records import FluxionJobId, Workload, WorkloadId
@@ -91,18 +91,27 @@ class Driver:
                 for promise in step.promises:
                     promises.pop(promise.workload, None)
                 return ()
-            case Move():
-                answer = await self._move(step, call)
-                self._keep(promises, step.workload, answer)
-                return (answer,)
-            case Offer():
+            case Move() | Offer():
                 requests = await self._requests(step, promises, now)
-                answers = (await self.fluxion.match_batch(requests, call=call, stop_at_first_failure=step.stop)).results
+                stop = isinstance(step, Offer) and step.stop
+                answers = (await self.fluxion.match_batch(requests, call=call, stop_at_first_failure=stop)).results
                 for workload, answer in zip(step.workloads, answers, strict=False):
                     self._keep(promises, workload, answer)
                 return answers
 
-    async def _requests(self, step: Offer, promises: dict[WorkloadId, Promise], now: int) -> list[JobRequest]:
+    async def _requests(self, step: Offer | Move, promises: dict[WorkloadId, Promise], now: int) -> list[JobRequest]:
+        if isinstance(step, Move):
+            return [
+                JobRequest(
+                    workload.jobspec,
+                    promises[workload.id].jobid,
+                    reserve=True,
+                    explain=self.explain,
+                    duration_s=workload.duration_s or 0,
+                    improve=True,
+                )
+                for workload in step.workloads
+            ]
         ids = await self.identify(step.workloads)
         requests = []
         for workload, jobid in zip(step.workloads, ids, strict=True):
@@ -113,24 +122,6 @@ class Driver:
             requests.append(JobRequest(workload.jobspec, jobid, step.reserve, self.explain, duration_s=duration_s))
         return requests
 
-    async def _move(self, step: Move, call: Call) -> MatchResult:
-        """Match anew without the reservation; what brings nothing earlier is undone."""
-        promise, workload = step.promise, step.workload
-        await self.fluxion.cancel_many([promise.jobid], call=call)
-        request = JobRequest(workload.jobspec, promise.jobid, reserve=True, explain=self.explain, duration_s=workload.duration_s or 0)
-        (answer,) = (await self.fluxion.match_batch([request], call=call)).results
-        earlier = answer.verdict is Verdict.GRANTED or (answer.verdict is Verdict.RESERVED and answer.at < promise.start)
-        if earlier or answer.verdict in (Verdict.UNSATISFIABLE, Verdict.INVALID):
-            return answer
-        if answer.verdict is Verdict.RESERVED:
-            if answer.at == promise.start:
-                return answer
-            await self.fluxion.cancel_many([promise.jobid], call=call)
-        restored = RestoredJob(promise.jobid, promise.shares, promise.start, promise.end, reserved=True)
-        if not (await self.fluxion.restore([restored], call=call)).done:
-            return answer
-        return MatchResult(Verdict.RESERVED, promise.jobid, promise.start, promise.end, promise.shares)
-
     def _keep(self, promises: dict[WorkloadId, Promise], workload: Workload, answer: MatchResult) -> None:
         if answer.verdict is Verdict.RESERVED:
             promises[workload.id] = Promise(workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares)
@@ -140,9 +131,7 @@ class Driver:
 
 def _workloads(step: Step) -> tuple[Workload, ...]:
     match step:
-        case Offer():
+        case Offer() | Move():
             return step.workloads
-        case Move():
-            return (step.workload,)
         case Drop():
             return ()

@@ -119,6 +119,23 @@ def test_a_reservation_stands_at_the_end_of_what_is_in_the_way_and_starts_when_i
     check_books(made)
 
 
+def test_a_reservation_is_given_up_only_for_an_earlier_one() -> None:
+    made = engine(node("a", cpu=200), node("b", cpu=200))
+    half = jobspec(slot(1, cpu=100), duration=100)
+    assert [ask(made, half, number).verdict for number in (1, 2, 3, 4)] == [Verdict.GRANTED] * 4
+    made.extend(3, 1_050, NOW)
+    promised = ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True)
+    assert (promised.verdict, promised.at) == (Verdict.RESERVED, 1_100)
+    assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True) == promised
+    made.cancel_many([4], NOW)
+    assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True) == promised, "asking alone moves nothing"
+    bettered = ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True)
+    assert (bettered.verdict, bettered.at) == (Verdict.RESERVED, 1_050)
+    made.cancel_many([3], NOW)
+    assert ask(made, jobspec(slot(2, cpu=100)), 5, reserve=True, improve=True).verdict is Verdict.GRANTED
+    check_books(made)
+
+
 def test_short_jobs_backfill_before_a_reservation_and_long_ones_do_not() -> None:
     made = engine(node("a", cpu=400))
     ask(made, jobspec(slot(2, cpu=100), duration=100), 1)

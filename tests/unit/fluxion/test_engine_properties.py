@@ -139,6 +139,7 @@ plans = st.lists(
         ),
         st.tuples(st.just("cancel"), st.integers(1, 20), st.none(), st.integers(0, 15)),
         st.tuples(st.just("extend"), st.integers(1, 20), st.sampled_from([5, 40]), st.just(0)),
+        st.tuples(st.just("improve"), st.integers(1, 20), st.none(), st.integers(0, 15)),
     ),
     max_size=16,
 )
@@ -149,6 +150,7 @@ plans = st.lists(
 def test_a_reservation_stands_where_trying_every_moment_would_put_it(policy: str, made_of: list[NodeSpec], wanted: Any) -> None:
     quick, slow = engine(*made_of, policy=policy), engine(*made_of, policy=policy)
     clock = 1_000
+    asked: dict[int, str] = {}
     for number, (kind, what, more, later) in enumerate(wanted, 1):
         clock += later
         now = Call(now=clock)
@@ -157,10 +159,16 @@ def test_a_reservation_stands_where_trying_every_moment_would_put_it(policy: str
         elif kind == "extend":
             assert quick.extend(what, clock + more, now).displaced == slow.extend(what, clock + more, now).displaced
         else:
-            answer = ask(quick, jobspec(what, duration=more), number, now, reserve=True)
+            jobid = what if kind == "improve" else number
+            text = asked.get(jobid) if kind == "improve" else asked.setdefault(number, jobspec(what, duration=more))
+            if text is None:
+                continue
+            before = quick.job_info(jobid, now).at if kind == "improve" and jobid in state_of(quick).jobs else None
+            answer = ask(quick, text, jobid, now, reserve=True, improve=kind == "improve")
+            assert before is None or answer.at <= max(before, clock)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(matching, "plan_for", lambda levels: None)
-                assert ask(slow, jobspec(what, duration=more), number, now, reserve=True) == answer
+                assert ask(slow, text, jobid, now, reserve=True, improve=kind == "improve") == answer
     check_books(quick)
 
 

@@ -234,20 +234,22 @@ class MatchBatchRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ...) -> None: ...
 
 class JobRequest(_message.Message):
-    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration")
+    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve")
     JOBID_FIELD_NUMBER: _ClassVar[int]
     JOBSPEC_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
+    IMPROVE_FIELD_NUMBER: _ClassVar[int]
     jobid: int
     jobspec: str
     reserve: bool
     explain: bool
     exclude: _containers.RepeatedScalarFieldContainer[str]
     duration: int
-    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ...) -> None: ...
+    improve: bool
+    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
     __slots__ = ("results", "instance", "overhead")

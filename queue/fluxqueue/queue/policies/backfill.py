@@ -6,14 +6,15 @@ promised stands in the graph like what runs, so the matcher itself keeps later w
 
 A promise is kept:
 
-- it is only given up for an earlier one: each is tried anew by itself, in order, while all others stand, and its old place is still free
-  for it then, so it cannot come out later (`Move`);
+- it is only given up for an earlier one: each is tried anew by itself, in order, while all others stand, and keeps its place unless
+  something earlier was found (`Move`);
 - a workload of higher order that arrives later and cannot start beside the promises made ends those behind it: they are planned anew
   after it. That, the end of a queue's reservations by its administrator, a job that overran and a node that went are the stated causes.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from fluxqueue.api.fluxjobs import Reason
@@ -113,7 +114,8 @@ class BackfillPass:
         if (promise := self._promised.get(row)) is not None:
             if promise.start <= self._moment.now:
                 return Offer((workload,), reserve=True)
-            return Move(workload, promise)
+            self._asked = self._promised_from(row, limit, before)
+            return Move(tuple(self._backlog[row] for row in self._asked))
         if self._blocked_row is not None:
             return Offer((workload,), reserve=True)
         room = self._room_at(row)
@@ -127,6 +129,19 @@ class BackfillPass:
             return Offer(tuple(self._backlog[row] for row in self._asked), reserve=True)
         self._asked = self._run(self._refusals.open, row, min(limit, self._size), before)
         return Offer(tuple(self._backlog[row] for row in self._asked), stop=room > 0)
+
+    def _promised_from(self, row: int, limit: int, before: Key | None) -> list[int]:
+        """Promised rows from this one on that are not due: up to the next row that may be promised a start."""
+        stop = next_true(self._refusals.possible, self._cursor)
+        while stop is not None and stop in self._promised:
+            stop = next_true(self._refusals.possible, stop + 1)
+        rows = [row]
+        for held in self._rows[bisect_right(self._rows, row) :]:
+            behind = (stop is not None and held > stop) or (before is not None and self._backlog.key(held) >= before)
+            if behind or len(rows) >= limit or self._promised[held].start <= self._moment.now:
+                break
+            rows.append(held)
+        return rows
 
     def _block(self, row: int) -> None:
         """The row is next in line for a reservation: those behind it that were promised one stand back."""
@@ -152,7 +167,8 @@ class BackfillPass:
             case Drop():
                 self._accept_drop(step)
             case Move():
-                self._accept_promised(self._asked[0], step.workload, answers[0])
+                for row, workload, answer in zip(self._asked, step.workloads, answers, strict=True):
+                    self._accept_promised(row, workload, answer)
             case Offer():
                 self._accept_offer(step, answers)
 

@@ -56,10 +56,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Try to better a reservation: give it up, match anew, and take the old one back if that brought nothing earlier."""
+    """Better the reservations of these, in order: each is given up for an earlier start if there is one, and else kept."""
 
-    workload: Workload
-    promise: Promise
+    workloads: tuple[Workload, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ class Pass(Protocol):
         ...
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
-        """Hear what came of a step: one answer each for those offered, fewer after a stop; one for a move; none for a drop."""
+        """Hear what came of a step: one answer each for those offered or moved, fewer after a stop; none for a drop."""
         ...
 
 
