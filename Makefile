@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
+.PHONY: demo test test-faults test-faults-long lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -23,6 +23,7 @@ test: controlplane
 	$(PYTEST) -n 2 tests/unit tests/conformance
 	$(PYTEST) tests/integration
 	$(PYTEST) tests/e2e
+	$(PYTEST) tests/faults
 
 unit: controlplane
 	$(PYTEST) -n 2 tests/unit
@@ -35,6 +36,14 @@ integration: controlplane
 
 e2e: controlplane
 	$(PYTEST) tests/e2e
+
+# Every crash point once; FLUXQUEUE_FAULT_SEED replays a run.
+test-faults: controlplane
+	FLUXQUEUE_FAULT_POINTS=all $(PYTEST) tests/faults
+
+# A thousand gang starts, every crash point twenty times and more: two to three hours.
+test-faults-long: controlplane
+	PYTHONPATH=tests $(BIN)/python tests/faults/long_form.py --json build/faults.json --svg build/faults.svg
 
 lint: setup
 	$(BIN)/ruff check .

@@ -69,7 +69,7 @@ class Stage:
         items = [_placed(thing, self.namespace) for thing in things]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         done = json.loads(self.kubectl("apply", "-f", "-", "-o", "json", stdin=text).stdout)
-        applied = [_applied(item) for item in done["items"]]
+        applied = [_applied(item) for item in done.get("items", [done])]  # of one, kubectl shows just that
         self.examples += applied
         return applied
 

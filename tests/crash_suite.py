@@ -1,0 +1,361 @@
+"""Strikes a running queue at named places, under load of mixed kinds, and checks afterwards that nothing was lost and nothing is left.
+
+All that happens is drawn from one seed. A run is a sequence of *waves*: in each, objects of every kind are applied while the queue is
+killed at one crash point after another; then no more is applied, everything must come to its end, and what the cluster, the tables, the
+matcher and the audit log say is compared (`CrashSuite.judge`). A strike arms its point, provokes it, waits until the process is gone, and
+measures how long it takes until a new leader has gone through a whole cycle again.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import re
+import signal
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from audit_logs import writes_of_queues
+from builders import JobBuilder, Json, PodBuilder, make_job, make_pod
+from end_to_end import Stage, wrong
+from invariants import violations
+from pod_oracle import PodOracle
+from replicas import asked, queues
+from transition_model import departures
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State, fluxjob_name
+from fluxqueue.local.controlplane import Component, KubectlError
+from fluxqueue.local.inprocess import InProcessPlane
+from fluxqueue.local.processes import Process
+from fluxqueue.local.verdicts import Row
+from fluxqueue.queue.crashpoints import VARIABLE, Point
+
+__all__ = ["Blow", "CrashSuite", "Strike", "crash_environment"]
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+AT_START = frozenset({Point.LED, Point.LOADED, Point.GRAPH_EMPTY, Point.GRAPH_FILLED, Point.SWEPT})
+"""Reached at every start: the queue is killed once more, so that its next life dies there."""
+_CYCLES = re.compile(rb'^fluxqueue_cycles_total\{result="(?:idle|granted)"\} ([0-9.e+]+)', re.MULTILINE)
+_FIRST_GRANTS = """
+SELECT w.kind, w.namespace || '/' || w.name, min(a.granted_at)
+  FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
+ GROUP BY w.id
+"""
+
+
+class Blow(enum.StrEnum):
+    """``kill -9`` at no particular place."""
+
+    QUEUE = "queue"
+    FLUXION = "fluxion"
+    POSTGRES = "postgres"
+    API_SERVER = "kube-apiserver"
+    WEBHOOK = "webhook"
+
+
+def crash_environment(folder: Path) -> dict[str, str]:
+    """What the queue's environment needs so that its points can be armed through a file of this folder."""
+    (folder / "armed").mkdir(exist_ok=True)
+    return {VARIABLE: str(folder / "armed" / "point")}
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One death: where (a point, or what was killed at no particular place), and the seconds until a leader had run a whole cycle."""
+
+    point: str
+    recovery_s: float
+
+
+@dataclass
+class CrashSuite:
+    """Strikes a plane.
+
+    Attributes
+    ----------
+    stage
+        A namespace of the plane, which was started with `crash_environment`.
+    folder
+        The one given there.
+    seed
+        Of all that is drawn.
+    oracle
+        Watches the pods meanwhile.
+    strikes
+        What was done so far.
+    missed
+        Points that were provoked and not reached in time, and how often.
+    gangs
+        Workloads that were applied.
+    """
+
+    stage: Stage
+    folder: Path
+    seed: int
+    oracle: PodOracle
+    strikes: list[Strike] = field(default_factory=list)
+    missed: Counter[str] = field(default_factory=Counter)
+    gangs: int = 0
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._cancelled: set[str] = set()
+        self._edited: set[str] = set()
+        self._suspended: set[str] = set()
+
+    # ---- load --------------------------------------------------------------------------------------------------------------------
+
+    def apply_some(self, number: int) -> list[str]:
+        """Apply objects of mixed kinds; their names."""
+        things = [self._anything() for _ in range(number)]
+        self.gangs += len(things)
+        self.stage.apply_all(*things)
+        return [str(thing["metadata"]["name"]) for thing in things]
+
+    def _anything(self) -> Json:
+        drawn = self._random.random()
+        name = f"work-{self.gangs}-{self._random.randrange(10**6)}"
+        seconds = str(self._random.choice((0, 1, 1, 2)))
+        cpu = str(self._random.choice((1, 2, 4)))
+        if drawn < 0.2:
+            pod: PodBuilder = make_pod(name).cpu(cpu).with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, seconds)
+            return pod.build()
+        job: JobBuilder = make_job(name).pod_annotation(RUN_SECONDS, seconds)
+        if drawn < 0.5:
+            job = job.indexed(self._random.randint(2, 4)).cpu(cpu)
+        elif drawn < 0.7:
+            job = job.indexed(self._random.randint(2, 4)).cpu(cpu).annotation(names.REPLACE_ANNOTATION, "pod")
+        elif drawn < 0.85:
+            job = job.pods(2, self._random.choice((2, 3))).cpu(cpu)
+        else:  # whole nodes: blocks, and is promised a start
+            job = job.indexed(self._random.randint(2, 3)).cpu("8")
+        if self._random.random() < 0.5:
+            job = job.annotation(names.DURATION_ANNOTATION, self._random.choice(("1s", "5s", "1m")))
+        return job.build()
+
+    # ---- strikes -----------------------------------------------------------------------------------------------------------------
+
+    def strike(self, point: Point, within_s: float = 15.0) -> Strike | None:
+        """Kill the queue at a point; None if it was not reached in time."""
+        program = self.stage.plane.programs["queue"]
+        queue = program.process
+        armed = self.folder / "armed" / "point"
+        self._arm(armed, point)
+        provoke = self._provocation(point)
+        deadline = time.monotonic() + within_s
+        provoked_at = 0.0
+        victim = queue.pid
+        while armed.exists():
+            now = time.monotonic()
+            if now > deadline:
+                armed.unlink(missing_ok=True)
+                self.missed[str(point)] += 1
+                return None
+            if now - provoked_at > 3.0:
+                provoke()
+                provoked_at = time.monotonic()
+                if point in AT_START:
+                    victim = queue.pid
+            time.sleep(0.005)
+        died_at = armed.parent.stat().st_mtime  # the file was removed by the dying process: seen late where a provocation takes long
+        self.stage.until("the struck process is gone", lambda: not queue.running or queue.pid != victim, 5)
+        program.revive()  # at once, as a kubelet does that was not kept busy with it before
+        self.stage.until(f"the queue recovers from {point}", self._recovered, 60, queue.log_excerpt)
+        strike = Strike(str(point), time.time() - died_at)
+        self.strikes.append(strike)
+        return strike
+
+    def blow(self, what: Blow) -> Strike:
+        """Kill something at whatever it is doing, and wait until new work goes all the way again."""
+        plane = self.stage.plane
+        self.apply_some(3)
+        before = _cycles(plane, "queue")
+        process = self._process(what)
+        victim = process.pid
+        process.send(signal.SIGKILL)
+        died_at = time.monotonic()
+        if what.value in plane.programs:
+            self.stage.until(f"{what} is gone", lambda: process.pid != victim or not process.running, 5)
+            plane.programs[what].revive()
+        self.stage.until(f"what was killed runs again: {what}", lambda: self._runs_again(what, victim), 60)
+        if what is Blow.QUEUE:
+            before = 0.0
+        self.stage.until(f"work is taken after {what} was killed", self._took_more, 60)
+        self.stage.until(f"work goes on after {what} was killed", lambda: self._recovered(before), 60, process.log_excerpt)
+        strike = Strike(f"kill {what}", time.monotonic() - died_at)
+        self.strikes.append(strike)
+        return strike
+
+    def _process(self, what: Blow) -> Process:
+        plane = self.stage.plane
+        if what is Blow.POSTGRES:
+            assert plane.postgres.process is not None
+            return plane.postgres.process
+        if what is Blow.API_SERVER:
+            return plane.control_plane.processes[Component.API_SERVER]
+        return plane.programs[what].process
+
+    def _runs_again(self, what: Blow, victim: int | None) -> bool:
+        process = self._process(what)
+        return process.running and process.pid != victim
+
+    def _took_more(self) -> bool:
+        try:
+            self.apply_some(1)
+        except KubectlError:
+            return False
+        return True
+
+    def _arm(self, armed: Path, point: Point) -> None:
+        number = 1 if point in AT_START or point is Point.EDITED else self._random.choice((1, 1, 2))
+        unfinished = armed.with_suffix(".new")
+        unfinished.write_text(f"{point} {number}")
+        unfinished.rename(armed)
+
+    def _provocation(self, point: Point) -> Callable[[], object]:
+        match point:
+            case _ if point in AT_START:
+                return self._begin_anew
+            case Point.EDITED:
+                return self._edit_while_released
+            case Point.TAKEN_BACK | Point.CLEARED | Point.PUT_BACK:
+                return self._suspend_one
+            case Point.CANCELLED:
+                return self._cancel_one
+            case Point.ENDED_WAITING:
+                return self._delete_one
+            case Point.RESERVED | Point.EXTENDED:
+                return self._overrun_and_block
+            case Point.PLACED | Point.UNGATED:
+                return self._released_pod_by_pod
+            case _:
+                return lambda: self.apply_some(3)
+
+    def _begin_anew(self) -> None:
+        program = self.stage.plane.programs["queue"]
+        victim = program.process.pid
+        program.process.send(signal.SIGKILL)
+        self.stage.until("the queue is gone", lambda: not program.process.running or program.process.pid != victim, 5)
+        program.revive()
+
+    def _gang(self, prefix: str, nodes: int, seconds: str) -> JobBuilder:
+        self.gangs += 1
+        name = f"{prefix}-{self.gangs}-{self._random.randrange(10**6)}"
+        return make_job(name).indexed(nodes).cpu("8").pod_annotation(RUN_SECONDS, seconds)
+
+    def _overrun_and_block(self) -> None:
+        long = self._gang("overruns", 2, "4").annotation(names.DURATION_ANNOTATION, "1s").build()
+        self.stage.apply_all(long, self._gang("blocked", 4, "0").build())
+        self.apply_some(2)
+
+    def _released_pod_by_pod(self) -> None:
+        self.stage.apply_all(self._gang("gated", 3, "1").annotation(names.REPLACE_ANNOTATION, "pod").build())
+
+    def _edit_while_released(self) -> None:
+        """Resumed by a patch that comes between grant and release: the process dies in between, and the Job is edited meanwhile."""
+        self.stage.apply_all(*(self._gang("edited", 2, "0").build() for _ in range(2)))
+        for row in self.stage.rows():
+            if row.example.name.startswith("edited") and row.state in ("", State.PENDING, State.ALLOCATED):
+                patch = '{"spec":{"parallelism":1,"completions":1}}'
+                self.stage.kubectl("patch", "job", row.example.name, "-p", patch, check=False)
+                self._edited.add(row.example.name)
+
+    def _suspend_one(self) -> None:
+        gang = self._gang("suspended", 2, "8").cpu("1").build()
+        name = str(gang["metadata"]["name"])
+        self.stage.apply_all(gang)
+        self._suspended.add(name)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and (self.stage.row(name).state not in (State.ALLOCATED, State.RUNNING)):
+            time.sleep(0.1)
+        self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":true}}', check=False)
+
+    def _cancel_one(self) -> None:
+        gang = self._gang("cancelled", 6, "0").annotation(names.DURATION_ANNOTATION, "1h").build()  # more nodes than there are
+        (applied,) = self.stage.apply_all(gang)
+        name = fluxjob_name(applied.kind, applied.name, applied.uid)
+        self._cancelled.add(applied.name)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            patch = '{"spec":{"cancel":true}}'
+            if self.stage.kubectl("patch", "fluxjob", name, "--type=merge", "-p", patch, check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+
+    def _delete_one(self) -> None:
+        gang = self._gang("deleted", 6, "0").build()
+        (applied,) = self.stage.apply_all(gang)
+        self.stage.examples.remove(applied)
+        time.sleep(0.3)  # give it a chance to be taken in first; if it was not, the next one will be
+        self.stage.kubectl("delete", "job", applied.name, "--wait=false")
+
+    def _recovered(self, before: float = 0.0) -> bool:
+        """Whether a leader has run a whole cycle more than ``before``, and says that nothing is missing."""
+        plane = self.stage.plane
+        for name in queues(plane):
+            answer = asked(plane, name)
+            if answer["role"] == "leader" and answer["ready"] and _cycles(plane, name) > before:
+                return True
+        return False
+
+    # ---- judgement ---------------------------------------------------------------------------------------------------------------
+
+    def judge(self, within_s: float = 120) -> list[str]:
+        """Let everything come to its end, and say what is wrong; then remove it all."""
+        for name in self._suspended:
+            self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":false}}', check=False)
+        self._suspended.clear()
+        rows = self.stage.until_settled(within_s)
+        found = wrong([row for row in rows if row.example.name not in self._cancelled | self._edited])
+        # An edit that came after the release takes a pod off a Job that runs: it has fewer pods than places then.
+        found += [f"{row.title} was edited and is {row.state}" for row in rows if row.example.name in self._edited and not _done(row)]
+        found += [f"{row.title} was cancelled and is {row.state}" for row in rows if _resisted(row, self._cancelled)]
+        self.stage.until_consistent()
+        found += violations(self.stage.plane)
+        found += departures(self.stage.plane.database_dsn)
+        found += self.oracle.overbookings
+        found += released_before_stored(self.stage.plane)
+        self.stage.clear(120)
+        self.stage.examples.clear()
+        self._cancelled.clear()
+        self._edited.clear()
+        return found
+
+
+def _done(row: Row) -> bool:
+    return row.state == State.COMPLETED and set(row.ran_on) <= set(row.hosts)
+
+
+def _resisted(row: Row, cancelled: set[str]) -> bool:
+    return row.example.name in cancelled and row.state != State.CANCELLED
+
+
+def _cycles(plane: InProcessPlane, name: str) -> float:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{plane.programs[name].port}/metrics", timeout=5) as answer:
+            return sum(float(number) for number in _CYCLES.findall(answer.read()))
+    except OSError:
+        return 0.0
+
+
+def released_before_stored(plane: InProcessPlane) -> list[str]:
+    """Objects the queue let go, by the audit log, before the tables had an allocation of theirs (I3); in sentences."""
+    first: dict[tuple[str, str], datetime] = {}
+    for write in writes_of_queues(plane):
+        if write.verb == "patch" and write.resource in ("jobs", "pods") and write.code == 200:
+            first.setdefault((write.resource, write.name), write.at)
+    with psycopg.connect(plane.database_dsn, autocommit=True) as connection:
+        granted: list[tuple[Any, ...]] = connection.execute(_FIRST_GRANTS).fetchall()
+    return [
+        f"{kind} {name} was patched at {at:%H:%M:%S.%f}, its first allocation was stored at {stored.astimezone(UTC):%H:%M:%S.%f}"
+        for kind, name, stored in granted
+        if (at := first.get((f"{kind.lower()}s", name))) is not None and at < stored
+    ]
