@@ -2,12 +2,14 @@
 
 import base64
 import json
+import time
 import tomllib
 from typing import Any
 
 import msgspec
+import pytest
 from builders import Json, make_job, make_minicluster
-from end_to_end import Stage
+from end_to_end import Stage, managed_namespace
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -93,3 +95,111 @@ def test_a_minicluster_waits_in_a_busy_queue_and_then_runs_by_rank_on_its_alloca
     assert table[0].split() == ["NAME", "STATE", "SIZE", "BROKERS", "QUEUE", "NODES", "AGE"]
     assert table[1].split()[:5] == ["flux", "Running", "4", "4/4", "default"]
     gone(stage, "flux")
+
+
+def test_an_annotated_job_runs_as_a_flux_cluster_on_its_allocation(stage: Stage) -> None:
+    job = make_job("solver").indexed(4).cpu("2").pod_annotation(RUN_SECONDS, "3").annotation(names.MINICLUSTER_ANNOTATION, "true").build()
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["solve", "it's"]
+    stage.apply(job)
+    row = stage.until_state("solver", State.RUNNING)
+    pods = raw_pods(stage, "solver")
+    assert nodes_of(stage, "solver") == list(row.hosts)
+    assert all(pod["spec"]["containers"][0]["command"][-2:] == ["solve", "it's"] for pod in pods)
+    assert "broker.toml" in mounted(stage, pods[0], "ConfigMap")["data"]
+    assert "curve.cert" in mounted(stage, pods[0], "Secret")["data"]
+    stage.until_state("solver", State.COMPLETED)
+
+
+def test_the_end_is_told_with_its_exit_code_and_cleanup_removes_what_has_ended(stage: Stage) -> None:
+    failing = cluster("failing", 2, pod={"annotations": {RUN_SECONDS: "1", "fluxqueue.local/exit-code": "3"}})
+    apply(stage, failing)
+    apply(stage, cluster("passing", 2, "1"))
+    apply(stage, cluster("tidy", 1, "1", cleanup=True))
+    assert until_state(stage, "passing", "Succeeded").status.exit_code == 0
+    failed = until_state(stage, "failing", "Failed").status
+    assert failed.exit_code == 3
+    path = f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{stage.namespace}/{names.MINICLUSTERS}/tidy"
+    stage.until("tidy is gone", lambda: stage.plane.control_plane.client.find(path) is None, 30)
+    gone(stage, "failing")
+    gone(stage, "passing")
+
+
+def test_two_of_one_name_in_two_namespaces_have_nothing_in_common(stage: Stage) -> None:
+    with managed_namespace(stage.plane) as other:
+        for place in (stage, other):
+            apply(place, cluster("twin", 2))
+        certificates = []
+        for place in (stage, other):
+            running = until_state(place, "twin", "Running")
+            assert nodes_of(place, "twin") == decode(running.status.nodes)
+            certificates.append(mounted(place, raw_pods(place, "twin")[0], "Secret")["data"]["curve.cert"])
+        assert certificates[0] != certificates[1]
+        gone(other, "twin")
+        assert seen(stage, "twin").status.state == "Running"
+        gone(stage, "twin")
+
+
+def test_deleted_while_it_waits_it_leaves_nothing(stage: Stage) -> None:
+    apply(stage, cluster("large", 9, cpu="7"))
+    waiting = stage.until("its reason is known", lambda: (s := seen(stage, "large").status).state == "Queued" and "node" in s.message and s)
+    assert waiting
+    gone(stage, "large")
+    stage.until("its FluxJob is gone", lambda: not stage.fluxjobs(), 30)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.15, 0.4])
+def test_a_queue_that_is_killed_at_any_step_goes_on_where_it_was(stage: Stage, after_s: float) -> None:
+    apply(stage, cluster("steady", 4))
+    time.sleep(after_s)  # into the middle of its making, matching or release
+    stage.kill("queue")
+    running = until_state(stage, "steady", "Running", 60)
+    assert nodes_of(stage, "steady") == decode(running.status.nodes)
+    assert len({mounted(stage, pod, "Secret")["metadata"]["uid"] for pod in raw_pods(stage, "steady")}) == 1
+    gone(stage, "steady")
+
+
+def test_a_lost_broker_comes_back_to_the_node_of_its_rank(stage: Stage) -> None:
+    apply(stage, cluster("mended", 3))
+    running = until_state(stage, "mended", "Running")
+    lost = raw_pods(stage, "mended")[2]["metadata"]["name"]
+    stage.kubectl("delete", "pod", lost, "--grace-period=0", "--force")
+    stage.until("another pod took its place", lambda: lost not in [p["metadata"]["name"] for p in raw_pods(stage, "mended")], 60)
+    stage.until("it is on its node", lambda: nodes_of(stage, "mended") == decode(running.status.nodes), 60)
+    gone(stage, "mended")
+
+
+def test_a_mistake_is_refused_at_admission_and_what_does_nothing_is_warned_about(stage: Stage) -> None:
+    refused = apply(stage, cluster("odd", 2, duration="soon"), check=False)
+    assert refused.returncode != 0
+    assert "spec.duration" in refused.stderr
+    warned = stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(cluster("old", flux={"arch": "arm"})))
+    assert "Warning: spec.flux.arch does nothing" in warned.stderr
+
+
+def test_a_gang_that_does_not_form_goes_back_into_the_queue_with_the_reason(stage: Stage) -> None:
+    silent = cluster(
+        "silent", 2, formTimeoutSeconds=2, pod={"annotations": {RUN_SECONDS: "forever", "fluxqueue.local/never-ready": "true"}}
+    )
+    apply(stage, silent)
+    starting = until_state(stage, "silent", "Starting").status
+    assert (starting.brokers, [missing.rank for missing in starting.missing or ()]) == ("0/2", [0, 1])
+    stage.until("it was taken back", lambda: "did not form within 2 s" in seen(stage, "silent").status.message, 30)
+    gone(stage, "silent")
+
+
+def test_it_shrinks_and_grows_within_its_maximum_through_the_scale_subresource(stage: Stage) -> None:
+    apply(stage, cluster("elastic", 3, maxSize=4))
+    running = until_state(stage, "elastic", "Running").status
+    first = decode(running.nodes)
+    stage.kubectl("scale", "minicluster", "elastic", "--replicas=2")
+    stage.until("the highest rank has gone", lambda: nodes_of(stage, "elastic") == first[:2], 60)
+    stage.until("its place is free again", lambda: seen(stage, "elastic").status.brokers == "2/2", 30)
+    stage.kubectl("scale", "minicluster", "elastic", "--replicas=4")
+    stage.until(
+        "four brokers are online", lambda: seen(stage, "elastic").status.brokers == "4/4", 60, lambda: seen(stage, "elastic").status
+    )
+    assert nodes_of(stage, "elastic")[:2] == first[:2]
+    beyond = stage.kubectl("scale", "minicluster", "elastic", "--replicas=5", check=False)
+    assert "maxSize" in beyond.stderr or "maximumSize" in beyond.stderr
+    stage.until_consistent()
+    gone(stage, "elastic")

@@ -49,6 +49,8 @@ class Point(enum.StrEnum):
     CLEARED = "job-cleared-before-put-back"
     PUT_BACK = "put-back-before-reread"
     CANCELLED = "cancelled-in-cluster-before-end-stored"
+    MINICLUSTER_MADE = "minicluster-objects-made-before-job"
+    PREPARED = "broker-configuration-written-before-release"
     SWEPT = "graph-compared-before-counts"
 
 

@@ -11,17 +11,18 @@ more (when the brokers had formed, how the application ended after its pod is go
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
-from fluxqueue.api import names
+from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.miniclusters import MiniCluster, MiniClusterState, MiniClusterStatus, MissingBroker
 from fluxqueue.api.objects import ContainerStatus, Job, ObjectCondition, Pod
-from fluxqueue.queue.records import Allocation, Workload
+from fluxqueue.queue.records import Allocation, SlotState, Workload
 
 __all__ = ["Formation", "Standing", "exit_code_of", "formation_of", "quorum_of", "status_of", "time_left_s"]
 
@@ -162,7 +163,7 @@ def status_of(standing: Standing, now: datetime) -> MiniClusterStatus:
         brokers_online=brokers.online if placed else 0,
         missing=list(brokers.missing[:_SHOWN]) or None if placed else None,
         queue=workload.queue if workload is not None else before.queue or minicluster.spec.queue,
-        nodes=workload.hosts if workload is not None else (before.nodes if ended else ""),
+        nodes=_nodes(standing) if workload is not None else (before.nodes if ended else ""),
         exit_code=_exit_code(standing),
         started_at=_written(workload.started_at) if workload is not None and workload.started_at is not None else before.started_at,
         formed_at=formed_at,
@@ -171,6 +172,18 @@ def status_of(standing: Standing, now: datetime) -> MiniClusterStatus:
     said = {condition.type: condition for condition in before.conditions or ()}
     wanted = _conditions(standing, status, brokers)
     return msgspec.structs.replace(status, conditions=[_dated(condition, said.get(condition.type), now) for condition in wanted])
+
+
+def _nodes(standing: Standing) -> str:
+    """The node of each rank: its place in the allocation, or that of the pod by which it grew; the list ends before a rank without one."""
+    allocation, size = standing.allocation, standing.minicluster.spec.size
+    if allocation is None:
+        return ""
+    places = {slot.rank: slot.node for slot in allocation.slots if slot.state is not SlotState.ENDED}
+    grown = {pod.completion_index: pod.spec.node_name for pod in standing.pods if pod.spec.node_name and not pod.terminal}
+    nodes = [places.get(rank) or grown.get(rank) for rank in range(size)]
+    known = itertools.takewhile(lambda node: node is not None, nodes)
+    return hostlists.encode([node for node in known if node is not None])
 
 
 def _brokers(standing: Standing) -> Formation:

@@ -180,8 +180,10 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
     )
 
 
-def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW, *, surplus_of: str = "") -> NewWorkload | None:
-    """Read a Pod that is matched on its own: a bare one, or one whose owner is not a Job.
+def describe_pod(
+    pod: Pod, around: Surroundings, standing: Standing = _NEW, *, surplus_of: str = "", extends_job: bool = False
+) -> NewWorkload | None:
+    """Read a Pod that is matched on its own: a bare one, one whose owner is not a Job, or one by which a running Job grew.
 
     Parameters
     ----------
@@ -193,6 +195,8 @@ def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW, *, s
         Its row and the wishes of people, if there are any.
     surplus_of
         A group that is complete without it, in words: then it is not matched.
+    extends_job
+        Whether its Job grew by it, and has no place for it.
 
     Returns
     -------
@@ -200,7 +204,9 @@ def describe_pod(pod: Pod, around: Surroundings, standing: Standing = _NEW, *, s
         None where it is not ours: no gate of ours, going away, opted out, or a Job's.
     """
     meta, spec = pod.metadata, pod.spec
-    if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta) or owning_job_uid(pod):
+    if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
+        return None
+    if owning_job_uid(pod) is not None and not extends_job:
         return None
     remedy = f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
     message = f"Pod {meta.namespace}/{meta.name} names {surplus_of}, which is complete without it: {remedy}" if surplus_of else ""

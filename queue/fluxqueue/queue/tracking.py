@@ -305,7 +305,7 @@ def _age(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
-def _elastic(job: Job) -> bool:
+def elastic(job: Job) -> bool:
     """Whether each index has a place of its own, and the Job may grow and shrink: the highest indexes come and go."""
     return job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once
 
@@ -317,7 +317,7 @@ def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     if tied and not pod.spec.gated_by(names.GATE):
         candidates = [slot for slot in candidates if slot.node == tied]
     index = pod.completion_index
-    if index is not None and job is not None and _elastic(job):
+    if index is not None and job is not None and elastic(job):
         return next((slot for slot in candidates if slot.rank == index), None)
     return candidates[0] if candidates else None
 
@@ -330,7 +330,7 @@ def _pinned_node(pod: Pod) -> str | None:
 def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int) -> set[int]:
     if phase is not JobPhase.ACTIVE or job is None:
         return {slot.rank for slot in idle}
-    if _elastic(job):
+    if elastic(job):
         over = parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
         return {slot.rank for slot in idle if slot.rank in over or slot.rank >= (job.spec.completions or 0)}
     if job.spec.completions is None:

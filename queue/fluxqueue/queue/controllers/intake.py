@@ -29,6 +29,7 @@ from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload
 from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
+from fluxqueue.queue.tracking import elastic
 
 __all__ = ["IntakeController"]
 
@@ -72,7 +73,7 @@ class IntakeController:
         for job in self._caches.jobs.list():
             self._keys.add(job.metadata.uid)
         for pod in self._caches.pods.list():
-            if not owning_job_uid(pod):
+            if not owning_job_uid(pod) or self._grown(pod):
                 self._keys.add(pod.metadata.uid)
             if (key := group_of(pod)) is not None and pod.spec.gated_by(names.GATE):
                 self._keys.add(key)
@@ -105,6 +106,8 @@ class IntakeController:
             self._keys.add(pod.metadata.uid)
         elif change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
             self._keys.add(owner)  # a Job somebody else resumed
+        elif self._ledger.by_uid(pod.metadata.uid) is not None or self._grown(pod):
+            self._keys.add(pod.metadata.uid)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """A person's edit; what we wrote ourselves is acknowledged in the same write."""
@@ -200,10 +203,30 @@ class IntakeController:
         pod = self._caches.pods.get_by_uid(uid)
         if pod is None:
             return None
+        if owning_job_uid(pod) is not None:
+            if row is None and not self._grown(pod):
+                return None
+            return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing, extends_job=True)
         surplus_of = self._stands_alone(pod, row)
         if surplus_of is None:
             return None
         return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing, surplus_of=surplus_of)
+
+    def _grown(self, pod: Pod) -> bool:
+        """Whether a pod came because its Job was made larger while it runs: there is no place for its index, so it waits for one itself.
+
+        Growth is an extension of the allocation that is queued like any other work, and each index is let go as soon as it has a node.
+        """
+        owner, index = owning_job_uid(pod), pod.completion_index
+        if owner is None or index is None or not pod.spec.gated_by(names.GATE):
+            return False
+        row, job = self._ledger.by_uid(owner), self._caches.jobs.get_by_uid(owner)
+        allocation = self._ledger.allocation(row.id) if row is not None else None
+        if row is None or job is None or allocation is None or allocation.released_at is None or job.spec.suspend or not elastic(job):
+            return False
+        if row.state not in (State.ALLOCATED, State.RUNNING):
+            return False
+        return not any(slot.rank == index and slot.state is not SlotState.ENDED for slot in allocation.slots)
 
     def _take_in_group(self, key: GroupKey, found: list[NewWorkload], endings: list[Ending]) -> None:
         row = self._ledger.group(key)

@@ -43,6 +43,7 @@ from fluxqueue.minicluster.marks import InvalidMarks, identity_of
 from fluxqueue.minicluster.render import annotated_objects, objects
 from fluxqueue.minicluster.rules import find_problems
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.fluxclusters import (
     DIGEST_ANNOTATION,
     annotated,
@@ -243,6 +244,7 @@ class MiniClusterController:
                 await self._make_for(job)
             made = self._annotated_objects(job, certificate=None, shares=shares)
         await asyncio.gather(*(self._apply(each) for each in made if each["kind"] == "ConfigMap"))
+        reach(Point.PREPARED)
 
     def _node_cpus(self, name: str) -> Decimal | None:
         node: Node | None = self._caches.nodes.get("", name)
@@ -326,6 +328,7 @@ class MiniClusterController:
         identity = identity_of(minicluster)
         try:
             await asyncio.gather(*(self._put(each, identity.uid) for each in rendered if each["kind"] != "Job"))
+            reach(Point.MINICLUSTER_MADE)
             await asyncio.gather(*(self._put(queued_job(each, spec), identity.uid) for each in rendered if each["kind"] == "Job"))
         except (_Refused, Invalid, Forbidden) as error:
             self._refuse(minicluster, str(error))

@@ -112,10 +112,12 @@ class Tracker:
         owner = owning_job_uid(pod)
         if change.kind is ChangeKind.DELETED:
             self._let_go.pop(uid, None)
-            if owner is None and (self._ledger.by_uid(uid) is not None or group_of(pod) is not None):
+            if self._ledger.by_uid(uid) is not None or (owner is None and group_of(pod) is not None):
                 self._last_phase[uid] = pod.status.phase
-        self._touch(owner or uid)
-        if owner is None:
+        self._touch(uid)  # its own: of no Job, or a Job grew by it
+        if owner is not None:
+            self._touch(owner)
+        else:
             self._touch_holder(pod)
             self._touch_group(pod)
 
