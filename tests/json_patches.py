@@ -39,6 +39,8 @@ def _apply(document: Any, operation: dict[str, Any]) -> None:
             at[last] = copy.deepcopy(operation["value"])
         case dict(), "remove" if last in at:
             del at[last]
+        case list(), "replace" if int(last) < len(at):
+            at[int(last)] = copy.deepcopy(operation["value"])
         case list(), "remove" if int(last) < len(at):
             del at[int(last)]
         case _:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -47,8 +46,3 @@ def one(objects: list[Json], kind: str, name: str | None = None) -> Json:
     found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} objects of kind {kind} and name {name}"
     return found[0]
-
-
-def cpus(count: int) -> dict[str, Decimal]:
-    """A request of so many cpus."""
-    return {"cpu": Decimal(count)}

@@ -198,7 +198,7 @@ class Pods:
             (SECRET_FOLDER, pod / "curve"),
             (mount, pod / "mount"),
             (leader, "127.0.0.1"),
-            ("fq_port=8050", f"fq_port={self.port}"),
+            ("fq_port='8050'", f"fq_port='{self.port}'"),
             ("default_port = 8050", f"default_port = {self.port}"),
         ):
             text = text.replace(inside, str(outside))

@@ -37,6 +37,7 @@ PROGRAMS: dict[str, Program] = {
     "queue": Program("fluxqueue.queue.main", "the queue: intake, scheduling, release, tracking", service=True),
     "fluxion": Program("fluxqueue.fluxion.main", "the resource graph and matcher behind gRPC", service=True),
     "rest": Program("fluxqueue.rest.main", "the REST service of a MiniCluster, beside its leader", service=True),
+    "minicluster": Program("fluxqueue.cli.minicluster", "what a MiniCluster would become, without a cluster; CURVE certificates"),
     "simulate": Program("fluxqueue.queue.simulator.main", "what a policy would do to a workload: traces, models, comparisons"),
     "local": Program("fluxqueue.local.main", "a whole control plane on this machine; the demo"),
 }
@@ -125,7 +126,7 @@ def _refuse(sentence: str) -> int:
 def _help() -> int:
     rows = [*((name, program.summary) for name, program in PROGRAMS.items()), ("version", "which version this is")]
     print("usage: fluxqueue [--debug] COMMAND ...\n\nAn HPC batch queue for Kubernetes.\n\ncommands:")
-    print("\n".join(f"  {name:<10}{summary}" for name, summary in rows))
+    print("\n".join(f"  {name:<12}{summary}" for name, summary in rows))
     print("\noptions:\n  --debug   show the traceback of an unexpected failure (also FLUXQUEUE_DEBUG=1)")
     print("\n'fluxqueue COMMAND --help' explains a command; 'kubectl fluxqueue --help' the view of a cluster's queue.")
     return 0

@@ -106,7 +106,8 @@ def assignment(name: str, value: str | bool | int) -> str:
     """A bash assignment of exactly this value; yes and no for truth values."""
     if isinstance(value, bool):
         value = "yes" if value else "no"
-    return f"{name}={shlex.quote(str(value))}"
+    quoted = shlex.quote(str(value))
+    return f"{name}={quoted}" if quoted.startswith("'") else f"{name}='{quoted}'"
 
 
 def exports(environment: dict[str, str]) -> str:

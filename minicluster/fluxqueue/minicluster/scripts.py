@@ -206,7 +206,7 @@ def _command(container: MiniClusterContainer, key: str, out: dict[str, str]) -> 
 
 
 def _batch(text: str) -> str:
-    lines = ["# shellcheck shell=bash"]
+    lines = ["# shellcheck shell=bash disable=SC2016"]
     for number, line, submitted in batch_lines(text):
         lines.append(" ".join(("fq_line", str(number), *(_quote(word) for word in (line, *submitted)))))
     return "\n".join(lines) + "\n"

@@ -172,7 +172,7 @@ def test_readiness_is_what_the_brokers_say() -> None:
 def test_each_broker_has_a_copy_of_the_certificate_that_only_it_may_read() -> None:
     user = 12345 if os.geteuid() == 0 else None
     with pods("true", size=2, harness={"user": user}) as cluster:
-        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience=10", "fq_patience=1")
+        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience='10'", "fq_patience='1'")
         cluster.run()  # the stand-in's own interpreter may be out of another user's reach
         for index in (0, 1):
             copy = cluster.directory(index) / "mount" / "config" / "curve" / "curve.cert"
@@ -233,7 +233,7 @@ def test_a_follower_whose_leader_is_gone_gives_up_and_says_so() -> None:
         size=2,
         harness={"outcomes": {0: [{"lost": 9}]}},
     ) as cluster:
-        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience=10", "fq_patience=1")
+        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience='10'", "fq_patience='1'")
         codes, _, errors = cluster.run()
         assert codes == [9, AGAIN]
         assert "rank 1: the leader 127.0.0.1 is gone" in errors[1]
@@ -242,7 +242,7 @@ def test_a_follower_whose_leader_is_gone_gives_up_and_says_so() -> None:
 def test_a_broker_that_ends_at_once_is_not_tried_for_ever() -> None:
     broken = {0: [{"exit": 1, "after": 1}], 1: [{"exit": 1}, {"exit": 2}, {"exit": 3}]}
     with pods("true", size=2, harness={"outcomes": broken}) as cluster:
-        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience=10", "fq_patience=0")
+        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience='10'", "fq_patience='0'")
         cluster.start(1)
         code, _, error = cluster.finish(1)
         assert code == AGAIN
@@ -400,7 +400,7 @@ def test_a_sidecar_waits_for_the_broker_and_speaks_to_it() -> None:
 
 def test_a_sidecar_that_fails_ends_with_its_code() -> None:
     with sidecar_cluster(command="exit 6; true") as cluster:
-        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience=5", "fq_patience=0")
+        cluster.files["settings.sh"] = cluster.files["settings.sh"].replace("fq_patience='5'", "fq_patience='0'")
         side = cluster.start(0, "side", script="start.sh")
         _, error = side.communicate(timeout=WAIT_S)
         assert side.returncode == 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.minicluster.commands import Command, array, assignment, batch_lines, exports, parse_command, words
@@ -53,6 +53,7 @@ def test_nothing_is_nothing() -> None:
     assert not parse_command(" \n ")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(min_codepoint=1, max_codepoint=0x2FFF, exclude_categories=["Cs"]), max_size=60))
 def test_any_value_comes_out_of_bash_as_it_went_in(value: str) -> None:
     script = f'{assignment("one", value)}\n{array("many", [value, "x"])}\nprintf \'%s\\0%s\\0%s\' "$one" "${{many[@]}}"'
