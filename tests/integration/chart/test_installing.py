@@ -97,15 +97,24 @@ def test_the_queue_publishes_its_authority_and_an_upgrade_leaves_it(installation
     assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == bundle
 
 
+FOR_MINICLUSTERS = [("create", "pods"), ("create", "jobs"), ("delete", "jobs"), ("get", "secrets")]
+"""What only those who run MiniClusters give to the queue: it makes their objects, in whatever namespace they are."""
+
+
 def test_the_queue_has_its_rights_and_no_more(installation: Installation, queue: Person) -> None:
     inside = queue.within(NAMESPACE)
-    assert inside.may("create", "leases")
-    assert inside.may("get", "secrets/fluxqueue-webhook-tls")
-    for verb, resource in (("create", "pods"), ("create", "jobs"), ("delete", "jobs"), ("get", "secrets"), ("create", "pods/binding")):
-        assert not queue.may(verb, resource), f"{verb} {resource}"
-    assert not inside.may("get", "secrets/dsn")
+    assert all(queue.may(*right) for right in FOR_MINICLUSTERS)
+    assert not queue.may("list", "secrets")
+    assert not queue.may("create", "pods", "--subresource=binding")
     assert not queue.may("patch", "mutatingwebhookconfigurations/somebody-else-s")
     assert not queue.may("create", "leases")
+    installation.upgrade(miniclusters={"enabled": False})
+    wait_until(lambda: not any(queue.may(*right) for right in FOR_MINICLUSTERS), "the rights to be taken back", 30)
+    assert inside.may("create", "leases")
+    assert inside.may("get", "secrets/fluxqueue-webhook-tls")
+    assert not inside.may("get", "secrets/dsn")
+    installation.upgrade()
+    wait_until(lambda: all(queue.may(*right) for right in FOR_MINICLUSTERS), "the rights to be given again", 30)
 
 
 def test_the_webhook_has_no_rights(installation: Installation) -> None:
