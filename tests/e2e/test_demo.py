@@ -26,7 +26,9 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(plane: LocalPlan
     try:
         done = run("demo", "--dir", str(plane.folder))
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "Every pod ran where Fluxion had put it" in done.stdout
+        assert "Every pod ran where Fluxion had put it, and what was promised came true" in done.stdout
+        assert "job/big had nodes reserved from" in done.stdout
+        assert "job/filler was applied after job/big and started" in done.stdout
         assert "$ kubectl fluxqueue jobs" in done.stdout
         assert "$ kubectl fluxqueue explain job/big" in done.stdout
         assert "\x1b[" not in done.stdout

@@ -1,7 +1,8 @@
 """`fluxqueue local demo`: the main job before one's eyes, and a proof that it holds.
 
 It does what a person would do, with kubectl: opts a namespace in, applies `examples/`, looks at the queue, deletes the examples. What it
-adds is the watching: a table that follows every object to its end, and then a verdict per object (`fluxqueue.local.verdicts`). After the
+adds is the watching: a table that follows every object to its end, and then a verdict per object (`fluxqueue.local.verdicts`). One of the
+examples has nodes reserved, one is backfilled ahead of it, and both must turn out as it was told. After the
 examples are deleted nothing of them may be left in Fluxion. Whatever is not as it should be is named, and the exit code is 1.
 
 On a terminal the table lives; elsewhere (a log of CI) there is a line for each change.
@@ -27,7 +28,7 @@ import msgspec
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.objects import ObjectMeta, Part, Pod
-from fluxqueue.local.verdicts import OWNING_KINDS, Applied, Row, Seen, differences, leftovers, moment, rows_of, settled, standing
+from fluxqueue.local.verdicts import OWNING_KINDS, Applied, Promises, Row, Seen, differences, leftovers, moment, rows_of, settled, standing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,12 +37,16 @@ if TYPE_CHECKING:
     from fluxqueue.fluxion.messages import JobInfo
     from fluxqueue.local.plane import LocalPlane
 
-__all__ = ["EXPECT_ANNOTATION", "main"]
+__all__ = ["AHEAD_ANNOTATION", "EXPECT_ANNOTATION", "RESERVED_ANNOTATION", "main"]
 
 T = TypeVar("T")
 
 EXPECT_ANNOTATION = "fluxqueue.local/expect"
 """On an example: the reason it is expected to wait with for ever (``Unsatisfiable``)."""
+RESERVED_ANNOTATION = "fluxqueue.local/expect-reserved"
+"""On an example: ``true`` where nodes are expected to be reserved for it while it waits."""
+AHEAD_ANNOTATION = "fluxqueue.local/expect-ahead-of"
+"""On an example: the Job, applied before it, that it is expected to start before."""
 
 _NAMESPACE = "default"
 _POLL_S = 0.4
@@ -180,20 +185,26 @@ def _apply(cluster: _Cluster, folder: Path) -> list[Applied]:
     applied = []
     for item in answer.get("items", [answer]):
         meta = item["metadata"]
-        expects = (meta.get("annotations") or {}).get(EXPECT_ANNOTATION, "")
+        notes = meta.get("annotations") or {}
         replicas = item.get("spec", {}).get("replicas", 1) if item["kind"] in OWNING_KINDS else 1
-        applied.append(Applied(item["kind"], meta["name"], meta["uid"], replicas, expects))
+        expects, reserved, ahead_of = (notes.get(key, "") for key in (EXPECT_ANNOTATION, RESERVED_ANNOTATION, AHEAD_ANNOTATION))
+        applied.append(Applied(item["kind"], meta["name"], meta["uid"], replicas, expects, reserved == "true", ahead_of))
     return applied
 
 
-def _follow(cluster: _Cluster, screen: _Screen, examples: Sequence[Applied], timeout_s: float) -> list[Row]:
-    """Watch until all has settled or time is up; shows the queue once, while something waits behind something that runs."""
+def _follow(cluster: _Cluster, screen: _Screen, examples: Sequence[Applied], promises: Promises, timeout_s: float) -> list[Row]:
+    """Watch until all has settled or time is up; shows the queue once, when it is known when what waits will start."""
     deadline = time.monotonic() + timeout_s
-    rows = _watch(cluster, screen, examples, lambda rows: settled(rows) or _telling(rows) is not None, deadline)
-    waiting = _telling(rows)
-    if waiting is not None:
+
+    def enough(rows: Sequence[Row]) -> bool:
+        promises.note(rows)
+        return settled(rows) or _telling(rows) is not None
+
+    rows = _watch(cluster, screen, examples, enough, deadline)
+    if (telling := _telling(rows)) is not None:
         _show(cluster, screen, "jobs", "-n", _NAMESPACE)
-        _show(cluster, screen, "explain", waiting.example.title, "-n", _NAMESPACE)
+        for waiting in telling:
+            _show(cluster, screen, "explain", waiting.example.title, "-n", _NAMESPACE)
         screen.step("Until everything has settled")
         rows = _watch(cluster, screen, examples, settled, deadline)
     return rows
@@ -217,12 +228,11 @@ def _watch(
             rows = rows_of(examples, cluster.look())
 
 
-def _telling(rows: Sequence[Row]) -> Row | None:
-    """A workload that waits for a good reason while another runs: the moment to look at the queue."""
-    if not any(row.state == State.RUNNING for row in rows):
-        return None
+def _telling(rows: Sequence[Row]) -> list[Row] | None:
+    """Those that wait, once the one with a reservation was told when it starts: the moment to look at the queue."""
     waiting = [row for row in rows if row.fluxjob and row.state == State.PENDING and row.fluxjob.status.reason and not row.example.expects]
-    return max(waiting, key=lambda row: row.fluxjob.spec.pods if row.fluxjob else 0, default=None)
+    promised = [row for row in waiting if row.example.reserved and row.fluxjob and row.fluxjob.status.reserved_at]
+    return [*promised, *(row for row in waiting if row not in promised)] if promised else None
 
 
 def _show(cluster: _Cluster, screen: _Screen, *words: str) -> None:
@@ -287,7 +297,9 @@ def _run(arguments: argparse.Namespace, screen: _Screen) -> int:
     if arguments.keep:
         _say_how_to_go_on(screen)
     if not wrong:
-        screen.console.print(f"\nEvery pod ran where Fluxion had put it ({time.monotonic() - began:.0f} s).")
+        screen.console.print(
+            f"\nEvery pod ran where Fluxion had put it, and what was promised came true ({time.monotonic() - began:.0f} s)."
+        )
     return 1 if wrong else 0
 
 
@@ -307,13 +319,17 @@ def _show_and_judge(cluster: _Cluster, screen: _Screen, folder: Path, arguments:
     cluster.kubectl("label", "namespace", _NAMESPACE, f"{names.MANAGED_LABEL}=true", "--overwrite")
     others = _Others(frozenset(job.jobid for job in cluster.fluxion_jobs()), frozenset(one.metadata.uid for one in cluster.look().fluxjobs))
     examples = _apply(cluster, folder)
-    rows = _follow(cluster, screen, examples, arguments.timeout)
+    promises = Promises()
+    rows = _follow(cluster, screen, examples, promises, arguments.timeout)
     group = max((row for row in rows if row.fluxjob and row.hosts), key=lambda row: len(row.hosts), default=None)
     if group is not None:
         _show(cluster, screen, "explain", group.example.title, "-n", _NAMESPACE)
     screen.step("What Fluxion chose and where the pods ran")
     screen.summary(rows)
-    wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(cluster, rows)
+    wrong = [sentence for row in rows for sentence in differences(row)] + _cross_check(cluster, rows) + promises.broken(rows)
+    if not promises.broken(rows):
+        for sentence in promises.kept(rows):
+            screen.console.out(f"{sentence}.", highlight=False)
     if not settled(rows):
         wrong.insert(0, f"not everything settled within {arguments.timeout:g} s")
     if not arguments.keep:

@@ -1,7 +1,8 @@
 """Whether workloads went as they should: what was chosen against what happened.
 
 A workload passes if its FluxJob came to the end that was to be expected, every pod ran on the node that Fluxion had chosen for its rank,
-and no pod was bound before all of the workload was allocated. After the objects are deleted nothing of them may be left. The demo judges
+and no pod was bound before all of the workload was allocated. What a waiting workload was told of its start must come true
+(`Promises`). After the objects are deleted nothing of them may be left. The demo judges
 its examples by these rules, the end-to-end tests theirs; all of it is pure.
 """
 
@@ -10,14 +11,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
 from fluxqueue.api.objects import Pod
 from fluxqueue.fluxion.messages import JobInfo, Mode
 
-__all__ = ["OWNING_KINDS", "Applied", "Row", "Seen", "differences", "leftovers", "moment", "rows_of", "settled", "standing"]
+__all__ = [
+    "OWNING_KINDS",
+    "Applied",
+    "Promises",
+    "Row",
+    "Seen",
+    "Told",
+    "differences",
+    "leftovers",
+    "moment",
+    "rows_of",
+    "settled",
+    "standing",
+]
 
 OWNING_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
 """Kinds whose pods are workloads of their own, and run without an end."""
@@ -32,6 +46,10 @@ class Applied:
     uid: str
     replicas: int = 1
     expects: str = ""
+    reserved: bool = False
+    """Nodes are to be reserved for it while it waits."""
+    ahead_of: str = ""
+    """The Job, applied before it, that it is to be backfilled ahead of."""
 
     @property
     def title(self) -> str:
@@ -216,6 +234,82 @@ def leftovers(jobs: Sequence[JobInfo], fluxjobs: Sequence[FluxJob]) -> list[str]
         if job.mode is not Mode.SYSTEM
     ]
     return held + [f"FluxJob {fluxjob.metadata.name} is still there ({fluxjob.status.state})" for fluxjob in fluxjobs]
+
+
+_WHOLE_SECONDS = timedelta(seconds=1)
+"""FluxJobs tell times in whole seconds."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a waiting workload was told of its start."""
+
+    reserved_at: datetime | None = None
+    eta: datetime | None = None
+
+
+class Promises:
+    """What was told to those that waited, and whether it came true.
+
+    A FluxJob tells the future of what waits and forgets it when that has come, so it has to be noted while it is told.
+    """
+
+    def __init__(self) -> None:
+        self.told: dict[str, Told] = {}
+
+    def note(self, rows: Sequence[Row]) -> None:
+        """Look at those that wait now; what they were told first counts."""
+        for row in rows:
+            status = row.fluxjob.status if row.fluxjob and row.state == State.PENDING else None
+            if status is not None and (status.eta_first or status.reserved_at):
+                before = self.told.get(row.example.uid, Told())
+                self.told[row.example.uid] = Told(before.reserved_at or moment(status.reserved_at), before.eta or moment(status.eta_first))
+
+    def kept(self, rows: Sequence[Row]) -> list[str]:
+        """What was promised and came true, in sentences."""
+        started = [(row, at) for row in self._reserved(rows) if (at := _started(row)) is not None]
+        ahead = [(row, lead) for row in rows if (lead := _lead(row, rows)) is not None and lead > timedelta(0)]
+        return [
+            *(f"{row.title} {self._promise(row)} and started at {at:%H:%M:%S}" for row, at in started),
+            *(
+                f"{row.title} was applied after job/{row.example.ahead_of} and started {lead.total_seconds():.0f} s before it, in a gap"
+                for row, lead in ahead
+            ),
+        ]
+
+    def broken(self, rows: Sequence[Row]) -> list[str]:
+        """What was to be promised, or promised, and did not come true, in sentences."""
+        found = []
+        for row in self._reserved(rows):
+            told, started = self.told.get(row.example.uid, Told()), _started(row)
+            if told.reserved_at is None:
+                found.append(f"{row.title} should have had nodes reserved while it waited, and had none")
+            elif told.eta is None:
+                found.append(f"{row.title} was never told when it would start")
+            elif started is None or started > max(told.reserved_at, told.eta) + _WHOLE_SECONDS:
+                when = f"at {started:%H:%M:%S}" if started else "never"
+                found.append(f"{row.title} {self._promise(row)}, but started {when}")
+        behind = [row for row in rows if row.example.ahead_of and ((lead := _lead(row, rows)) is None or lead <= timedelta(0))]
+        return [*found, *(f"{row.title} should have been backfilled ahead of job/{row.example.ahead_of}, and was not" for row in behind)]
+
+    def _reserved(self, rows: Sequence[Row]) -> list[Row]:
+        return [row for row in rows if row.example.reserved]
+
+    def _promise(self, row: Row) -> str:
+        told = self.told.get(row.example.uid, Told())
+        reserved = f"had nodes reserved from {told.reserved_at:%H:%M:%S} on" if told.reserved_at else "had no nodes reserved"
+        return f"{reserved}, was told to start at {told.eta:%H:%M:%S} at the latest" if told.eta else reserved
+
+
+def _started(row: Row) -> datetime | None:
+    return moment(row.fluxjob.status.allocated_at) if row.fluxjob else None
+
+
+def _lead(row: Row, rows: Sequence[Row]) -> timedelta | None:
+    """How long a row was allocated before the one it is to be backfilled ahead of."""
+    other = next((each for each in rows if row.example.ahead_of and each.example.name == row.example.ahead_of), None)
+    mine, theirs = _started(row), _started(other) if other is not None else None
+    return theirs - mine if mine is not None and theirs is not None else None
 
 
 def moment(text: str | None) -> datetime | None:

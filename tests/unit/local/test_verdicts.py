@@ -4,7 +4,7 @@ import pytest
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef
 from fluxqueue.api.objects import ObjectCondition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from fluxqueue.fluxion.messages import JobInfo, Mode, NodeShare
-from fluxqueue.local.verdicts import Applied, Row, Seen, differences, leftovers, rows_of, settled
+from fluxqueue.local.verdicts import Applied, Promises, Row, Seen, differences, leftovers, rows_of, settled
 
 LAMMPS = Applied("Job", "lammps", "uid-job")
 WEB = Applied("Deployment", "web", "uid-deployment", replicas=2)
@@ -151,3 +151,49 @@ def test_names_what_is_left_but_not_what_others_have() -> None:
         "Fluxion still holds job 1 (allocated) on n[1-2]",
         "FluxJob fj-uid-job is still there (Completed)",
     ]
+
+
+BIG = Applied("Job", "big", "uid-big", reserved=True)
+FILLER = Applied("Job", "filler", "uid-filler", ahead_of="big")
+TOLD = {"reservedAt": "2026-03-02T12:00:20Z", "etaFirst": "2026-03-02T12:00:20Z"}
+
+
+def waits(example: Applied, **told: str) -> Row:
+    return Row(example, fluxjob(example.uid, 2, state="Pending", outcome="", nodes="", allocatedAt=None, **told))
+
+
+def began(example: Applied, at: str) -> Row:
+    return Row(example, fluxjob(example.uid, state="Running", allocatedAt=f"2026-03-02T12:{at}Z"))
+
+
+@pytest.mark.parametrize(
+    ("told", "big", "filler", "said"),
+    [
+        pytest.param(TOLD, "00:18", "00:05", [], id="kept"),
+        pytest.param(TOLD, "00:21", "00:05", [], id="within the second that times are told in"),
+        pytest.param(
+            TOLD,
+            "00:22",
+            "00:05",
+            ["job/big had nodes reserved from 12:00:20 on, was told to start at 12:00:20 at the latest, but started at 12:00:22"],
+            id="late",
+        ),
+        pytest.param({}, "00:18", "00:05", ["job/big should have had nodes reserved while it waited, and had none"], id="none"),
+        pytest.param(TOLD, "00:18", "00:18", ["job/filler should have been backfilled ahead of job/big, and was not"], id="behind"),
+    ],
+)
+def test_what_was_promised_first_must_come_true(told: dict[str, str], big: str, filler: str, said: list[str]) -> None:
+    promises = Promises()
+    promises.note([waits(BIG, **told), waits(FILLER)])
+    if told:
+        promises.note([waits(BIG, reservedAt="2026-03-02T12:09:00Z", etaFirst="2026-03-02T12:09:00Z")])
+    rows = [began(BIG, big), began(FILLER, filler)]
+    assert promises.broken(rows) == said
+
+
+def test_promises_kept_are_told_with_their_times() -> None:
+    promises = Promises()
+    promises.note([waits(BIG, **TOLD)])
+    first, second = promises.kept([began(BIG, "00:18"), began(FILLER, "00:05")])
+    assert first == "job/big had nodes reserved from 12:00:20 on, was told to start at 12:00:20 at the latest and started at 12:00:18"
+    assert second == "job/filler was applied after job/big and started 13 s before it, in a gap"
