@@ -10,7 +10,7 @@ import msgspec
 from builders import make_job, make_node
 from queue_builders import a_job, around
 
-from fluxqueue.api.fluxqueues import Policy, QueueLimits
+from fluxqueue.api.fluxqueues import Policy, Preemption, QueueLimits
 from fluxqueue.api.objects import Node, Pod
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import NodeSpec
@@ -37,9 +37,16 @@ class Bench:
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", ForeignPods(self.pods, ledger))
         self.policy = Policy.FCFS
         self.limits: QueueLimits | None = None
+        self.preemption = Preemption.NEVER
         self.scheduler = Scheduler(
-            ledger, self.graph, Trigger(self._note), lambda: {"default": Discipline(self.policy, limits=self.limits)}
+            ledger,
+            self.graph,
+            Trigger(self._note),
+            lambda: {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption)},
         )
+
+    def _disciplines(self) -> dict[str, Discipline]:
+        return {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption)}
 
     async def _note(self, task: ControlTask) -> None:
         self.asked.append(task)

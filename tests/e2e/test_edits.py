@@ -265,6 +265,25 @@ def test_limits_of_a_queue_hold_and_an_edit_of_them_acts_at_once(stage: Stage, q
     assert stage.row("second").ran_on == stage.row("second").hosts
 
 
+def test_urgent_work_suspends_the_least_important_job_which_waits_again_in_its_place(stage: Stage, queue: str) -> None:
+    change(stage, queue, preemption="lowerPriority")
+    for name, priority in (("middle", "1"), ("least", "0")):
+        some = job(name, "forever").cpu("8").indexed(4).label(names.QUEUE_LABEL, queue).annotation(names.PRIORITY_ANNOTATION, priority)
+        stage.apply(some.build())
+        stage.until_state(name, State.RUNNING)
+    submitted = fluxjob(stage, "least").status.submitted_at
+    urgent = job("urgent", "2").cpu("8").indexed(2).label(names.QUEUE_LABEL, queue).annotation(names.PRIORITY_ANNOTATION, "10")
+    stage.apply(urgent.build())
+    whom = f"for Job {stage.namespace}/urgent (priority 10)"
+    stage.until("its Event says for whom", lambda: whom in told(stage, "least").get("Requeued", ""))
+    assert wrong([stage.until_state("urgent", State.COMPLETED)]) == []
+    stage.until_state("least", State.RUNNING, 60)
+    least, middle = fluxjob(stage, "least").status, fluxjob(stage, "middle").status
+    assert (least.requeues, least.submitted_at) == (1, submitted)
+    assert middle.requeues == 0
+    assert stage.row("least").ran_on == stage.row("least").hosts
+
+
 def test_a_queue_shows_what_waits_and_runs_and_whether_it_finds_nodes(full: Stage, queue: str) -> None:
     full.apply(job("counted").label(names.QUEUE_LABEL, queue).build())
 

@@ -11,7 +11,7 @@ import enum
 from fluxqueue.api.names import DEFAULT_DURATION_S
 from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
 
-__all__ = ["FluxQueue", "FluxQueueSpec", "FluxQueueStatus", "Limits", "Members", "Policy", "QueueLimits", "QueueState"]
+__all__ = ["FluxQueue", "FluxQueueSpec", "FluxQueueStatus", "Limits", "Members", "Policy", "Preemption", "QueueLimits", "QueueState"]
 
 
 class Policy(enum.StrEnum):
@@ -28,6 +28,13 @@ class QueueState(enum.StrEnum):
     OPEN = "open"
     HELD = "held"
     DRAINED = "drained"
+
+
+class Preemption(enum.StrEnum):
+    """Whether work of a queue may suspend, and be suspended by, work of another priority: only between queues that both say so."""
+
+    NEVER = "never"
+    LOWER_PRIORITY = "lowerPriority"
 
 
 class Limits(Part, frozen=True):
@@ -66,6 +73,7 @@ class FluxQueueSpec(Part, frozen=True):
     reservation_depth: int | None = None
     match_policy: str | None = None
     state: QueueState = QueueState.OPEN
+    preemption: Preemption = Preemption.NEVER
     priority: int = 0
     max_priority: int | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S

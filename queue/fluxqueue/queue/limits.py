@@ -79,6 +79,8 @@ class Quotas:
         self.version = 0
         if limits:
             for workload, allocation in live:
+                if allocation.remnant:
+                    continue  # what may still run on a lost node must not keep its own workload from starting elsewhere
                 self.take(workload, (slot.node for slot in allocation.slots if slot.state is not SlotState.ENDED))
 
     def limited(self, queue: str) -> bool:

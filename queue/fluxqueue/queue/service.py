@@ -209,7 +209,7 @@ class QueueService:
             of_miniclusters = MiniClusterSettings(settings.config.image, settings.config.cluster_domain)
             miniclusters = MiniClusterController(api, caches, ledger, requeuer.requeue, recorder, of_miniclusters)
             controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues, miniclusters)
-            scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()))
+            scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()), requeuer.requeue)
             doctor = Doctor(api, caches, ledger, graph, foreign)
             self._sweeper = Sweeper(ledger, doctor, tasks.trigger, controllers, retention_s=settings.config.retention_seconds)
             handlers = _Handlers(

@@ -25,7 +25,7 @@ from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.ledger import Freed, Ledger
 from fluxqueue.queue.records import Allocation, Slot, SlotState
 
-__all__ = ["GraphKeeper", "GraphLost"]
+__all__ = ["GraphKeeper", "GraphLost", "restored"]
 
 log = structlog.get_logger()
 
@@ -177,7 +177,7 @@ class GraphKeeper:
         instance = await self.fluxion.init(self._policy, nodes=list(wanted.values()), call=replace(self.call(), instance=""))
         self._instance = instance
         reach(Point.GRAPH_EMPTY)
-        jobs = [_restored(allocation) for allocation in live]
+        jobs = [restored(allocation) for allocation in live]
         if jobs:
             answer = await self.fluxion.restore(jobs, call=self.call())
             if not answer.done:
@@ -241,7 +241,7 @@ class GraphKeeper:
         self._displaced.update(done.displaced)
 
 
-def _restored(allocation: Allocation) -> RestoredJob:
+def restored(allocation: Allocation) -> RestoredJob:
     """An allocation as it stands: ended slots are not put back."""
     ended = [slot for slot in allocation.slots if slot.state is SlotState.ENDED]
     lost: dict[str, dict[str, int]] = {}

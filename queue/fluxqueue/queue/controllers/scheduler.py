@@ -27,6 +27,7 @@ from fluxqueue.fluxion.messages import MatchResult, Verdict
 from fluxqueue.kube.store import Change
 from fluxqueue.queue.controllers.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.controllers.outlook import Outlook
+from fluxqueue.queue.controllers.preemptor import Preemptor, TakesBack
 from fluxqueue.queue.controllers.verdicts import Verdicts
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.cycles import Driver
@@ -58,7 +59,9 @@ Disciplines = Callable[[], Mapping[str, Discipline]]
 def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
     """The policy of each FluxQueue, and of the queue ``default``, which exists without one."""
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
-    return {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits) for name, spec in specs.items()}
+    return {
+        name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, spec.preemption) for name, spec in specs.items()
+    }
 
 
 def _default_disciplines() -> Mapping[str, Discipline]:
@@ -78,9 +81,18 @@ class Scheduler:
         How releases, and further cycles, are asked for.
     disciplines
         The policy of each queue, asked anew for every cycle.
+    take_back
+        Lets workloads give their nodes back, where preemption takes them; the ledger's own if None, which only notes the wish.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, trigger: Trigger, disciplines: Disciplines = _default_disciplines) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        trigger: Trigger,
+        disciplines: Disciplines = _default_disciplines,
+        take_back: TakesBack | None = None,
+    ) -> None:
         self._ledger = ledger
         self._graph = graph
         self._trigger = trigger
@@ -96,6 +108,7 @@ class Scheduler:
         self._promised_shapes: dict[WorkloadId, str] = {}
         self._jobids: dict[WorkloadId, FluxionJobId] = {}
         self._rebuilds_seen = 0
+        self._preemptor = Preemptor(ledger, graph, take_back or ledger.take_back)
         self._outlook = Outlook(ledger, graph)
         self._waking: asyncio.Task[None] | None = None
         self._wake_at = float("inf")
@@ -187,6 +200,7 @@ class Scheduler:
         self._refresh()
         await self._store_plan(findings, causes | {each.workload: each.message for each in over})
         await self._tell_why(findings, self._over_limits(quotas, [*over, *(each for found in findings for each in found.reasons)]))
+        await self._preemptor.look(self._backlogs, disciplines, self._promises, moment)
         await self._outlook.look(self._backlogs, self._promises, moment)
         return granted
 
@@ -402,8 +416,8 @@ class Scheduler:
             self._verdicts.learn(each.reasons, self._ledger)
             for found, (_, answer) in each.promised.items():
                 start = datetime.fromtimestamp(answer.at, UTC)
-                nodes = f"{len(answer.shares)} nodes" if len(answer.shares) != 1 else f"node {answer.shares[0].node}"
-                text = f"{nodes} are reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
+                nodes = f"{len(answer.shares)} nodes are" if len(answer.shares) != 1 else f"node {answer.shares[0].node} is"
+                text = f"{nodes} reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
                 reasons.append(ReasonChange(workload=found, reason=Reason.WAITING_FOR_NODES, message=text))
         said = {change.workload for change in reasons}
         reasons.extend(
@@ -413,9 +427,15 @@ class Scheduler:
         )
         reasons = await self._verdicts.name_reservations(reasons, self._ledger, self._promises)
         more = await self._verdicts.judge([change.workload for change in reasons], self._ledger)
-        await self._ledger.set_reasons(self._verdicts.final(reasons, self._ledger))
+        await self._ledger.set_reasons([each for each in self._verdicts.final(reasons, self._ledger) if not self._says_more(each)])
         if more:
             self.soon()
+
+    def _says_more(self, change: ReasonChange) -> bool:
+        """Whether it is told already for whom it was suspended: that it waits for nodes since is no news."""
+        workload = self._ledger.get(change.workload)
+        passing = change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION)
+        return passing and workload is not None and workload.reason is Reason.PREEMPTED
 
     def _in_general(self, workload: Workload) -> str:
         discipline = self._disciplines().get(workload.queue, Discipline())

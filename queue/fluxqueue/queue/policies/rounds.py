@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxqueue.api.fluxqueues import Policy, QueueLimits
+from fluxqueue.api.fluxqueues import Policy, Preemption, QueueLimits
 from fluxqueue.queue.policies.backfill import BackfillPass
 from fluxqueue.queue.policies.fcfs import FcfsPass
 from fluxqueue.queue.policies.passes import Line, Moment, Pass, Step
@@ -27,6 +27,7 @@ class Discipline:
     policy: Policy = Policy.EASY
     depth: int = DEFAULT_DEPTH
     limits: QueueLimits | None = None
+    preemption: Preemption = Preemption.NEVER
 
     @property
     def promises(self) -> bool:
