@@ -229,6 +229,8 @@ def _waiting_for(brokers: Formation) -> str:
 
 
 def _exit_code(standing: Standing) -> int | None:
+    if standing.job is None or not standing.job.finished:
+        return None  # a broker that was stopped has a code of its own, which is not the application's
     found = exit_code_of(standing.pods, standing.minicluster.metadata.name)
     return found if found is not None else standing.minicluster.status.exit_code
 
