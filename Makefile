@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test test-faults test-faults-long lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
+.PHONY: demo test test-walk test-faults test-faults-long lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -44,6 +44,10 @@ test-faults: controlplane
 # A thousand gang starts, every crash point twenty times and more: two to three hours.
 test-faults-long: controlplane
 	PYTHONPATH=tests $(BIN)/python tests/faults/long_form.py --json build/faults.json --svg build/faults.svg
+
+# Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
+test-walk: controlplane
+	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
 
 lint: setup
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 from builders import JobBuilder, Json, make_job, make_pod
 from end_to_end import Stage, managed_namespace
-from invariants import violations
+from invariants import unfinished, violations
 from replicas import leader
+from walk import Walk
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -77,7 +79,7 @@ def doctor(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
 
 
-def test_26_37_a_job_whose_node_falls_silent_runs_what_is_left_of_it_elsewhere(stage: Stage) -> None:
+def test_fm26_fm37_a_job_whose_node_falls_silent_runs_what_is_left_of_it_elsewhere(stage: Stage) -> None:
     """One index is done, one stands on the silent node: two are placed anew, and the silent one's place stays booked until it is gone."""
     stage.apply(job("spans", 3, "forever").pod_annotation(STUCK, "true").build())
     row = stage.until_state("spans", State.RUNNING)
@@ -106,7 +108,7 @@ def test_26_37_a_job_whose_node_falls_silent_runs_what_is_left_of_it_elsewhere(s
     stage.until_consistent()
 
 
-def test_37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
+def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
     stage.apply(job("moves", 2, "forever").annotation(names.REPLACE_ANNOTATION, "pod").build())
     row = stage.until_state("moves", State.RUNNING)
     plane = stage.plane.control_plane
@@ -121,7 +123,7 @@ def test_37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
     stage.until_consistent()
 
 
-def test_37_a_node_cordoned_between_match_and_bind_is_left_for_another(stage: Stage) -> None:
+def test_fm37_a_node_cordoned_between_match_and_bind_is_left_for_another(stage: Stage) -> None:
     stage.apply(job("late").with_("spec.template.spec.schedulingGates", [{"name": THEIRS}]).build())
     row = stage.until_state("late", State.ALLOCATED)
     (pod,) = stage.until("its pod waits for others", lambda: [pod for pod in stage.row("late").pods if not pod.spec.gated_by(names.GATE)])
@@ -143,7 +145,7 @@ def test_37_a_node_cordoned_between_match_and_bind_is_left_for_another(stage: St
         stage.kubectl("uncordon", row.hosts[0])
 
 
-def test_28_pods_that_a_quota_refuses_are_told_and_their_job_is_held_in_the_end(stage: Stage) -> None:
+def test_fm28_pods_that_a_quota_refuses_are_told_and_their_job_is_held_in_the_end(stage: Stage) -> None:
     quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
     stage.until("the quota counts", lambda: "pods" in stage.kubectl("get", "resourcequota", "few", "-o", "jsonpath={.status.hard}").stdout)
@@ -157,7 +159,7 @@ def test_28_pods_that_a_quota_refuses_are_told_and_their_job_is_held_in_the_end(
     assert again.ran_on == again.hosts
 
 
-def test_3_a_bare_pod_that_waits_for_somebody_elses_gate_keeps_its_place_and_says_so(stage: Stage) -> None:
+def test_fm03_a_bare_pod_that_waits_for_somebody_elses_gate_keeps_its_place_and_says_so(stage: Stage) -> None:
     stage.apply(make_pod("held").cpu("8").gate(THEIRS).with_("spec.restartPolicy", "Never").build())
     row = stage.until_state("held", State.ALLOCATED)
     fluxjob = stage.until_reason("held", "StartTimeout")
@@ -180,7 +182,7 @@ def test_on_kubernetes_before_1_36_a_suspended_job_is_matched_again_when_it_is_r
     assert row.requeues == 1
 
 
-def test_36_the_doctor_names_what_differs_and_repairs_it(stage: Stage) -> None:
+def test_fm36_the_doctor_names_what_differs_and_repairs_it(stage: Stage) -> None:
     stage.apply(job("runs", 2, "forever").build())
     row = stage.until_state("runs", State.RUNNING)
     stage.until_consistent()
@@ -195,3 +197,33 @@ def test_36_the_doctor_names_what_differs_and_repairs_it(stage: Stage) -> None:
     assert {finding["what"] for finding in json.loads(repaired.stdout)["repaired"]} == {"graph-jobs"}
     assert violations(stage.plane) == []
     assert stage.row("runs").state == State.RUNNING
+
+
+def test_a_random_walk_ends_with_everything_done_and_all_agreeing(stage: Stage) -> None:
+    """Half a minute of it here; `make test-walk` goes on for ten. `WALK_SEED` walks one again."""
+    seed = int(os.environ.get("WALK_SEED") or random.SystemRandom().randrange(10**6))
+    walk = Walk(stage, seed, nodes=6)
+    print(f"random walk: WALK_SEED={seed}")  # noqa: T201  # to walk it again
+    seconds = float(os.environ.get("WALK_SECONDS", "30"))
+
+    def done() -> bool:
+        walk.let_go_on()
+        return not unfinished(stage.plane, stage.namespace)
+
+    def said() -> object:
+        return {
+            "seed": seed,
+            "steps": walk.steps,
+            "unfinished": unfinished(stage.plane, stage.namespace),
+            "doctor": violations(stage.plane),
+        }
+
+    try:
+        walk.go(seconds)
+        stage.until_ready("queue", "fluxion")
+        stage.until("all work is done", done, 120 + seconds / 5, said)
+        stage.until("cluster, queue and matcher agree", lambda: not violations(stage.plane), 30, said)
+        found = doctor(stage)
+        assert found.returncode == 0, (found.stdout, said())
+    finally:
+        stage.kubectl("delete", "jobs,deployments,pods", "--all", "--timeout=60s")

@@ -72,10 +72,19 @@ class NodeRules:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node to put into the graph, and why it is down if it is (one sentence, else empty)."""
+    """A node to put into the graph.
+
+    Attributes
+    ----------
+    reason
+        Why it is down if it is: one sentence, else empty.
+    complaint
+        What of that is wrong with what the node says of itself: quantities that cannot be used.
+    """
 
     spec: NodeSpec
     reason: str = ""
+    complaint: str = ""
 
 
 _DEFAULTS: Final = NodeRules()
@@ -99,6 +108,7 @@ def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Dec
         Always; a node that may not be used is down and says why.
     """
     reasons = _why_down(node)
+    wrong: list[str] = []
     totals: dict[str, int] = {}
     for resource, text in sorted((node.status.allocatable or {}).items()):
         if resource.startswith(_NOT_REQUESTED):
@@ -106,10 +116,11 @@ def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Dec
         try:
             amount = _whole(resource, text, taken.get(resource, Decimal()))
         except (InvalidQuantity, ArithmeticError) as error:
-            reasons.append(f"its allocatable {resource} cannot be used: {_why_unusable(text, error)}")
+            wrong.append(f"its allocatable {resource} cannot be used: {_why_unusable(text, error)}")
             continue
         kind = resource_type(resource)
         totals[kind] = totals.get(kind, 0) + amount
+    reasons += wrong
     spec = NodeSpec(
         name=node.metadata.name,
         pools=tuple(_pool(kind, total, rules) for kind, total in sorted(totals.items()) if total),
@@ -117,7 +128,7 @@ def graph_node(node: Node, rules: NodeRules = _DEFAULTS, taken: Mapping[str, Dec
         properties=_properties(node),
         down=bool(reasons),
     )
-    return GraphNode(spec, f"node {spec.name} is down: {'; '.join(reasons)}" if reasons else "")
+    return GraphNode(spec, f"node {spec.name} is down: {'; '.join(reasons)}" if reasons else "", "; ".join(wrong))
 
 
 def unit_of(resource: str) -> Decimal:

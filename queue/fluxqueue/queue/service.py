@@ -46,6 +46,7 @@ from fluxqueue.queue.controllers.foreign import Daemons, ForeignPods
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.miniclusters import MiniClusterController, MiniClusterSettings, miniclusters_are_ours
+from fluxqueue.queue.controllers.nodes import NodeReader
 from fluxqueue.queue.controllers.releaser import Releaser
 from fluxqueue.queue.controllers.requeuer import Requeuer
 from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
@@ -196,9 +197,10 @@ class QueueService:
         ledger = Ledger(store, epoch, clock)
         rules = _node_rules(settings.config)
         foreign = ForeignPods(caches.pods, ledger, _daemons(caches, rules))
-        graph = GraphKeeper(fluxion, ledger, caches.nodes, lambda node: graph_node(node, rules).spec, settings.config.policy, foreign)
+        read_node = NodeReader(rules)
+        graph = GraphKeeper(fluxion, ledger, caches.nodes, read_node, settings.config.policy, foreign)
         async with ControlTasks(settings.database_url, store, grace_s=_GRACE_S) as tasks:
-            recorder = Recorder(api, instance=holder)
+            recorder = read_node.sayer = Recorder(api, instance=holder)
             intake = IntakeController(caches, ledger, tasks.trigger)
             requeuer = Requeuer(api, caches, ledger, tasks.trigger, intake.look_at)
             tracker = Tracker(api, caches, ledger, tasks.trigger, requeuer.stopped)
