@@ -137,7 +137,8 @@ def with_flux(spec: PodSpec, template: ObjectMeta, namespace: str) -> PodSpec:
     marks = _marks(spec, template, namespace)
     if marks is None:
         return spec
-    return msgspec.convert(inject(msgspec.to_builtins(spec), marks), PodSpec)
+    sized = msgspec.structs.replace(marks, needs_command=False)  # admission has judged the command; what is read here has none
+    return msgspec.convert(inject(msgspec.to_builtins(spec), sized), PodSpec)
 
 
 def shares_for(
