@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from typing import Any
 
-from builders import PodBuilder, make_pod
+import pytest
+from builders import Json, PodBuilder, make_job, make_pod
 from end_to_end import Stage
 
 from fluxqueue.api import names
@@ -95,3 +98,70 @@ def test_a_queue_that_is_killed_while_a_group_starts_lets_all_of_it_go(stage: St
     stage.until_ready("queue")
     until_group(stage, state=State.RUNNING)
     stage.until_consistent()
+
+
+def owner(kind: str, name: str, replicas: int, cpu: str = "8", **spec: Any) -> Json:
+    pod = make_pod(name).cpu(cpu).build()
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {**pod["spec"], "restartPolicy": "Always", "terminationGracePeriodSeconds": 1},
+    }
+    whole = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, **spec}
+    if kind == "StatefulSet":
+        whole["serviceName"] = name
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": whole}
+
+
+def pods_of(stage: Stage, app: str) -> dict[str, str | None]:
+    """Node by uid of the living pods of an owner."""
+    found = [pod for pod in stage.items("pods", Pod) if pod.metadata.label("app") == app and not pod.terminal]
+    return {pod.metadata.uid: pod.spec.node_name for pod in found if not pod.metadata.deletion_timestamp}
+
+
+def until_runs(stage: Stage, app: str, pods: int, besides: Collection[str] = ()) -> dict[str, str | None]:
+    """Wait until an owner has so many pods on nodes, none of them one of these."""
+
+    def come() -> bool:
+        now = pods_of(stage, app)
+        return len(now) == pods and all(now.values()) and not set(besides) & set(now)
+
+    stage.until(f"{pods} new pods of {app} are on nodes", come, 60, lambda: pods_of(stage, app))
+    return pods_of(stage, app)
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        pytest.param("Deployment", {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}, id="Deployment without surge"),
+        pytest.param("StatefulSet", {}, id="StatefulSet"),
+    ],
+)
+def test_fm04_a_rollout_in_a_full_cluster_keeps_its_places(kind: str, strategy: Json, stage: Stage) -> None:
+    """Eight nodes, all of them taken; a Job that waits for any of them gets none before the owner is scaled down."""
+    stage.apply(owner(kind, "web", 8, **strategy))
+    before = until_runs(stage, "web", 8)
+    stage.apply(make_job("greedy").cpu("8").pod_annotation(RUN_SECONDS, "1").build())
+    stage.until_reason("greedy", "WaitingForNodes")
+    for _ in range(2):
+        stage.kubectl("rollout", "restart", kind.lower(), "web")
+        after = until_runs(stage, "web", 8, set(before))
+        assert sorted(map(str, after.values())) == sorted(map(str, before.values()))
+        before = after
+    assert stage.row("greedy").state == State.PENDING
+    stage.until_consistent()
+    stage.kubectl("scale", kind.lower(), "web", "--replicas=7")
+    stage.until_state("greedy", State.COMPLETED, 20)
+    stage.until_consistent()
+
+
+def test_the_place_of_a_deleted_pod_is_its_successors(stage: Stage) -> None:
+    stage.apply(owner("Deployment", "web", 8))
+    before = until_runs(stage, "web", 8)
+    stage.apply(make_job("greedy").cpu("8").pod_annotation(RUN_SECONDS, "1").build())
+    stage.until_reason("greedy", "WaitingForNodes")
+    stage.kubectl("delete", "pods", "-l", "app=web", "--wait=false")
+    after = until_runs(stage, "web", 8, set(before))
+    assert len(after) == 8
+    assert stage.row("greedy").state == State.PENDING
+    stage.kubectl("delete", "deployment", "web")
+    stage.until_state("greedy", State.COMPLETED, 20)

@@ -36,6 +36,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.groups import GroupKey, group_of, group_of_workload
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 from fluxqueue.queue.records import Allocation, Workload
+from fluxqueue.queue.successors import Line, line_of
 
 __all__ = ["Caches", "lasting_taints"]
 
@@ -44,6 +45,7 @@ log = structlog.get_logger()
 _BY_JOB = "job"
 _BY_OBJECT = "object"
 _BY_GROUP = "group"
+_BY_LINE = "line"
 
 
 class Caches:
@@ -75,6 +77,7 @@ class Caches:
         self.miniclusters: Store[MiniCluster] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
         self.pods.add_index(_BY_GROUP, _group_of)
+        self.pods.add_index(_BY_LINE, _line_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
         self._around: Surroundings | None = None
         self._around_namespace: dict[str, Surroundings] = {}
@@ -136,6 +139,10 @@ class Caches:
             return []
         standing = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
         return [pod for pod in self.pods_of_group(key) if not standing or pod.metadata.uid in standing]
+
+    def pods_of_line(self, line: Line) -> list[Pod]:
+        """All pods of a Deployment, ReplicaSet or StatefulSet, of whatever phase."""
+        return self.pods.by_index(_BY_LINE, line)
 
     def fluxjob_of(self, uid: str) -> FluxJob | None:
         """The FluxJob of an object (by its uid), or None."""
@@ -209,6 +216,11 @@ def _rules(spec: FluxQueueSpec) -> QueueDefaults:
 def _group_of(pod: Pod) -> Iterable[Hashable]:
     key = group_of(pod)
     return (key,) if key else ()
+
+
+def _line_of(pod: Pod) -> Iterable[Hashable]:
+    line = line_of(pod)
+    return (line,) if line else ()
 
 
 def _job_of(pod: Pod) -> Iterable[Hashable]:

@@ -26,6 +26,7 @@ from fluxqueue.queue.records import (
     Estimate,
     FluxionJobId,
     Grant,
+    Inheritance,
     NewWorkload,
     PutBack,
     ReasonChange,
@@ -440,6 +441,40 @@ class Ledger:
                 self._unindex(ended)
                 self._found.pop(ending.workload, None)
         self._tell(ending.workload for ending in endings)
+
+    async def inherit(self, inheritances: Sequence[Inheritance]) -> list[WorkloadId]:
+        """End workloads whose places others take over, allocation and all; returns the heirs."""
+        inheritances = [each for each in inheritances if each.gone in self._allocations and self._state(each.heir) is State.PENDING]
+        if not inheritances:
+            return []
+        async with self._lock:
+            heirs = set(await self.store.inherit(self.epoch, inheritances))
+            done = [each for each in inheritances if each.heir in heirs and each.gone in self._allocations]
+            now = self.clock()
+            for each in done:
+                allocation = self._allocations.pop(each.gone)
+                slots = tuple(
+                    slot if slot.state is SlotState.ENDED else replace(slot, state=SlotState.FREE, pod_uid=None, pod_name=None)
+                    for slot in allocation.slots
+                )
+                self._allocations[each.heir] = replace(
+                    allocation, workload=each.heir, granted_at=now, released_at=None, release_attempts=0, slots=slots
+                )
+                self._by_jobid[allocation.jobid] = each.heir
+                gone = self._workloads.pop(each.gone)
+                self._unindex(gone)
+                self._forget_plan(each.heir)
+                self._update(
+                    each.heir,
+                    state=State.ALLOCATED,
+                    reason=Reason.NONE,
+                    message="",
+                    allocated_at=now,
+                    jobid=allocation.jobid,
+                    hosts=gone.hosts,
+                )
+        self._tell([found for each in done for found in (each.gone, each.heir)])
+        return [each.heir for each in done]
 
     async def take_back(self, wanted: Sequence[TakeBack]) -> None:
         """Note that live workloads are to give their nodes back and wait again: they drain, and say why."""

@@ -10,6 +10,7 @@ __all__ = [
     "CYCLE_SECONDS",
     "FLUXION_UP",
     "GRANTS",
+    "INHERITED",
     "POSTGRES_UP",
     "RELEASES",
     "RELEASE_SECONDS",
@@ -28,6 +29,7 @@ GRANTS = Counter("fluxqueue_grants_total", "Allocations stored")
 RELEASES = Counter("fluxqueue_releases_total", "Objects let go", ["mode", "result"])
 RELEASE_SECONDS = Histogram("fluxqueue_release_duration_seconds", "From grant to release", buckets=_FAST)
 REQUEUES = Counter("fluxqueue_requeues_total", "Workloads taken back from their nodes to wait again", ["reason"])
+INHERITED = Counter("fluxqueue_places_inherited_total", "Places of pods that went, taken over by their successors")
 SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Places of pods given back")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences the sweep found and mended", ["kind"])
 WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])

@@ -28,6 +28,7 @@ __all__ = [
     "Estimate",
     "FluxionJobId",
     "Grant",
+    "Inheritance",
     "NewWorkload",
     "PutBack",
     "ReasonChange",
@@ -362,6 +363,17 @@ class PutBack:
     reason: Reason
     message: str
     kept: tuple[tuple[FluxionJobId, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """A live workload whose pod is gone (with how it ends), and a pending one that takes its allocation over."""
+
+    gone: WorkloadId
+    heir: WorkloadId
+    state: State
+    outcome: Outcome
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from queue_records import START, Leader, put_back
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, FluxionJobId, SlotState, Workload
+from fluxqueue.queue.records import Epoch, FluxionJobId, Inheritance, SlotState, Workload
 from fluxqueue.queue.store import PodAlreadyPlaced, Store
 
 
@@ -292,3 +292,26 @@ async def test_calls_that_lock_along_different_paths_do_not_block_each_other_for
         grants = [replace(await leader.grant_for(workload)) for workload in workloads]
         assert len(await leader.store.grant(leader.epoch, grants)) == len(ids)
         jobids = [grant.jobid for grant in grants]
+
+
+async def test_a_waiting_workload_inherits_an_allocation_as_it_is_and_its_former_one_ends(leader: Leader) -> None:
+    (gone,) = await leader.allocate("gone")
+    await leader.store.released(leader.epoch, [_jobid(gone)])
+    await leader.store.take_slots(leader.epoch, [(_jobid(gone), 0, "pod-a", "a")])
+    heir, late = await leader.submit("heir", "late")
+    wanted = [
+        Inheritance(gone=gone.id, heir=found.id, state=State.CANCELLED, outcome=Outcome.CANCELLED, message="the pod was deleted")
+        for found in (heir, late)
+    ]
+    assert await leader.store.inherit(leader.epoch, wanted[:1]) == [heir.id]
+    assert await leader.store.inherit(leader.epoch, wanted) == []
+    (allocation,) = await leader.store.live_allocations()
+    assert (allocation.jobid, allocation.workload, allocation.released_at) == (gone.jobid, heir.id, None)
+    assert {slot.state for slot in allocation.slots} == {SlotState.FREE}
+    before, after, waiting = await leader.store.workloads([gone.id, heir.id, late.id])
+    assert (before.state, before.outcome) == (State.CANCELLED, Outcome.CANCELLED)
+    assert (after.state, after.jobid, after.hosts) == (State.ALLOCATED, gone.jobid, gone.hosts)
+    assert waiting.state is State.PENDING
+    ((claimed, _),) = await leader.store.claim_releases(leader.epoch, 10, 20)
+    assert claimed.id == heir.id
+    assert [change.after for change in await leader.store.history(heir.id)] == [State.PENDING, State.ALLOCATED]

@@ -22,6 +22,7 @@ from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.controllers.successions import KEPT_S, Successions
 from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.groups import group_of, group_of_workload
 from fluxqueue.queue.intake import owning_job_uid
@@ -49,8 +50,6 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _AGAIN_S = 0.2
-KEPT_S = 30.0
-"""How long a place is kept for the successor of a pod that is gone."""
 
 Stopped = Callable[[Workload, Job, Allocation], Awaitable[None]]
 
@@ -80,6 +79,7 @@ class Tracker:
         self._last_job_phase: dict[str, JobPhase] = {}
         self._seen: dict[WorkloadId, dict[str, str]] = {}
         self._free_since: dict[tuple[FluxionJobId, int], float] = {}
+        self._successions = Successions(api, caches, ledger, trigger, self._look_after)
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         ledger.subscribe(self._workload_changed)
@@ -114,6 +114,7 @@ class Tracker:
             self._let_go.pop(uid, None)
             if self._ledger.by_uid(uid) is not None or (owner is None and group_of(pod) is not None):
                 self._last_phase[uid] = pod.status.phase
+                self._successions.note_gone(pod)
         self._touch(uid)  # its own: of no Job, or a Job grew by it
         if owner is not None:
             self._touch(owner)
@@ -123,7 +124,16 @@ class Tracker:
 
     def _workload_changed(self, workload: WorkloadId) -> None:
         found = self._ledger.get(workload)
-        if found is not None and found.state is not State.PENDING:
+        if found is None:
+            return
+        if found.state is not State.PENDING:
+            self._keys.add(workload)
+        self._successions.note_change(found)
+
+    def _look_after(self, workload: WorkloadId, delay_s: float) -> None:
+        if delay_s > 0:
+            self._keys.add_after(workload, delay_s)
+        else:
             self._keys.add(workload)
 
     def _touch(self, uid: str) -> None:
@@ -185,6 +195,7 @@ class Tracker:
                 judgement = judge_job(job, self._pods(workload, allocation), allocation, self._last_job_phase.get(workload.uid))
             judged.append((workload, allocation, judgement))
         await self._ledger.finish(concluded)
+        judged = await self._successions.settle(judged)
         await self._store(judged)
         await self._let_pods_go(judged)
 

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.queue.records import Allocation, Epoch, FluxionJobId, Grant, Workload, WorkloadId
+from fluxqueue.queue.records import Allocation, Epoch, FluxionJobId, Grant, Inheritance, Workload, WorkloadId
+from fluxqueue.queue.states import LIVE
 from fluxqueue.queue.store.errors import PodAlreadyPlaced
 from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
 from fluxqueue.queue.store.transactions import Statement, Transactions
@@ -163,6 +164,33 @@ class Allocations(Transactions):
         slots = _slots(ended)
         _, rows = await self._write(epoch, Statement("lock_allocations", {"jobids": slots["jobids"]}), Statement("end_slots", slots))
         return _jobids(rows)
+
+    async def inherit(self, epoch: Epoch, inheritances: Sequence[Inheritance]) -> list[WorkloadId]:
+        """End workloads, each of which leaves its allocation, as it is, to a pending one; returns the heirs that have it now.
+
+        The slots are free again, and the allocation is due for release. An heir that is not pending any more, or was named twice, leaves
+        the other workload as it stands.
+        """
+        latest = list({each.heir: each for each in inheritances}.values())
+        if not latest:
+            return []
+        _, rows = await self._write(
+            epoch,
+            Statement("lock_workloads", {"ids": [found for each in latest for found in (each.gone, each.heir)]}),
+            Statement(
+                "inherit",
+                {
+                    "epoch": epoch,
+                    "gone": column(latest, lambda each: each.gone),
+                    "heirs": column(latest, lambda each: each.heir),
+                    "states": column(latest, lambda each: each.state),
+                    "outcomes": column(latest, lambda each: each.outcome),
+                    "messages": column(latest, lambda each: each.message),
+                    "from": list(LIVE),
+                },
+            ),
+        )
+        return [WorkloadId(row["heir"]) for row in rows]
 
 
 def _jobids(rows: Sequence[Row]) -> list[FluxionJobId]:

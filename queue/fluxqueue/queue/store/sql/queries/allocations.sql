@@ -183,3 +183,47 @@ UPDATE fluxqueue.allocation a
        SELECT FROM fluxqueue.slot s
         WHERE s.jobid = a.jobid AND s.state <> 'ended' AND (s.jobid, s.rank) NOT IN (SELECT jobid, rank FROM gone))
 RETURNING a.jobid;
+
+-- inherit --
+-- After lock_workloads of both. The allocation keeps its job id, so nothing changes in the matcher; it is due for release once more.
+WITH wanted AS (
+    SELECT *
+      FROM unnest(%(gone)s::bigint[], %(heirs)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[])
+           AS i (gone, heir, after, outcome, message)
+), target AS (
+    SELECT i.*, a.jobid, g.state AS before, g.hosts
+      FROM wanted i
+      JOIN fluxqueue.workload g ON g.id = i.gone AND g.state = ANY (%(from)s::text[])
+      JOIN fluxqueue.workload h ON h.id = i.heir AND h.state = 'Pending'
+      JOIN fluxqueue.allocation a ON a.workload = g.id AND a.kind = 'grant' AND a.freed_at IS NULL
+), passed AS (
+    UPDATE fluxqueue.allocation a
+       SET workload = t.heir, granted_at = (SELECT clock_timestamp()), released_at = NULL, next_release_at = (SELECT clock_timestamp()),
+           release_attempts = 0, release_error = ''
+      FROM target t
+     WHERE a.jobid = t.jobid
+), emptied AS (
+    UPDATE fluxqueue.slot s
+       SET state = 'free', pod_uid = NULL, pod_name = NULL
+      FROM target t
+     WHERE s.jobid = t.jobid AND s.state = 'taken'
+), moved AS (
+    UPDATE fluxqueue.workload w
+       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts, allocated_at = (SELECT clock_timestamp())
+      FROM target t
+     WHERE w.id = t.heir
+), over AS (
+    UPDATE fluxqueue.workload w
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT clock_timestamp())
+      FROM target t
+     WHERE w.id = t.gone
+), logged AS (
+    INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
+    SELECT gone, (SELECT clock_timestamp()), before, after, outcome, message, %(epoch)s FROM target
+    UNION ALL
+    SELECT heir, (SELECT clock_timestamp()), 'Pending', 'Allocated', '', 'job ' || jobid || ', inherited from workload ' || gone, %(epoch)s
+      FROM target
+), begun AS (
+    DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.heir
+)
+SELECT heir FROM target ORDER BY heir;
