@@ -165,3 +165,47 @@ def test_the_place_of_a_deleted_pod_is_its_successors(stage: Stage) -> None:
     assert stage.row("greedy").state == State.PENDING
     stage.kubectl("delete", "deployment", "web")
     stage.until_state("greedy", State.COMPLETED, 20)
+
+
+def test_a_running_indexed_job_grows_and_shrinks(stage: Stage) -> None:
+    stage.apply(make_job("elastic").cpu("8").indexed(2).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("elastic", State.RUNNING)
+    resize(stage, "elastic", 4)
+    stage.until("all four pods are on nodes", lambda: list(nodes_of(stage).values()).count(None) == 0 and len(nodes_of(stage)) == 4)
+    stage.until_consistent()
+    assert sum(sum(share.slots.values()) for job in stage.fluxion_jobs() for share in job.shares) == 4
+    resize(stage, "elastic", 1)
+    stage.until("one place is left", lambda: [share.slots for job in stage.fluxion_jobs() for share in job.shares] == [{"pod": 1}])
+    stage.until_consistent()
+    assert stage.row("elastic").state == State.RUNNING
+
+
+def resize(stage: Stage, name: str, pods: int) -> None:
+    stage.kubectl("patch", "job", name, "-p", json.dumps({"spec": {"parallelism": pods, "completions": pods}}))
+
+
+def test_a_cancelled_job_that_its_user_resumes_is_matched_once_more(stage: Stage) -> None:
+    stage.apply(make_job("again").cpu("2").pod_annotation(RUN_SECONDS, "2").suspended().build())
+    found = stage.until_reason("again", "UserSuspended")
+    stage.kubectl("patch", "fluxjob", found.metadata.name, "--type=merge", "-p", '{"spec":{"cancel":true}}')
+    stage.until_state("again", State.CANCELLED)
+    stage.kubectl("patch", "job", "again", "-p", '{"spec":{"suspend":false}}')
+    assert stage.until_state("again", State.COMPLETED, 60).fluxjob is not None
+    stage.until_consistent()
+
+
+def test_a_job_that_is_removed_as_soon_as_it_is_done_leaves_nothing(stage: Stage) -> None:
+    stage.apply(make_job("brief").cpu("2").indexed(2).pod_annotation(RUN_SECONDS, "1").with_("spec.ttlSecondsAfterFinished", 0).build())
+    stage.until("the Job is gone", lambda: not stage.kubectl("get", "job", "brief", "--ignore-not-found").stdout, 60)
+    stage.until_nothing_left()
+
+
+def test_jobs_that_ran_before_the_namespace_was_managed_go_on_and_count_as_foreign(stage: Stage) -> None:
+    stage.kubectl("label", "namespace", stage.namespace, f"{names.MANAGED_LABEL}-")
+    stage.apply(make_job("former").cpu("8").indexed(8).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until("it runs", lambda: list(nodes_of(stage).values()).count(None) == 0 and len(nodes_of(stage)) == 8)
+    stage.kubectl("label", "namespace", stage.namespace, f"{names.MANAGED_LABEL}=true")
+    stage.apply(make_job("later").cpu("8").pod_annotation(RUN_SECONDS, "1").build())
+    stage.until_reason("later", "WaitingForNodes")
+    stage.kubectl("delete", "job", "former")
+    stage.until_state("later", State.COMPLETED)

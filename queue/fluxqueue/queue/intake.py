@@ -14,12 +14,12 @@ to get ahead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from fluxqueue.api import names
+from fluxqueue.api import hostlists, names
 from fluxqueue.api.durations import LONGEST_S, InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Members, QueueState
@@ -181,9 +181,9 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
 
 
 def describe_pod(
-    pod: Pod, around: Surroundings, standing: Standing = _NEW, *, surplus_of: str = "", extends_job: bool = False
+    pod: Pod, around: Surroundings, standing: Standing = _NEW, *, surplus_of: str = "", grows: Workload | None = None
 ) -> NewWorkload | None:
-    """Read a Pod that is matched on its own: a bare one, one whose owner is not a Job, or one by which a running Job grew.
+    """Read a Pod that is matched on its own: a bare one, one whose owner is not a Job, or one by which a Job has grown.
 
     Parameters
     ----------
@@ -195,8 +195,8 @@ def describe_pod(
         Its row and the wishes of people, if there are any.
     surplus_of
         A group that is complete without it, in words: then it is not matched.
-    extends_job
-        Whether its Job grew by it, and has no place for it.
+    grows
+        The Job's workload, for a pod of a Job for which no place was matched: it goes where the Job went, and as long.
 
     Returns
     -------
@@ -206,7 +206,9 @@ def describe_pod(
     meta, spec = pod.metadata, pod.spec
     if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
         return None
-    if owning_job_uid(pod) is not None and not extends_job:
+    if grows is not None:
+        return _describe_growth(pod, grows, around, standing)
+    if owning_job_uid(pod):
         return None
     remedy = f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
     message = f"Pod {meta.namespace}/{meta.name} names {surplus_of}, which is complete without it: {remedy}" if surplus_of else ""
@@ -224,6 +226,29 @@ def describe_pod(
         reason=Reason.INVALID_REQUEST if surplus_of else Reason.NONE,
         message=message,
     )
+
+
+def _describe_growth(pod: Pod, job: Workload, around: Surroundings, standing: Standing) -> NewWorkload:
+    meta, spec = pod.metadata, pod.spec
+    labels = dict(meta.labels or {})
+    if keeps_apart(spec, labels):
+        standing = replace(standing, avoided=tuple(sorted({*standing.avoided, *hostlists.decode(job.hosts)} - {names.NO_NODE})))
+    stated = {names.DURATION_ANNOTATION: str(job.duration_s)} if job.duration_s is not None else {}
+    found = _describe(
+        msgspec.structs.replace(meta, labels={**labels, names.QUEUE_LABEL: job.queue}, annotations={**(meta.annotations or {}), **stated}),
+        [_Pods(spec, 1)],
+        around,
+        standing,
+        labels=labels,
+        api_version="v1",
+        kind="Pod",
+        deadline_s=None,
+        ends=job.duration_s is not None,
+        mode=ReleaseMode.POD,
+        reason=Reason.NONE,
+        message="",
+    )
+    return replace(found, priority=job.priority, duration_assumed=job.duration_assumed)
 
 
 def describe_group(key: GroupKey, gathering: Gathering, around: Surroundings, standing: Standing = _NEW) -> NewWorkload:

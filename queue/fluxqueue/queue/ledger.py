@@ -241,6 +241,23 @@ class Ledger:
         self._tell(changed)
         return changed
 
+    async def take_up_again(self, uids: Sequence[str]) -> list[WorkloadId]:
+        """Let cancelled workloads wait once more, as if they had just come; returns those that were cancelled."""
+        async with self._lock:
+            stored = await self.store.take_up_again(self.epoch, uids)
+            for workload in stored:
+                self._workloads[workload.id] = workload
+                self._index(workload)
+        ids = [workload.id for workload in stored]
+        self._tell(ids)
+        return ids
+
+    async def release_again(self, ids: Sequence[WorkloadId]) -> None:
+        """Make releases due now that were refused: something about their objects changed."""
+        jobids = [allocation.jobid for found in ids if (allocation := self._allocations.get(found)) is not None]
+        if jobids:
+            await self.store.release_again(self.epoch, jobids)
+
     async def set_reasons(self, changes: Sequence[ReasonChange]) -> None:
         """Say why workloads wait; unchanged reasons cost nothing."""
         fresh = [change for change in changes if self._differs(change)]

@@ -3,8 +3,8 @@
 The store moves a workload only along these arrows (its updates name the states they may start from, taken from here), the table
 ``transition`` refuses any other pair, and the model-based tests walk the same map. A workload begins as ``Pending``. Requeueing is
 ``Allocated -> Pending`` for one whose pods never ran and ``-> Draining -> Pending`` for the others; ``Completed``, ``Failed`` and
-``Cancelled`` are final (architecture, section 4). A pending workload may end in any of the three: its object finished, or vanished,
-without us.
+``Cancelled`` are final (architecture, section 4), but for a cancelled Job that its user resumes: it waits once more. A pending workload
+may end in any of the three: its object finished, or vanished, without us.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluxqueue.api.fluxjobs import State
 __all__ = ["ENDED", "LIVE", "TRANSITIONS", "may_follow", "sources"]
 
 ENDED: frozenset[State] = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
-"""Final: nothing follows."""
+"""Nothing follows, unless somebody resumes a cancelled Job."""
 
 LIVE: frozenset[State] = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
 """It holds, or may hold, resources."""
@@ -31,7 +31,7 @@ TRANSITIONS: Mapping[State | None, frozenset[State]] = MappingProxyType(
         State.DRAINING: frozenset({State.PENDING}) | ENDED,
         State.COMPLETED: frozenset(),
         State.FAILED: frozenset(),
-        State.CANCELLED: frozenset(),
+        State.CANCELLED: frozenset({State.PENDING}),
     }
 )
 """From each state (None: not there yet) the states that may come next."""

@@ -31,6 +31,7 @@ __all__ = [
     "judge_pod",
     "kept_ranks",
     "parse_indexes",
+    "stands_beyond",
 ]
 
 
@@ -320,6 +321,27 @@ def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     if index is not None and job is not None and elastic(job):
         return next((slot for slot in candidates if slot.rank == index), None)
     return candidates[0] if candidates else None
+
+
+def stands_beyond(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation) -> bool:
+    """Whether a gated pod of a released Job has no place in its allocation, and will have none: the Job was made larger.
+
+    Parameters
+    ----------
+    pod
+        Gated, and in no place.
+    job
+        As it stands.
+    pods
+        Pods of the Job that may stand in its places: all that are not matched on their own.
+    allocation
+        The Job's.
+    """
+    open_ranks = {slot.rank for slot in allocation.slots if slot.state is not SlotState.ENDED}
+    if pod.completion_index is not None and elastic(job):
+        return pod.completion_index not in open_ranks
+    staying = sorted((each for each in pods if not each.terminal and not each.metadata.deletion_timestamp), key=_age)
+    return pod.metadata.uid not in {each.metadata.uid for each in staying[: len(open_ranks)]}
 
 
 def _pinned_node(pod: Pod) -> str | None:

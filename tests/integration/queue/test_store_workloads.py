@@ -260,3 +260,17 @@ async def test_counts_add_up_by_queue_state_and_reason(leader: Leader) -> None:
         ("gpu", State.PENDING, Reason.NONE, 2, 6),
         ("gpu", State.PENDING, Reason.HELD, 1, 2),
     ]
+
+
+async def test_a_cancelled_workload_is_taken_up_again_as_if_it_had_just_come_and_no_other_is(leader: Leader) -> None:
+    cancelled, done = await leader.submit("cancelled", "done")
+    await leader.store.finish(
+        leader.epoch,
+        [(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "by its user"), (done.id, State.COMPLETED, Outcome.SUCCEEDED, "")],
+    )
+    (again,) = await leader.store.take_up_again(leader.epoch, [cancelled.uid, done.uid])
+    assert (again.id, again.state, again.outcome, again.finished_at, again.jobid) == (cancelled.id, State.PENDING, Outcome.NONE, None, None)
+    assert again.submitted_at > cancelled.submitted_at
+    assert again.blocked
+    assert await leader.store.take_up_again(leader.epoch, [cancelled.uid]) == [again]
+    assert [change.after for change in await leader.store.history(cancelled.id)] == [State.PENDING, State.CANCELLED, State.PENDING]

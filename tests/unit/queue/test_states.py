@@ -17,14 +17,14 @@ def test_a_state_is_pending_live_or_ended() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
-def test_nothing_follows_an_end(state: State) -> None:
+def test_nothing_follows_an_end_but_a_cancelled_job_may_be_resumed(state: State) -> None:
     assert state.ended
-    assert not any(may_follow(state, after) for after in State)
+    assert {after for after in State if may_follow(state, after)} == ({State.PENDING} if state is State.CANCELLED else set())
 
 
 def test_a_running_workload_waits_again_only_after_draining() -> None:
     assert not may_follow(State.RUNNING, State.PENDING)
-    assert sources(State.PENDING) == {State.ALLOCATED, State.DRAINING}
+    assert sources(State.PENDING) - ENDED == {State.ALLOCATED, State.DRAINING}
 
 
 def test_any_workload_that_has_not_ended_may_end() -> None:

@@ -7,7 +7,7 @@ from queue_builders import a_job, a_pod, an_allocation
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.objects import Pod
 from fluxqueue.queue.records import SlotState
-from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, judge_job, judge_pod, parse_indexes
+from fluxqueue.queue.tracking import JobPhase, Judgement, conclude_job, judge_job, judge_pod, parse_indexes, stands_beyond
 
 HOSTS = ("n1", "n2", "n3")
 TAKEN = (SlotState.TAKEN,) * 3
@@ -164,3 +164,36 @@ def test_a_job_whose_places_went_back_before_it_was_complete_ends_with_it() -> N
     complete = a_job(indexed().with_("status.conditions", [{"type": "Complete", "status": "True"}]))
     assert conclude_job(complete, done).state is State.COMPLETED
     assert conclude_job(complete, [*done, pod("late", node="n1")]).state is None
+
+
+def test_a_pod_in_its_place_that_is_still_gated_is_let_go_again() -> None:
+    pods = [pod("p0", 0, gated=True), pod("p1", 1, "n2"), pod("p2", 2, "n3")]
+    judgement = judge_job(a_job(indexed()), pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert [(rank, assigned.metadata.uid) for rank, assigned in judgement.assign] == [(0, "p0")]
+
+
+def test_a_place_is_vacated_before_the_next_pod_takes_it() -> None:
+    pods = [pod("p0", 0, "n1"), pod("p1", 1, "n2", phase="Failed"), pod("p1b", 1, "n2"), pod("p2", 2, "n3")]
+    judgement = judge_job(a_job(indexed()), pods, an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert (judgement.vacate, [(rank, taken.metadata.uid) for rank, taken in judgement.take]) == ((1,), [(1, "p1b")])
+
+
+def test_an_indexed_job_that_shrinks_gives_its_highest_places_back() -> None:
+    shrunk = released(make_job().indexed(2))
+    judgement = judge_job(a_job(shrunk), [pod("p0", 0, "n1"), pod("p1", 1, "n2")], an_allocation(HOSTS, states=TAKEN, pods=PODS))
+    assert judgement.end == (2,)
+
+
+def test_indexes_beyond_the_allocation_of_a_job_that_grew_have_no_place() -> None:
+    grown, allocation = a_job(released(make_job().indexed(5))), an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    pods = [pod(f"p{index}", index, gated=index > 2) for index in range(5)]
+    assert [stands_beyond(each, grown, pods, allocation) for each in pods] == [False, False, False, True, True]
+    assert judge_job(grown, pods[3:], allocation).assign == ()
+
+
+def test_pods_beyond_the_places_of_a_job_without_indexes_have_none_but_successors_do() -> None:
+    grown, allocation = a_job(loose(5, None)), an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    standing = [pod(uid, node=host) for uid, host in zip(PODS, HOSTS, strict=True)]
+    newcomer, failed = pod("q", gated=True), pod("p0", phase="Failed")
+    assert stands_beyond(newcomer, grown, [*standing, newcomer], allocation)
+    assert not stands_beyond(newcomer, grown, [failed, *standing[1:], newcomer], allocation)

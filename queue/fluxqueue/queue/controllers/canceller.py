@@ -4,6 +4,9 @@ What a person made is never deleted. A Job is suspended: its pods go, its alloca
 tracker does that with every Job that was suspended), and then its workload ends as Cancelled instead of waiting again. A pod that still
 has our gate is deleted, since nothing of it ran; one that runs is its owner's to delete, and the field is put back.
 
+Who resumes a Job that was cancelled asks for it once more. Its pods come gated, so the wish to cancel is taken back here, and then the
+intake takes the Job up again.
+
 Level-triggered: the wish stands in the FluxJob until the workload has ended, so it may be looked at any number of times, by any leader.
 """
 
@@ -13,7 +16,7 @@ import structlog
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.objects import Job, Pod
 from fluxqueue.kube.errors import Conflict, NotFound
 from fluxqueue.kube.events import Recorder, Severity
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, PODS
@@ -57,6 +60,7 @@ class Canceller:
         self._recorder = recorder
         self._keys: WorkQueue[str] = WorkQueue("cancels")
         caches.fluxjobs.add_handler(self._fluxjob_changed)
+        caches.jobs.add_handler(self._job_changed)
         ledger.subscribe(self._workload_changed)
 
     async def run(self) -> None:
@@ -72,24 +76,52 @@ class Canceller:
         if change.new is not None:
             self._touch(change.new)
 
+    def _job_changed(self, change: Change[Job]) -> None:
+        job = change.new
+        if job is not None and not job.spec.suspend and (fluxjob := self._caches.fluxjob_of(job.metadata.uid)) is not None:
+            self._touch(fluxjob)
+
     def _workload_changed(self, found: WorkloadId) -> None:
         workload = self._ledger.get(found)
         if workload is not None and (fluxjob := self._caches.fluxjob_of(workload.uid)) is not None:
             self._touch(fluxjob)
 
     def _touch(self, fluxjob: FluxJob) -> None:
-        if fluxjob.spec.cancel and self._ledger.by_uid(fluxjob.spec.object_ref.uid) is not None:
+        uid = fluxjob.spec.object_ref.uid
+        if fluxjob.spec.cancel and (self._ledger.by_uid(uid) is not None or self._runs(uid)):
             self._keys.add(fluxjob.spec.object_ref.uid)
 
     async def _cancel(self, uid: str) -> float | None:
         workload, fluxjob = self._ledger.by_uid(uid), self._caches.fluxjob_of(uid)
-        if workload is None or fluxjob is None or not fluxjob.spec.cancel:
+        if fluxjob is None or not fluxjob.spec.cancel:
             return None
+        if workload is None:
+            return await self._take_back_wish(fluxjob) if self._runs(uid) else None
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._cancel_group(workload, fluxjob)
         if workload.kind == "Pod":
             return await self._cancel_pod(workload, fluxjob)
         return await self._cancel_job(workload)
+
+    def _runs(self, uid: str) -> bool:
+        job = self._caches.jobs.get_by_uid(uid)
+        return job is not None and not job.spec.suspend and not job.finished and not job.metadata.deletion_timestamp
+
+    async def _take_back_wish(self, fluxjob: FluxJob) -> float | None:
+        """The Job was resumed after it had been cancelled, if it still runs now: what the watch shows may be from before."""
+        ref, meta = fluxjob.spec.object_ref, fluxjob.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"cancel": False}}
+        try:
+            job = await self._api.get(JOBS, ref.name, meta.namespace)
+            if job.metadata.uid != ref.uid or job.spec.suspend:
+                return None
+            await self._api.patch(FLUXJOBS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+        except Conflict:
+            return _AGAIN_S
+        except NotFound:
+            return None
+        log.info("a cancelled Job was resumed", uid=ref.uid)
+        return None
 
     async def _cancel_job(self, workload: Workload) -> float | None:
         allocation = self._ledger.allocation(workload.id)

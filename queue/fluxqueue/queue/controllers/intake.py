@@ -26,10 +26,10 @@ from fluxqueue.queue.groups import OVERDUE_S, Gathering, GroupKey, gather, group
 from fluxqueue.queue.intake import Standing, describe_group, describe_job, describe_pod, owning_job_uid
 from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger
-from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload
+from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload, WorkloadId
 from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
-from fluxqueue.queue.tracking import elastic
+from fluxqueue.queue.tracking import stands_beyond
 
 __all__ = ["IntakeController"]
 
@@ -73,7 +73,7 @@ class IntakeController:
         for job in self._caches.jobs.list():
             self._keys.add(job.metadata.uid)
         for pod in self._caches.pods.list():
-            if not owning_job_uid(pod) or self._grown(pod):
+            if pod.spec.gated_by(names.GATE) or not owning_job_uid(pod):
                 self._keys.add(pod.metadata.uid)
             if (key := group_of(pod)) is not None and pod.spec.gated_by(names.GATE):
                 self._keys.add(key)
@@ -104,10 +104,11 @@ class IntakeController:
             self._keys.add(key)
         if owner is None:
             self._keys.add(pod.metadata.uid)
-        elif change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
+            return
+        if pod.spec.gated_by(names.GATE) or self._ledger.by_uid(pod.metadata.uid) is not None:
+            self._keys.add(pod.metadata.uid)  # it may be one by which its Job has grown
+        if change.kind is ChangeKind.ADDED and pod.spec.gated_by(names.GATE) and self._ledger.by_uid(owner) is None:
             self._keys.add(owner)  # a Job somebody else resumed
-        elif self._ledger.by_uid(pod.metadata.uid) is not None or self._grown(pod):
-            self._keys.add(pod.metadata.uid)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """A person's edit; what we wrote ourselves is acknowledged in the same write."""
@@ -115,6 +116,8 @@ class IntakeController:
         if fluxjob is None:
             return
         row = self._ledger.by_uid(fluxjob.spec.object_ref.uid)
+        if row is None and change.old is not None and change.old.spec.cancel and not fluxjob.spec.cancel:
+            self._keys.add(fluxjob.spec.object_ref.uid)
         if row is not None and row.state is State.PENDING and not self._knows(row, fluxjob):
             self._keys.add(row.uid)
 
@@ -162,6 +165,7 @@ class IntakeController:
     async def _take_in(self, keys: list[str | GroupKey]) -> None:
         found: list[NewWorkload] = []
         endings: list[Ending] = []
+        again: list[Workload] = []
         for uid in keys:
             if isinstance(uid, GroupKey):
                 self._take_in_group(uid, found, endings)
@@ -171,15 +175,22 @@ class IntakeController:
                 self._take_in_group(key, found, endings)
                 continue
             if row is not None and row.state is not State.PENDING:
-                if row.state is State.ALLOCATED and self._vanished(uid) and self._unreleased(row):
-                    endings.append(_cancelled(row, "was deleted before it was released"))
+                if row.state is State.ALLOCATED and self._unreleased(row):
+                    if self._vanished(uid):
+                        endings.append(_cancelled(row, "was deleted before it was released"))
+                    elif self._edited_after_refusal(row):
+                        again.append(row)
                 continue
             described = self._describe(uid, row)
             if described is not None:
                 found.append(described)
             elif row is not None:
                 endings.append(self._ending(row))
+        if again:
+            await self._ledger.release_again([row.id for row in again])
+            await self._trigger.release()
         changed = await self._ledger.take_in(found) if found else []
+        changed += await self._take_up_again(found)
         if changed:
             reach(Point.TAKEN_IN)
         if endings:
@@ -203,30 +214,43 @@ class IntakeController:
         pod = self._caches.pods.get_by_uid(uid)
         if pod is None:
             return None
-        if owning_job_uid(pod) is not None:
-            if row is None and not self._grown(pod):
-                return None
-            return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing, extends_job=True)
+        around = self._caches.surroundings(pod.metadata.namespace)
+        if (owner := owning_job_uid(pod)) is not None:
+            grows = self._job_that_grew(pod, owner, row)
+            return describe_pod(pod, around, standing, grows=grows) if grows is not None else None
         surplus_of = self._stands_alone(pod, row)
         if surplus_of is None:
             return None
-        return describe_pod(pod, self._caches.surroundings(pod.metadata.namespace), standing, surplus_of=surplus_of)
+        return describe_pod(pod, around, standing, surplus_of=surplus_of)
 
-    def _grown(self, pod: Pod) -> bool:
-        """Whether a pod came because its Job was made larger while it runs: there is no place for its index, so it waits for one itself.
+    def _job_that_grew(self, pod: Pod, owner: str, row: Workload | None) -> Workload | None:
+        """The workload of a pod's Job, where that runs and has no place for the pod: it was made larger since it was matched."""
+        workload, job = self._ledger.by_uid(owner), self._caches.jobs.get_by_uid(owner)
+        allocation = self._ledger.allocation(workload.id) if workload is not None else None
+        if workload is None or job is None or allocation is None or allocation.released_at is None or job.spec.suspend:
+            return None
+        if workload.state not in (State.ALLOCATED, State.RUNNING) or any(slot.pod_uid == pod.metadata.uid for slot in allocation.slots):
+            return None
+        if row is not None:
+            return workload
+        own = [each for each in self._caches.pods_of_job(owner) if self._ledger.by_uid(each.metadata.uid) is None]
+        return workload if stands_beyond(pod, job, own, allocation) else None
 
-        Growth is an extension of the allocation that is queued like any other work, and each index is let go as soon as it has a node.
-        """
-        owner, index = owning_job_uid(pod), pod.completion_index
-        if owner is None or index is None or not pod.spec.gated_by(names.GATE):
-            return False
-        row, job = self._ledger.by_uid(owner), self._caches.jobs.get_by_uid(owner)
-        allocation = self._ledger.allocation(row.id) if row is not None else None
-        if row is None or job is None or allocation is None or allocation.released_at is None or job.spec.suspend or not elastic(job):
-            return False
-        if row.state not in (State.ALLOCATED, State.RUNNING):
-            return False
-        return not any(slot.rank == index and slot.state is not SlotState.ENDED for slot in allocation.slots)
+    async def _take_up_again(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
+        """A cancelled Job that its user resumed is asked for once more: what had ended begins anew."""
+        resumed = [new for new in found if new.kind == "Job" and self._ledger.by_uid(new.uid) is None and self._resumed(new)]
+        if not resumed or not await self._ledger.take_up_again([new.uid for new in resumed]):
+            return []
+        return await self._ledger.take_in(resumed)
+
+    def _resumed(self, new: NewWorkload) -> bool:
+        """Whether the Job runs, and the wish to cancel it was taken back: whoever cancels it still is not contradicted."""
+        job = self._caches.jobs.get_by_uid(new.uid)
+        return job is not None and not job.spec.suspend and not new.wishes.cancel
+
+    def _edited_after_refusal(self, row: Workload) -> bool:
+        job = self._caches.jobs.get_by_uid(row.uid)
+        return row.reason is Reason.RELEASE_FAILED and job is not None and job.metadata.generation != row.generation
 
     def _take_in_group(self, key: GroupKey, found: list[NewWorkload], endings: list[Ending]) -> None:
         row = self._ledger.group(key)

@@ -112,10 +112,10 @@ class Tracker:
         owner = owning_job_uid(pod)
         if change.kind is ChangeKind.DELETED:
             self._let_go.pop(uid, None)
-            if self._ledger.by_uid(uid) is not None or (owner is None and group_of(pod) is not None):
+            if self._ledger.by_uid(uid) is not None or group_of(pod) is not None:
                 self._last_phase[uid] = pod.status.phase
                 self._successions.note_gone(pod)
-        self._touch(uid)  # its own: of no Job, or a Job grew by it
+        self._touch(uid)
         if owner is not None:
             self._touch(owner)
         else:
@@ -156,7 +156,8 @@ class Tracker:
 
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
         """The pods of a Job: those it controls, and those that stand in its places though nobody controls them any more."""
-        owned = {pod.metadata.uid: pod for pod in self._caches.pods_of_job(workload.uid)}
+        mine = (pod for pod in self._caches.pods_of_job(workload.uid) if self._ledger.by_uid(pod.metadata.uid) is None)
+        owned = {pod.metadata.uid: pod for pod in mine}
         standing = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.pod_uid not in owned]
         left = [pod for uid in standing if (pod := self._caches.pods.get_by_uid(uid)) is not None]
         return [*owned.values(), *left]

@@ -100,6 +100,11 @@ class Allocations(Transactions):
         """Note why a release did not work: the workload says so (reason ``ReleaseFailed``) until it does."""
         await self._write(epoch, Statement("release_failed", {"jobid": jobid, "message": message}))
 
+    async def release_again(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
+        """Make refused releases due now instead of when their claim runs out; returns those that were."""
+        (rows,) = await self._write(epoch, Statement("release_again", {"jobids": list(jobids)}))
+        return _jobids(rows)
+
     async def live_allocations(self) -> list[Allocation]:
         """All allocations that hold something, with their slots, by job id."""
         return await self._records(allocation_of, "live_allocations")

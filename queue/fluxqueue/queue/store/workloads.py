@@ -220,12 +220,21 @@ class Workloads(Transactions):
                     "messages": column(latest, lambda each: each.message),
                     "kept_jobids": [jobid for jobid, _ in kept],
                     "kept_ranks": [rank for _, rank in kept],
-                    "from": list(sources(State.PENDING)),
+                    "from": list(sources(State.PENDING) & LIVE),
                     "unread": UNREAD,
                 },
             ),
         )
         return list(dict.fromkeys(_ids(rows))), [FluxionJobId(row["jobid"]) for row in rows if row["freed"]]
+
+    async def take_up_again(self, epoch: Epoch, uids: Sequence[str]) -> list[Workload]:
+        """Let cancelled workloads wait once more: submitted now, with no wish of anybody; returns those that were cancelled."""
+        _, rows = await self._write(
+            epoch,
+            Statement("take_up_again", {"epoch": epoch, "uids": list(uids)}),
+            Statement("workloads_by_uid", {"uid": list(uids)}),
+        )
+        return [found for found in map(workload_of, rows) if found.state is State.PENDING]
 
     async def history(self, workload: WorkloadId) -> list[Transition]:
         """All a workload went through, oldest first; also after it was forgotten."""

@@ -203,6 +203,22 @@ WITH wanted AS (
 )
 SELECT t.id, r.jobid, r.freed FROM target t LEFT JOIN reduced r ON r.workload = t.id ORDER BY t.id, r.jobid;
 
+-- take_up_again --
+WITH target AS (
+    SELECT id FROM fluxqueue.workload WHERE uid = ANY (%(uids)s::text[]) AND state = 'Cancelled' ORDER BY id FOR UPDATE
+), moved AS (
+    UPDATE fluxqueue.workload w
+       SET state = 'Pending', outcome = '', reason = '', message = '', found_reason = '', found_message = '', finished_at = NULL,
+           submitted_at = (SELECT clock_timestamp()), allocated_at = NULL, started_at = NULL, jobid = NULL, hosts = '',
+           wishes = '{}', setbacks = '{}', generation = -1
+      FROM target t
+     WHERE w.id = t.id
+), logged AS (
+    INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
+    SELECT id, (SELECT clock_timestamp()), 'Cancelled', 'Pending', '', 'its user resumed it', %(epoch)s FROM target
+)
+SELECT id FROM target ORDER BY id;
+
 -- history --
 SELECT workload, at, before, after, reason, detail, epoch
   FROM fluxqueue.transition
