@@ -209,3 +209,27 @@ def test_jobs_that_ran_before_the_namespace_was_managed_go_on_and_count_as_forei
     stage.until_reason("later", "WaitingForNodes")
     stage.kubectl("delete", "job", "former")
     stage.until_state("later", State.COMPLETED)
+
+
+def test_fm08_what_we_suspended_is_let_go_although_its_namespace_opted_out_meanwhile(stage: Stage) -> None:
+    stage.apply(make_job("blocker").cpu("8").indexed(8).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("blocker", State.RUNNING)
+    stage.apply(make_job("half-in").cpu("2").pod_annotation(RUN_SECONDS, "1").build())
+    stage.until_reason("half-in", "WaitingForNodes")
+    stage.kubectl("label", "namespace", stage.namespace, f"{names.MANAGED_LABEL}-")
+    stage.kubectl("delete", "job", "blocker")
+    stage.until("the Job completes", lambda: stage.job("half-in").finished, 60)
+
+
+def test_fm39_a_job_made_anew_under_its_name_is_another_one(stage: Stage) -> None:
+    same = make_job("same").cpu("8").indexed(8).pod_annotation(RUN_SECONDS, "forever").build()
+    stage.apply(same)
+    first = stage.until_state("same", State.RUNNING).fluxjob
+    stage.kubectl("delete", "job", "same", "--wait=true")
+    stage.apply(same)
+    second = stage.until("the second one runs", lambda: next((row for row in stage.rows()[1:] if row.state == State.RUNNING), None), 60)
+    assert first is not None
+    assert second is not None
+    assert second.fluxjob is not None
+    assert (first.metadata.name, first.status.jobid) != (second.fluxjob.metadata.name, second.fluxjob.status.jobid)
+    stage.until_consistent()
