@@ -46,8 +46,9 @@ def nodes_of(stage: Stage) -> dict[str, str | None]:
 
 def test_a_pod_group_waits_for_its_last_pod_and_starts_as_one(stage: Stage) -> None:
     stage.apply(member("launcher").cpu("1").build(), member("w0").cpu("8").build())
-    waiting = until_group(stage, reason="WaitingForGroup")
-    assert "2 of 3" in waiting.status.message
+    until_group(stage, reason="WaitingForGroup")
+    stage.until("it says how many are there", lambda: (found := group_of(stage)) is not None and "2 of 3" in found.status.message)
+    waiting = until_group(stage)
     assert [owner.kind for owner in waiting.metadata.owner_references or ()] == ["Pod"] * len(waiting.metadata.owner_references or ())
     assert stage.fluxion_jobs() == []
     stage.apply(member("w1").cpu("8").build())

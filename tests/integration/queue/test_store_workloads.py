@@ -163,7 +163,9 @@ async def _try(leader: Leader, workload: WorkloadId, after: State) -> None:
         case State.DRAINING:
             await leader.store.draining(leader.epoch, [workload])
         case State.PENDING:
+            (found_now,) = await leader.store.workloads([workload])
             await leader.store.requeue(leader.epoch, [put_back(workload)])
+            await leader.store.take_up_again(leader.epoch, [found_now.uid])
         case _:
             await leader.store.finish(leader.epoch, [(workload, after, Outcome.FAILED, "ended")])
 
