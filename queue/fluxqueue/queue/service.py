@@ -167,6 +167,7 @@ class QueueService:
             former = f"{place}_"
             lease = LeaderLease(lease_api, settings.namespace, settings.lease, f"{former}{uuid.uuid4().hex[:8]}", former=former)
             api.may_write = lambda: lease.held
+            self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
             caches = Caches(
                 api,
                 all_but_system=settings.config.namespaces == "allButSystem",
@@ -175,7 +176,6 @@ class QueueService:
             )
             watching = group.create_task(caches.run())
             self._watched = lambda: _missed(caches)
-            self._missing = {"caches": "the caches are being filled: the API server has not answered yet"}
             await caches.synced()
             _settle_memory()
             self._missing = {}
