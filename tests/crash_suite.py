@@ -143,15 +143,16 @@ class CrashSuite:
 
     # ---- strikes -----------------------------------------------------------------------------------------------------------------
 
-    def strike(self, point: Point, within_s: float = 15.0) -> Strike | None:
+    def strike(self, point: Point) -> Strike | None:
         """Kill the queue at a point; None if it was not reached in time."""
+        again_s, within_s = (20.0, 45.0) if point in AT_START else (3.0, 15.0)  # a process that starts must be let come that far
         program = self.stage.plane.programs["queue"]
         queue = program.process
         armed = self.folder / "armed" / "point"
         self._arm(armed, point)
         provoke = self._provocation(point)
         deadline = time.monotonic() + within_s
-        provoked_at = 0.0
+        provoked_at = float("-inf")
         victim = queue.pid
         while armed.exists():
             now = time.monotonic()
@@ -159,7 +160,7 @@ class CrashSuite:
                 armed.unlink(missing_ok=True)
                 self.missed[str(point)] += 1
                 return None
-            if now - provoked_at > 3.0:
+            if now - provoked_at > again_s:
                 provoke()
                 provoked_at = time.monotonic()
                 if point in AT_START:
