@@ -126,6 +126,8 @@ class Snapshot:
         What the graph should have of each node, and what of it is taken by pods that are not ours.
     now
         On the clock of the tables.
+    thorough
+        Whether Fluxion told what its jobs hold where, and of its nodes; else only which jobs it has.
     """
 
     pods: Sequence[Pod]
@@ -142,6 +144,7 @@ class Snapshot:
     specs: Mapping[str, NodeSpec]
     foreign: Mapping[str, Mapping[str, int]]
     now: datetime
+    thorough: bool = True
 
 
 def differences(seen: Snapshot) -> list[Finding]:
@@ -153,9 +156,7 @@ def differences(seen: Snapshot) -> list[Finding]:
         *_rows(seen),
         *_promises(seen),
         *_memory(seen),
-        *_graph_jobs(seen),
-        *_graph_nodes(seen),
-        *_graph_foreign(seen),
+        *(_in_graph(seen) if seen.thorough else _graph_ids(seen)),
     ]
 
 
@@ -309,6 +310,21 @@ def _memory(seen: Snapshot) -> Iterator[Finding]:
                 f"allocation {jobid} has {len(slots_stored.get(jobid) or ())} open places in the tables and "
                 f"{len(slots_held.get(jobid) or ())}, or others, in the leader's memory",
             )
+
+
+def _in_graph(seen: Snapshot) -> Iterator[Finding]:
+    yield from _graph_jobs(seen)
+    yield from _graph_nodes(seen)
+    yield from _graph_foreign(seen)
+
+
+def _graph_ids(seen: Snapshot) -> Iterator[Finding]:
+    """Fluxion has the jobs that are stored, and no others, whatever they hold."""
+    stored = {int(allocation.jobid) for allocation in seen.allocations if _open(allocation)}
+    held = {job.jobid for job in seen.graph_jobs if job.mode is Mode.ALLOCATED}
+    for jobid in sorted(stored ^ held):
+        where = "stored and not in Fluxion" if jobid in stored else "in Fluxion and not stored"
+        yield Finding(Difference.GRAPH_JOBS, f"job {jobid}", f"job {jobid} is {where}")
 
 
 def _graph_jobs(seen: Snapshot) -> Iterator[Finding]:

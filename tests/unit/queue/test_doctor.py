@@ -120,6 +120,13 @@ def test_a_difference_is_found_and_named(changes: dict[str, Any], what: Differen
     assert what.remedy
 
 
+def test_a_hasty_look_at_the_graph_compares_which_jobs_there_are() -> None:
+    hasty = {"thorough": False, "graph_nodes": []}
+    assert told(**hasty, graph_jobs=[JobInfo(7, Mode.ALLOCATED), JobInfo(99, Mode.SYSTEM)]) == []
+    found = told(**hasty, graph_jobs=[JobInfo(8, Mode.ALLOCATED)])
+    assert [finding.sentence for finding in found] == ["job 7 is stored and not in Fluxion", "job 8 is in Fluxion and not stored"]
+
+
 def test_what_fills_up_foreign_pods_beyond_a_node_is_no_difference_but_closes_it() -> None:
     assert told(foreign={"n1": {"cpu": 99_000}}, graph_nodes=[use(closed=True)]) == []
 

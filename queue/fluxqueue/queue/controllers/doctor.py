@@ -58,7 +58,7 @@ class Doctor:
         self._graph = graph
         self._foreign = foreign
 
-    async def examine(self, *, looks: int = 2, anew: bool = True) -> list[Finding]:
+    async def examine(self, *, looks: int = 2, anew: bool = True, thorough: bool = True) -> list[Finding]:
         """What differs.
 
         Parameters
@@ -67,13 +67,15 @@ class Doctor:
             With two, only what both saw: a single look sees things that are on their way.
         anew
             Read the API server and all tables, instead of what this process has of them.
+        thorough
+            Ask Fluxion what its jobs hold where, and for its nodes, which takes a second of it in a large cluster.
         """
-        found = await self._look(anew=anew)
+        found = await self._look(anew=anew, thorough=thorough)
         for _ in range(1, looks):
             if not found:
                 break
             await asyncio.sleep(_BETWEEN_S)
-            found = lasting(found, await self._look(anew=anew))
+            found = lasting(found, await self._look(anew=anew, thorough=thorough))
         return found
 
     async def mend(self, findings: Sequence[Finding]) -> None:
@@ -90,7 +92,7 @@ class Doctor:
         elif any(finding.what in _IN_GRAPH for finding in findings):
             self._graph.lose()
 
-    async def _look(self, *, anew: bool) -> list[Finding]:
+    async def _look(self, *, anew: bool, thorough: bool) -> list[Finding]:
         api, caches, ledger = self._api, self._caches, self._ledger
         specs = self._graph.specs_of
         if anew:
@@ -105,8 +107,9 @@ class Doctor:
         async with self._graph.exclusive:
             try:
                 await self._graph.ensure()
-                graph_jobs = await self._graph.fluxion.list_jobs(call=self._graph.call(), with_shares=True)
-                graph_nodes = (await self._graph.fluxion.stat(call=self._graph.call(), per_node=True)).node_use
+                graph_jobs = await self._graph.fluxion.list_jobs(call=self._graph.call(), with_shares=thorough)
+                if thorough:
+                    graph_nodes = (await self._graph.fluxion.stat(call=self._graph.call(), per_node=True)).node_use
             except (FluxionError, GraphLost) as error:
                 self._graph.lose()
                 failed.append(Finding(Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"))
@@ -132,6 +135,7 @@ class Doctor:
             specs=specs(usable),
             foreign={share.node: share.amounts for share in self._foreign.shares(use.node for use in graph_nodes)},
             now=ledger.clock(),
+            thorough=thorough,
         )
         found = await asyncio.to_thread(differences, seen)
         if failed or self._graph.rebuilds != filled:  # just filled: the next cycle puts back what was reserved

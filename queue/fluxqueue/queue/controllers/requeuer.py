@@ -61,6 +61,7 @@ class Requeuer:
         self._trigger = trigger
         self._reread = reread
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
+        self._draining: set[WorkloadId] = set()
         self._timers: dict[WorkloadId, asyncio.TimerHandle] = {}
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -133,9 +134,8 @@ class Requeuer:
         """What waits for pods on a node waits no longer once nobody hears from it."""
         if change.new is not None and change.new.status.ready:
             return
-        for workload in self._ledger.all():
-            if _drains(workload):
-                self._keys.add(workload.id)
+        for found in self._draining:
+            self._keys.add(found)
 
     def _touch(self, uid: str) -> None:
         workload = self._ledger.by_uid(uid)
@@ -144,6 +144,10 @@ class Requeuer:
 
     def _workload_changed(self, found: WorkloadId) -> None:
         workload = self._ledger.get(found)
+        if workload is not None and _drains(workload):
+            self._draining.add(found)
+        else:
+            self._draining.discard(found)
         if workload is None or workload.state is not State.PENDING:
             if (timer := self._timers.pop(found, None)) is not None:
                 timer.cancel()

@@ -24,6 +24,9 @@ __all__ = ["Sweeper"]
 log = structlog.get_logger()
 
 _FORGET = 10_000
+_THOROUGH = 10
+_FEW = 1_000
+"""With more work than this running, only every tenth sweep has Fluxion say what each job holds: nothing is matched meanwhile."""
 
 
 class Looker(Protocol):
@@ -59,13 +62,16 @@ class Sweeper:
         self._doctor = doctor
         self._trigger = trigger
         self._controllers = controllers
+        self._sweeps = 0
         self._retention = timedelta(seconds=retention_s)
 
     async def sweep(self) -> None:
         """Compare everything once."""
         for controller in self._controllers:
             controller.look_at_everything()
-        await self._doctor.mend(await self._doctor.examine(anew=False))
+        self._sweeps += 1
+        thorough = self._sweeps % _THOROUGH == 0 or len(self._ledger.live()) <= _FEW
+        await self._doctor.mend(await self._doctor.examine(anew=False, thorough=thorough))
         reach(Point.SWEPT)
         totals = dict.fromkeys(State, 0)
         for row in await self._ledger.store.counts():
