@@ -4,10 +4,13 @@ import base64
 import json
 import time
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from builders import Json, make_job, make_minicluster
 from end_to_end import Stage, managed_namespace
 
@@ -17,6 +20,7 @@ from fluxqueue.api.hostlists import decode
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.certs import curve
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "minicluster").glob("*.yaml"))
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 
@@ -24,6 +28,13 @@ def cluster(name: str, size: int = 4, seconds: str = "forever", cpu: str = "2", 
     made = make_minicluster(name, size, **{"pod": {"annotations": {RUN_SECONDS: seconds}}, **spec})
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
     return made
+
+
+@pytest.fixture(autouse=True)
+def _none_left(stage: Stage) -> Iterator[None]:
+    """Whatever a test leaves goes before its namespace is judged."""
+    yield
+    stage.kubectl("delete", "minicluster", "--all", "--wait=true", "--timeout=60s")
 
 
 def apply(stage: Stage, thing: Json, check: bool = True) -> Any:
@@ -147,8 +158,12 @@ def test_two_of_one_name_in_two_namespaces_have_nothing_in_common(stage: Stage) 
 
 def test_deleted_while_it_waits_it_leaves_nothing(stage: Stage) -> None:
     apply(stage, cluster("large", 9, cpu="7"))
-    waiting = stage.until("its reason is known", lambda: (s := seen(stage, "large").status).state == "Queued" and s.message)
-    assert waiting == stage.fluxjobs()[0].status.message
+    until_state(stage, "large", "Queued")
+
+    def told() -> bool:
+        return any(seen(stage, "large").status.message == each.status.message != "" for each in stage.fluxjobs())
+
+    stage.until("it says why, as its FluxJob does", told, 30, lambda: (seen(stage, "large").status, stage.fluxjobs()))
     gone(stage, "large")
     stage.until("its FluxJob is gone", lambda: not stage.fluxjobs(), 60)
 
@@ -209,3 +224,21 @@ def test_it_shrinks_and_grows_within_its_maximum_through_the_scale_subresource(s
     assert "maxSize" in beyond.stderr or "maximumSize" in beyond.stderr
     stage.until_consistent()
     gone(stage, "elastic")
+
+
+def test_every_example_goes_through_admission_queue_and_release(stage: Stage) -> None:
+    names_of: list[str] = []
+    for file in EXAMPLES:
+        thing = yaml.safe_load(file.read_text())
+        if thing["kind"] != "MiniCluster":
+            continue
+        apply(stage, thing)
+        names_of.append(thing["metadata"]["name"])
+    assert len(set(names_of)) == len(names_of) > 15
+    let_go = {"Starting", "Running", "Succeeded"}
+
+    def waiting() -> dict[str, str]:
+        states = {name: seen(stage, name).status for name in names_of}
+        return {name: status.message for name, status in states.items() if status.state not in let_go}
+
+    stage.until("all of them were let go", lambda: not waiting(), 90, waiting)

@@ -100,8 +100,8 @@ class _Cluster:
         where = f"namespaces/{_NAMESPACE}"
         fluxjobs = self._items(f"/apis/{names.API_VERSION}/{where}/{names.FLUXJOBS}", FluxJob)
         pods = self._items(f"/api/v1/{where}/pods", Pod)
-        sets = self._items(f"/apis/apps/v1/{where}/replicasets", _Owned)
-        owners = {one.metadata.uid: one.metadata.controller.uid for one in sets if one.metadata.controller}
+        between = self._items(f"/apis/apps/v1/{where}/replicasets", _Owned) + self._items(f"/apis/batch/v1/{where}/jobs", _Owned)
+        owners = {one.metadata.uid: one.metadata.controller.uid for one in between if one.metadata.controller}
         return Seen(tuple(fluxjobs), tuple(pods), owners)
 
     def fluxion_jobs(self) -> tuple[JobInfo, ...]:

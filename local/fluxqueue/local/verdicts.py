@@ -123,7 +123,7 @@ def rows_of(examples: Sequence[Applied], seen: Seen) -> list[Row]:
     examples
         What was applied.
     seen
-        One look at the namespace; ``owners`` maps a ReplicaSet's uid to that of its Deployment.
+        One look at the namespace; ``owners`` maps the uid of a ReplicaSet to that of its Deployment, of a Job to that of its MiniCluster.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def rows_of(examples: Sequence[Applied], seen: Seen) -> list[Row]:
         owner = pod.metadata.controller
         above = seen.owners.get(owner.uid, owner.uid) if owner else pod.metadata.uid
         pods_of.setdefault(above, []).append(pod)
-    fluxjobs = {fluxjob.spec.object_ref.uid: fluxjob for fluxjob in seen.fluxjobs}
+    fluxjobs = {seen.owners.get(uid := fluxjob.spec.object_ref.uid, uid): fluxjob for fluxjob in seen.fluxjobs}
     rows = []
     for example in examples:
         pods = pods_of.get(example.uid, [])
