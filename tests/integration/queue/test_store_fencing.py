@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import LiteralString
 
 import psycopg
@@ -11,10 +12,20 @@ import pytest
 from queue_records import START, Leader, found, put_back
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, FluxionJobId, ReasonChange, TakeBack, Workload
+from fluxqueue.queue.records import Epoch, FluxionJobId, Inheritance, ReasonChange, TakeBack, Workload
 from fluxqueue.queue.store import Database, DatabaseUnavailable, QueueRow, StaleLeader, Store
 
-Change = Callable[[Leader, Workload], Awaitable[object]]
+
+@dataclass(frozen=True)
+class There:
+    """What is there to be changed."""
+
+    pending: Workload
+    allocated: Workload
+    cancelled: Workload
+
+
+Change = Callable[[Leader, There], Awaitable[object]]
 
 
 def _jobid(workload: Workload) -> FluxionJobId:
@@ -22,32 +33,44 @@ def _jobid(workload: Workload) -> FluxionJobId:
     return workload.jobid
 
 
-async def _grant(leader: Leader, workload: Workload) -> object:
-    return await leader.store.grant(leader.epoch, [await leader.grant_for(workload)])
+async def _grant(leader: Leader, there: There) -> object:
+    return await leader.store.grant(leader.epoch, [await leader.grant_for(there.pending)])
+
+
+async def _inherit(leader: Leader, there: There) -> object:
+    left = Inheritance(gone=there.allocated.id, heir=there.pending.id, state=State.FAILED, outcome=Outcome.FAILED)
+    return await leader.store.inherit(leader.epoch, [left])
 
 
 CHANGES: dict[str, Change] = {
-    "upsert": lambda by, w: by.store.upsert(by.epoch, [found("another")]),
-    "set_reasons": lambda by, w: by.store.set_reasons(by.epoch, [ReasonChange(workload=w.id, reason=Reason.HELD, message="")]),
+    "upsert": lambda by, there: by.store.upsert(by.epoch, [found("another")]),
+    "set_reasons": lambda by, there: by.store.set_reasons(
+        by.epoch, [ReasonChange(workload=there.pending.id, reason=Reason.HELD, message="")]
+    ),
     "grant": _grant,
-    "skip_jobids": lambda by, w: by.store.skip_jobids(by.epoch, FluxionJobId(10**9)),
-    "claim_releases": lambda by, w: by.store.claim_releases(by.epoch, 1, 60.0),
-    "void_claims": lambda by, w: by.store.void_claims(by.epoch),
-    "released": lambda by, w: by.store.released(by.epoch, [_jobid(w)]),
-    "release_failed": lambda by, w: by.store.release_failed(by.epoch, _jobid(w), "503"),
-    "move_ends": lambda by, w: by.store.move_ends(by.epoch, [(_jobid(w), START)]),
-    "plan": lambda by, w: by.store.plan(by.epoch, [], [w.id]),
-    "take_slots": lambda by, w: by.store.take_slots(by.epoch, [(_jobid(w), 0, "pod-a", "a")]),
-    "vacate_slots": lambda by, w: by.store.vacate_slots(by.epoch, [(_jobid(w), 0, "pod-a")]),
-    "end_slots": lambda by, w: by.store.end_slots(by.epoch, [(_jobid(w), 0), (_jobid(w), 1)]),
-    "started": lambda by, w: by.store.started(by.epoch, [w.id]),
-    "draining": lambda by, w: by.store.draining(by.epoch, [w.id]),
-    "take_back": lambda by, w: by.store.take_back(by.epoch, [TakeBack(workload=w.id, reason=Reason.PREEMPTED, message="")]),
-    "finish": lambda by, w: by.store.finish(by.epoch, [(w.id, State.FAILED, Outcome.FAILED, "")]),
-    "requeue": lambda by, w: by.store.requeue(by.epoch, [put_back(w.id)]),
-    "save_queues": lambda by, w: by.store.save_queues(by.epoch, [QueueRow(name="gpu", generation=1, spec="{}")]),
-    "forget": lambda by, w: by.store.forget(by.epoch, START),
-    "requeue_tasks": lambda by, w: by.store.requeue_tasks(by.epoch, [1]),
+    "skip_jobids": lambda by, there: by.store.skip_jobids(by.epoch, FluxionJobId(10**9)),
+    "claim_releases": lambda by, there: by.store.claim_releases(by.epoch, 1, 60.0),
+    "void_claims": lambda by, there: by.store.void_claims(by.epoch),
+    "released": lambda by, there: by.store.released(by.epoch, [_jobid(there.allocated)]),
+    "release_failed": lambda by, there: by.store.release_failed(by.epoch, _jobid(there.allocated), "503"),
+    "release_again": lambda by, there: by.store.release_again(by.epoch, [_jobid(there.allocated)]),
+    "move_ends": lambda by, there: by.store.move_ends(by.epoch, [(_jobid(there.allocated), START)]),
+    "inherit": _inherit,
+    "take_up_again": lambda by, there: by.store.take_up_again(by.epoch, [there.cancelled.uid]),
+    "plan": lambda by, there: by.store.plan(by.epoch, [], [there.allocated.id]),
+    "take_slots": lambda by, there: by.store.take_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a", "a")]),
+    "vacate_slots": lambda by, there: by.store.vacate_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a")]),
+    "end_slots": lambda by, there: by.store.end_slots(by.epoch, [(_jobid(there.allocated), 0), (_jobid(there.allocated), 1)]),
+    "started": lambda by, there: by.store.started(by.epoch, [there.allocated.id]),
+    "draining": lambda by, there: by.store.draining(by.epoch, [there.allocated.id]),
+    "take_back": lambda by, there: by.store.take_back(
+        by.epoch, [TakeBack(workload=there.allocated.id, reason=Reason.PREEMPTED, message="")]
+    ),
+    "finish": lambda by, there: by.store.finish(by.epoch, [(there.allocated.id, State.FAILED, Outcome.FAILED, "")]),
+    "requeue": lambda by, there: by.store.requeue(by.epoch, [put_back(there.allocated.id)]),
+    "save_queues": lambda by, there: by.store.save_queues(by.epoch, [QueueRow(name="gpu", generation=1, spec="{}")]),
+    "forget": lambda by, there: by.store.forget(by.epoch, START),
+    "requeue_tasks": lambda by, there: by.store.requeue_tasks(by.epoch, [1]),
 }
 
 
@@ -72,11 +95,14 @@ async def _contents(database: str) -> list[object]:
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_leader_that_was_replaced_changes_nothing(store: Store, epoch: Epoch, database: str, change: str) -> None:
     old = Leader(store, epoch)
-    pending, allocated = (await old.submit("pending"))[0], (await old.allocate("allocated"))[0]
+    (pending, cancelled), (allocated,) = await old.submit("pending", "cancelled"), await old.allocate("allocated")
+    await store.finish(epoch, [(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    await store.claim_releases(epoch, 1, 60.0)
+    await store.release_failed(epoch, _jobid(allocated), "503")
     await store.acquire_leadership("replica-1")
     before = await _contents(database)
     with pytest.raises(StaleLeader, match=f"epoch {epoch} is not the newest"):
-        await CHANGES[change](old, pending if change in ("grant", "set_reasons") else allocated)
+        await CHANGES[change](old, There(pending, allocated, cancelled))
     assert await _contents(database) == before
 
 
