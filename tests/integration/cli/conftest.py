@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fluxqueue.api.fluxjobs import fluxjob_name
 from fluxqueue.local.binaries import Tool
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
+from fluxqueue.queue.jobspecs import Role, jobspec_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -101,10 +103,14 @@ def _job(
             "apiVersion": names.API_VERSION,
             "kind": "FluxJob",
             "metadata": {"name": called, "labels": {"team": name}},
-            "spec": {"objectRef": ref, "queue": queue, "pods": pods, "durationSeconds": 300},
+            "spec": {"objectRef": ref, "queue": queue, "pods": pods, "durationSeconds": 300, "jobspec": _jobspec(name, pods)},
         },
     )
     plane.client.request("PATCH", f"{path}/{called}/status", {"status": status})
+
+
+def _jobspec(name: str, pods: int) -> str:
+    return jobspec_of(f"default/{name}", [Role({"cpu": Decimal(2)}, pods)], duration_s=300)
 
 
 @pytest.fixture

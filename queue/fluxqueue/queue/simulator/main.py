@@ -7,18 +7,26 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.kube.credentials import NoConfiguration
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES, NODES, PODS
+from fluxqueue.kube.transport import Api
 from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.simulator.clock import Ran, Simulation
+from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
 from fluxqueue.queue.simulator.reports import as_csv, as_json, as_table
+from fluxqueue.queue.simulator.situations import Situation, situation_of, with_more_nodes
 from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
 from fluxqueue.queue.simulator.traces import Trace
 
@@ -28,6 +36,7 @@ _EXAMPLES = """examples:
   fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 --policy fcfs --policy easy --seed 1 --json out.json
   fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
   fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
+  fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
 """
 _DAY_S = 86_400
 
@@ -39,7 +48,11 @@ class _Mistake(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns 0, or 2 for a command line or trace that is not understood."""
     options = _parser().parse_args(argv)
+    if options.from_cluster:
+        return _what_if(options)
     try:
+        if options.add_nodes is not None:
+            raise _Mistake("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
         trace = _trace(options)
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         for path in (options.json, options.csv):
@@ -57,6 +70,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.pictures is not None:
         _draw(options.pictures, trace, results)
     return 0
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    """Answer from a live installation; nothing in it is changed."""
+    try:
+        for name in ("jobs", "nodes", "load", "overestimate", "json", "csv", "pictures"):
+            if getattr(options, name) is not None:
+                raise _Mistake(f"--{name} belongs to traces: with --from-cluster the work is what waits there now")
+        disciplines = dict(_discipline(text) for text in options.policy or [])
+        situation = asyncio.run(_read(options.kubeconfig, options.context))
+        plans = {"as it is": situation}
+        plans.update((name, under(situation, each.policy, each.depth)) for name, each in disciplines.items())
+        if options.add_nodes is not None:
+            plans.update({f"{name}, +{options.add_nodes}": with_more_nodes(plan, options.add_nodes) for name, plan in plans.items()})
+        found = {name: asyncio.run(forecast(plan, options.match_policy)) for name, plan in plans.items()}
+    except (_Mistake, ValueError, NoConfiguration, ApiError, FluxionError) as error:
+        sys.stderr.write(f"fluxqueue simulate: {error}\n")
+        return 2
+    sys.stdout.write(forecast_table(situation, found))
+    return 0
+
+
+async def _read(kubeconfig: str | None, context: str | None) -> Situation:
+    """The situation of an installation at this moment."""
+    async with Api.connect(kubeconfig, context, user_agent="fluxqueue/simulate") as api:
+        nodes, pods, fluxjobs, queues = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS), api.list(FLUXQUEUES))
+    return situation_of(nodes, pods, fluxjobs, queues, datetime.now(UTC))
 
 
 def _simulate(trace: Trace, disciplines: dict[str, Discipline], match_policy: str) -> tuple[dict[str, Summary], dict[str, Sequence[Ran]]]:
@@ -127,6 +167,12 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--model", choices=["lublin"], default="lublin", help="make a workload (Lublin and Feitelson 2003); the default")
     source.add_argument("--trace", type=Path, metavar="FILE.swf", help="read one in the Standard Workload Format")
+    source.add_argument(
+        "--from-cluster", action="store_true", help="take nodes and queue of a live installation, and say who would start when (read-only)"
+    )
+    parser.add_argument("--add-nodes", type=_positive, metavar="N", help="with --from-cluster: also plan with this many nodes more")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
+    parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most")
     parser.add_argument("--nodes", type=_positive, metavar="N", help="size of the machine (default 256, or what the trace says)")
     parser.add_argument("--processors-per-node", type=_positive, default=1, metavar="N", help="of the trace's machine (default 1)")
