@@ -234,3 +234,85 @@ def test_fm39_a_job_made_anew_under_its_name_is_another_one(stage: Stage) -> Non
     assert second.fluxjob is not None
     assert (first.metadata.name, first.status.jobid) != (second.fluxjob.metadata.name, second.fluxjob.status.jobid)
     stage.until_consistent()
+
+
+def fluxjob_of(stage: Stage, kind: str, name: str) -> FluxJob | None:
+    refs = [found for found in stage.fluxjobs() if (found.spec.object_ref.kind, found.spec.object_ref.name) == (kind, name)]
+    return refs[0] if refs else None
+
+
+def test_a_gang_of_a_statefulset_that_comes_pod_by_pod_starts_only_when_all_of_it_fits(stage: Stage) -> None:
+    stage.apply(make_job("blocker").cpu("8").indexed(6).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("blocker", State.RUNNING)
+    gang = owner("StatefulSet", "ring", 3)
+    gang["spec"]["template"]["metadata"]["annotations"] = {names.GANG_ANNOTATION: "true"}
+    stage.apply(gang)
+
+    def waits() -> FluxJob | None:
+        found = fluxjob_of(stage, "StatefulSet", "ring")
+        return found if found is not None and found.status.reason == "WaitingForNodes" else None
+
+    waiting = stage.until("two free nodes are too few for three pods", waits)
+    assert waiting is not None
+    assert waiting.spec.pods == 3
+    assert list(pods_of(stage, "ring").values()) == [None]
+    stage.kubectl("delete", "job", "blocker")
+    before = until_runs(stage, "ring", 3)
+    stage.until_consistent()
+    assert len({job.jobid for job in stage.fluxion_jobs()}) == 1
+    stage.kubectl("delete", "pod", "ring-1", "--wait=false")
+    stage.until("another pod runs", lambda: set(until_runs(stage, "ring", 3)) != set(before))
+    assert sorted(map(str, until_runs(stage, "ring", 3).values())) == sorted(map(str, before.values()))
+    stage.kubectl("scale", "statefulset", "ring", "--replicas=1")
+    stage.until("two places went back", lambda: sum(sum(share.slots.values()) for job in stage.fluxion_jobs() for share in job.shares) == 1)
+
+
+JOBSETS: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "jobsets.jobset.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"}},
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "JobSet", "plural": "jobsets", "singular": "jobset", "listKind": "JobSetList"},
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def test_a_jobset_that_resumes_its_jobs_is_matched_as_one(stage: Stage) -> None:
+    """Its controller is played by this test: two Jobs with its labels and owner, resumed as soon as they are there."""
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(JOBSETS))
+    stage.kubectl("wait", "--for=condition=Established", "crd/jobsets.jobset.x-k8s.io", "--timeout=30s")
+    made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train"}}
+    uid = json.loads(stage.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(made)).stdout)["metadata"]["uid"]
+    stage.apply(make_job("blocker").cpu("8").indexed(6).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("blocker", State.RUNNING)
+    for name, pods in (("train-driver-0", 1), ("train-workers-0", 2)):
+        job = make_job(name).cpu("8").indexed(pods).pod_annotation(RUN_SECONDS, "2").owned_by("JobSet", "train")
+        job = job.label(names.JOBSET_TOTAL_KEY, "2").pod_label(names.JOBSET_NAME_LABEL, "train")
+        owners = [{**job.build()["metadata"]["ownerReferences"][0], "apiVersion": "jobset.x-k8s.io/v1alpha2", "uid": uid}]
+        stage.kubectl(
+            "create", "-f", "-", stdin=json.dumps(job.namespace(stage.namespace).with_("metadata.ownerReferences", owners).build())
+        )
+        stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":false}}')
+
+    def waits() -> FluxJob | None:
+        found = fluxjob_of(stage, "JobSet", "train")
+        return found if found is not None and found.status.reason == "WaitingForNodes" else None
+
+    waiting = stage.until("two free nodes are too few for three pods", waits, said=lambda: [one.status for one in stage.fluxjobs()])
+    assert waiting is not None
+    assert (waiting.spec.pods, len(stage.fluxjobs())) == (3, 2)
+    stage.kubectl("delete", "job", "blocker")
+    stage.until("both Jobs are done", lambda: all(stage.job(f"train-{role}-0").finished for role in ("driver", "workers")), 60)
+    stage.kubectl("delete", "jobs", "--all")
+    stage.kubectl("delete", "crd", "jobsets.jobset.x-k8s.io")
+    stage.until_nothing_left()

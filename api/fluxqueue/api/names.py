@@ -72,6 +72,10 @@ HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_TOTAL_KEY: Final = "jobset.sigs.k8s.io/global-replicas"
+"""Label or annotation on each Job of a JobSet: how many Jobs it has."""
+
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_DURATION_S: Final = 3_600
 """Assumed where neither object nor queue says how long."""

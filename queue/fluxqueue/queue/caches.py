@@ -33,7 +33,7 @@ from fluxqueue.kube.kinds import (
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.groups import GroupKey, group_of, group_of_workload
+from fluxqueue.queue.groups import JOB_SET, GroupKey, group_of, group_of_workload, jobset_of
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 from fluxqueue.queue.records import Allocation, Workload
 from fluxqueue.queue.successors import Line, line_of
@@ -77,6 +77,7 @@ class Caches:
         self.miniclusters: Store[MiniCluster] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
         self.pods.add_index(_BY_GROUP, _group_of)
+        self.jobs.add_index(_BY_GROUP, _jobset_of)
         self.pods.add_index(_BY_LINE, _line_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
         self._around: Surroundings | None = None
@@ -129,8 +130,12 @@ class Caches:
         return self.pods.by_index(_BY_JOB, uid)
 
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
-        """All pods that name a group, of whatever phase."""
-        return self.pods.by_index(_BY_GROUP, key)
+        """All pods that name a group and may, of whatever phase."""
+        return [pod for pod in self.pods.by_index(_BY_GROUP, key) if self.group_of(pod) == key]
+
+    def group_of(self, pod: Pod) -> GroupKey | None:
+        """The group a pod belongs to, as far as its Job is known."""
+        return group_of(pod, self.jobs.get_by_uid(owning_job_uid(pod) or ""))
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
         """The pods of a pod group: those in its places, or, while it has none, those that wait; but none that is matched on its own."""
@@ -139,6 +144,10 @@ class Caches:
             return []
         standing = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
         return [pod for pod in self.pods_of_group(key) if not standing or pod.metadata.uid in standing]
+
+    def jobs_of_jobset(self, key: GroupKey) -> list[Job]:
+        """The Jobs that a JobSet controls, finished ones too; not those that are being deleted, which it makes anew."""
+        return [job for job in self.jobs.by_index(_BY_GROUP, key) if not job.metadata.deletion_timestamp]
 
     def pods_of_line(self, line: Line) -> list[Pod]:
         """All pods of a Deployment, ReplicaSet or StatefulSet, of whatever phase."""
@@ -216,6 +225,11 @@ def _rules(spec: FluxQueueSpec) -> QueueDefaults:
 def _group_of(pod: Pod) -> Iterable[Hashable]:
     key = group_of(pod)
     return (key,) if key else ()
+
+
+def _jobset_of(job: Job) -> Iterable[Hashable]:
+    name = jobset_of(job)
+    return (GroupKey(job.metadata.namespace, name, JOB_SET),) if name else ()
 
 
 def _line_of(pod: Pod) -> Iterable[Hashable]:

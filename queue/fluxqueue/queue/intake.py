@@ -30,7 +30,7 @@ from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
 from fluxqueue.queue.fluxclusters import is_flux_cluster, with_flux
-from fluxqueue.queue.groups import POD_GROUP, Gathering, GroupKey
+from fluxqueue.queue.groups import JOB_SET, POD_GROUP, Gathering, GroupKey
 from fluxqueue.queue.jobspecs import Role, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
 from fluxqueue.queue.requeues import done_indexes, pods_wanted, write_indexes
@@ -145,7 +145,13 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
     """
     meta, spec = job.metadata, job.spec
     template = spec.template
-    if job.finished or meta.deletion_timestamp or _opted_out(meta, template.metadata) or spec.managed_by not in (None, _JOB_CONTROLLER):
+    if (
+        not meta.uid
+        or job.finished
+        or meta.deletion_timestamp
+        or _opted_out(meta, template.metadata)
+        or spec.managed_by not in (None, _JOB_CONTROLLER)
+    ):
         return None
     if not spec.suspend and not has_gated_pods:
         return None
@@ -204,7 +210,7 @@ def describe_pod(
         None where it is not ours: no gate of ours, going away, opted out, or a Job's.
     """
     meta, spec = pod.metadata, pod.spec
-    if not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
+    if not meta.uid or not spec.gated_by(names.GATE) or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
         return None
     if grows is not None:
         return _describe_growth(pod, grows, around, standing)
@@ -252,19 +258,27 @@ def _describe_growth(pod: Pod, job: Workload, around: Surroundings, standing: St
 
 
 def describe_group(key: GroupKey, gathering: Gathering, around: Surroundings, standing: Standing = _NEW) -> NewWorkload:
-    """Read a pod group that has no nodes yet: its oldest pod speaks for all of them, and each asks for a place of its own size."""
+    """Read a group that has no nodes yet: its oldest pod speaks for all of them, and each asks for a place of its own size."""
     members = gathering.members
     first = members[0]
-    meta = msgspec.structs.replace(first.metadata, uid=gathering.uid, name=key.name, generation=gathering.generation)
+    said = gathering.said or ObjectMeta()
+    meta = msgspec.structs.replace(
+        first.metadata,
+        uid=gathering.uid,
+        name=key.name,
+        generation=gathering.generation,
+        labels={**(said.labels or {}), **(first.metadata.labels or {})},
+        annotations={**(said.annotations or {}), **(first.metadata.annotations or {})},
+    )
     deadlines = [pod.spec.active_deadline_seconds for pod in members]
     return _describe(
         meta,
-        [_Pods(pod.spec, 1) for pod in members],
+        [_Pods(first.spec, gathering.size)] if gathering.alike else [_Pods(pod.spec, 1) for pod in members],
         around,
         standing,
-        labels={names.POD_GROUP_LABEL: key.name},
-        api_version="v1",
-        kind=POD_GROUP,
+        labels={names.POD_GROUP_LABEL: key.name} if key.kind == POD_GROUP else {},
+        api_version={POD_GROUP: "v1", JOB_SET: "jobset.x-k8s.io/v1alpha2"}.get(key.kind, "apps/v1"),
+        kind=key.kind,
         deadline_s=None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None),
         ends=all(_ends(pod.spec) for pod in members),
         mode=ReleaseMode.GROUP,

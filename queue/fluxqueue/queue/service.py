@@ -201,7 +201,7 @@ class QueueService:
         graph = GraphKeeper(fluxion, ledger, caches.nodes, read_node, settings.config.policy, foreign)
         async with ControlTasks(settings.database_url, store, grace_s=_GRACE_S) as tasks:
             recorder = read_node.sayer = Recorder(api, instance=holder)
-            intake = IntakeController(caches, ledger, tasks.trigger)
+            intake = IntakeController(api, caches, ledger, tasks.trigger)
             requeuer = Requeuer(api, caches, ledger, tasks.trigger, intake.look_at)
             tracker = Tracker(api, caches, ledger, tasks.trigger, requeuer.stopped)
             fluxjobs = FluxJobWriter(api, caches, ledger, recorder)

@@ -6,15 +6,17 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
-from builders import PodBuilder, make_pod
-from queue_builders import EPOCH, a_pod, an_allocation, around
+from builders import JobBuilder, PodBuilder, make_job, make_pod
+from queue_builders import EPOCH, a_job, a_pod, an_allocation, around
 
+from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.objects import Job, Pod
 from fluxqueue.api.requests import pod_requests
 from fluxqueue.fluxion.messages import NodeShare
-from fluxqueue.queue.groups import Gathering, GroupKey, gather, group_of
+from fluxqueue.queue.groups import Gathering, GroupKey, gather, gather_gang, gather_jobset, group_of, jobset_of
 from fluxqueue.queue.intake import describe_group, describe_pod
 from fluxqueue.queue.jobspecs import label_for, labels_of, places_of
 from fluxqueue.queue.records import NewWorkload, ReleaseMode, SlotState
@@ -226,3 +228,84 @@ def test_a_group_runs_once_all_its_pods_are_bound() -> None:
     allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
     assert judged([standing(uid, host) for uid, host in zip(PODS, HOSTS, strict=True)], allocation).running
     assert not judged([standing("p0", "n1"), standing("p1", "n2"), standing("p2")], allocation).running
+
+
+def test_a_gang_is_as_large_as_its_owner_wants_and_like_the_pod_that_is_there() -> None:
+    """An OrderedReady StatefulSet shows only its first pod while that is gated."""
+    (first,) = pods(make_pod("db-0").owned_by("StatefulSet", "db").annotation("fluxqueue/gang", "true").gate("fluxqueue").cpu("2"))
+    key = group_of(first)
+    assert key == GroupKey("default", "db", "StatefulSet")
+    owner = msgspec.convert({"spec": {"replicas": 3}}, ScaledWorkload)
+    gathering = gather_gang([first], owner)
+    assert gathering is not None
+    found = describe_group(key, gathering, around())
+    (slot,) = json.loads(found.jobspec)["resources"]
+    assert (found.kind, found.name, found.pods, slot["count"], found.reason) == ("StatefulSet", "db", 3, 3, Reason.NONE)
+    assert found.duration_s is None
+
+
+def test_an_owner_without_the_annotation_is_no_gang() -> None:
+    (pod,) = pods(make_pod("db-0").owned_by("StatefulSet", "db").gate("fluxqueue"))
+    assert group_of(pod) is None
+
+
+def jobset_job_builder(name: str, parallelism: int, total: str) -> JobBuilder:
+    builder = make_job(name).indexed(parallelism).owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
+    return builder.annotation("fluxqueue/duration", "20m").label("jobset.sigs.k8s.io/global-replicas", total)
+
+
+def jobset_job(name: str, parallelism: int, total: str) -> Job:
+    return a_job(jobset_job_builder(name, parallelism, total), uid=name)
+
+
+def jobset_pod(name: str, job: str, cpu: str = "1") -> PodBuilder:
+    builder = make_pod(name).owned_by("Job", job).label("jobset.sigs.k8s.io/jobset-name", "train").gate("fluxqueue").cpu(cpu)
+    return builder.with_("spec.restartPolicy", "Never")
+
+
+def test_a_jobset_is_matched_as_one_once_all_its_jobs_and_pods_are_there() -> None:
+    driver, workers = jobset_job("driver", 1, "2"), jobset_job("workers", 2, "2")
+    (first, *others) = pods(jobset_pod("d", "driver"), jobset_pod("w0", "workers", "4"), jobset_pod("w1", "workers", "4"))
+    key = group_of(first)
+    assert key == GroupKey("default", "train", "JobSet")
+
+    def gathered_of(pods: list[Pod], jobs: list[Job]) -> Gathering:
+        found = gather_jobset(key, pods, jobs)
+        assert found is not None
+        return found
+
+    assert "has 1 of 2 Jobs" in gathered_of([first], [driver]).message
+    assert "has 1 of 3 pods" in gathered_of([first], [driver, workers]).message
+    whole = gathered_of([first, *others], [driver, workers])
+    found = describe_group(key, whole, around())
+    slots = json.loads(found.jobspec)["resources"]
+    assert [(slot["label"], slot["count"]) for slot in slots] == [("pod.0", 1), ("pod.1", 2)]
+    assert (found.kind, found.reason, found.duration_s) == ("JobSet", Reason.NONE, 1200)
+    assert jobset_of(driver) == "train"
+
+
+def test_a_jobset_that_is_started_anew_waits_for_no_more_than_what_is_left_of_it() -> None:
+    """One of its Jobs is done, another half done: their pods do not come again."""
+    done = a_job(jobset_job_builder("driver", 1, "2").with_("status.conditions", [{"type": "Complete", "status": "True"}]), uid="driver")
+    half = a_job(jobset_job_builder("workers", 2, "2").with_("status.completedIndexes", "1"), uid="workers")
+    (left,) = pods(jobset_pod("w0", "workers"))
+    gathering = gather_jobset(GroupKey("default", "train", "JobSet"), [left], [done, half])
+    assert gathering is not None
+    assert (gathering.size, gathering.reason) == (1, Reason.NONE)
+
+
+def test_pods_of_a_job_that_only_name_a_jobset_stay_their_jobs() -> None:
+    pod = a_pod(jobset_pod("w0", "j"))
+    assert group_of(pod, jobset_job("j", 1, "1")) == GroupKey("default", "train", "JobSet")
+    assert group_of(pod, a_job(make_job("j"))) is None
+
+
+def test_only_a_jobset_of_the_jobset_controller_holds_jobs_together() -> None:
+    assert jobset_of(a_job(make_job("j").owned_by("JobSet", "train", api_version="example.com/v1"))) is None
+
+
+def test_pods_whose_creation_times_are_equal_or_missing_are_told_apart_by_name() -> None:
+    builders = [member(name, "2") for name in ("c", "a", "b")]
+    skewed = [builders[0].with_("metadata.creationTimestamp", "2031-01-01T00:00:00Z"), *builders[1:]]
+    assert [pod.metadata.name for pod in gathered(*builders).members] == ["a", "b"]
+    assert [pod.metadata.name for pod in gathered(*skewed).surplus] == ["c"]

@@ -287,3 +287,24 @@ def test_a_gated_bare_pod_is_a_workload_of_one_without_an_end() -> None:
 )
 def test_pods_that_are_not_workloads_of_their_own_are_left_alone(builder: Builder) -> None:
     assert describe_pod(a_pod(builder), around()) is None
+
+
+def test_a_job_whose_owner_is_gone_is_matched_as_any_other() -> None:
+    assert described(make_job("nightly").owned_by("CronJob", "deleted")).reason is Reason.NONE
+
+
+def test_an_object_without_a_uid_is_nobody() -> None:
+    assert describe_job(a_job(held(make_job()), uid=""), around()) is None
+    assert describe_pod(a_pod(make_pod().gate("fluxqueue"), uid=""), around()) is None
+
+
+def test_a_pod_by_which_a_running_job_grew_goes_where_the_job_went_and_as_long() -> None:
+    term = {"labelSelector": {"matchLabels": {"job-name": "j"}}, "topologyKey": "kubernetes.io/hostname"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod = a_pod(make_pod("j-4").owned_by("Job", "j").label("job-name", "j").gate("fluxqueue").with_("spec.affinity", rule))
+    grown = a_workload("j", queue="default", priority=7, duration_s=90, hosts="n[1-2],none.invalid")
+    found = describe_pod(pod, around(), grows=grown)
+    assert found is not None
+    assert (found.kind, found.queue, found.priority, found.duration_s, found.reason) == ("Pod", "default", 7, 90, Reason.NONE)
+    assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"not": [{"hostlist": ["n1", "n2"]}]}
+    assert describe_pod(pod, around()) is None

@@ -13,16 +13,33 @@ from dataclasses import replace
 import structlog
 
 from fluxqueue.api import names
+from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.objects import Job, Namespace, Node, Pod
 from fluxqueue.api.poddefaults import LimitRange
 from fluxqueue.api.requests import InvalidRequest, pod_requests
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.store import Change, ChangeKind
+from fluxqueue.kube.transport import Api
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches, lasting_taints
+from fluxqueue.queue.controllers.owners import read_owner
 from fluxqueue.queue.crashpoints import Point, reach
-from fluxqueue.queue.groups import OVERDUE_S, Gathering, GroupKey, gather, group_of, group_of_workload
+from fluxqueue.queue.groups import (
+    JOB_SET,
+    OVERDUE_S,
+    POD_GROUP,
+    Gathering,
+    GroupKey,
+    gather,
+    gather_gang,
+    gather_jobset,
+    group_of,
+    group_of_workload,
+    jobset_of,
+    line_of_group,
+)
 from fluxqueue.queue.intake import Standing, describe_group, describe_job, describe_pod, owning_job_uid
 from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger
@@ -36,6 +53,7 @@ __all__ = ["IntakeController"]
 log = structlog.get_logger()
 
 _BATCH = 500
+_AGAIN_S = 1.0
 
 
 class IntakeController:
@@ -43,6 +61,8 @@ class IntakeController:
 
     Parameters
     ----------
+    api
+        Where owners of gangs are asked for their size.
     caches
         The cluster.
     ledger
@@ -51,7 +71,8 @@ class IntakeController:
         How a scheduling cycle is asked for.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+        self._api = api
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
@@ -168,11 +189,11 @@ class IntakeController:
         again: list[Workload] = []
         for uid in keys:
             if isinstance(uid, GroupKey):
-                self._take_in_group(uid, found, endings)
+                await self._take_in_group(uid, found, endings)
                 continue
             row = self._ledger.by_uid(uid)
             if row is not None and (key := group_of_workload(row)) is not None:
-                self._take_in_group(key, found, endings)
+                await self._take_in_group(key, found, endings)
                 continue
             if row is not None and row.state is not State.PENDING:
                 if row.state is State.ALLOCATED and self._unreleased(row):
@@ -204,6 +225,8 @@ class IntakeController:
         job = self._caches.jobs.get_by_uid(uid)
         if job is not None:
             namespace = job.metadata.namespace
+            if jobset_of(job) is not None:
+                return None  # its JobSet resumes it, and all its Jobs are matched as one
             gated = any(pod.spec.gated_by(names.GATE) for pod in self._caches.pods_of_job(uid))
             # What we hold must be let go by us, even after its namespace opted out.
             held_by_us = job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
@@ -215,13 +238,15 @@ class IntakeController:
         if pod is None:
             return None
         around = self._caches.surroundings(pod.metadata.namespace)
-        if (owner := owning_job_uid(pod)) is not None:
+        owner, key = owning_job_uid(pod), self._caches.group_of(pod)
+        if owner is not None and key is None:
             grows = self._job_that_grew(pod, owner, row)
             return describe_pod(pod, around, standing, grows=grows) if grows is not None else None
         surplus_of = self._stands_alone(pod, row)
         if surplus_of is None:
             return None
-        return describe_pod(pod, around, standing, surplus_of=surplus_of)
+        grows = (self._ledger.group(key) or row) if owner is not None and key is not None else None
+        return describe_pod(pod, around, standing, surplus_of=surplus_of, grows=grows)
 
     def _job_that_grew(self, pod: Pod, owner: str, row: Workload | None) -> Workload | None:
         """The workload of a pod's Job, where that runs and has no place for the pod: it was made larger since it was matched."""
@@ -252,7 +277,7 @@ class IntakeController:
         job = self._caches.jobs.get_by_uid(row.uid)
         return row.reason is Reason.RELEASE_FAILED and job is not None and job.metadata.generation != row.generation
 
-    def _take_in_group(self, key: GroupKey, found: list[NewWorkload], endings: list[Ending]) -> None:
+    async def _take_in_group(self, key: GroupKey, found: list[NewWorkload], endings: list[Ending]) -> None:
         row = self._ledger.group(key)
         if row is not None and row.state is not State.PENDING:
             # It has its nodes. Who has no place among them, and is to have none, is matched on his own.
@@ -262,7 +287,18 @@ class IntakeController:
                 if described is not None:
                     found.append(described)
             return
-        gathering = self._gathering(key, row)
+        line = line_of_group(key)
+        try:
+            owner = await read_owner(self._api, line) if line is not None else None
+        except ApiError as error:
+            log.info("the owner of a gang could not be asked", kind=key.kind, name=key.name, error=str(error))
+            self._keys.add_after(key, _AGAIN_S)
+            return
+        row = self._ledger.group(key)
+        if row is not None and row.state is not State.PENDING:
+            self._keys.add(key)  # it got its nodes while its owner was asked
+            return
+        gathering = self._gathering(key, row, owner)
         if gathering is None:
             if row is not None:
                 endings.append(_cancelled(row, "ends: its pods were deleted while it waited"))
@@ -282,8 +318,11 @@ class IntakeController:
             if pod.spec.gated_by(names.GATE) and not pod.metadata.deletion_timestamp and not pod.terminal
         ]
 
-    def _gathering(self, key: GroupKey, row: Workload | None) -> Gathering | None:
+    def _gathering(self, key: GroupKey, row: Workload | None, owner: ScaledWorkload | None = None) -> Gathering | None:
         """The group as it has come together; pods that are matched on their own do not belong to it."""
+        if key.kind != POD_GROUP:
+            waiting = [pod for pod in self._waiting(key) if self._ledger.by_uid(pod.metadata.uid) is None]
+            return gather_jobset(key, waiting, self._caches.jobs_of_jobset(key)) if key.kind == JOB_SET else gather_gang(waiting, owner)
         waiting = [
             pod
             for pod in self._waiting(key)
@@ -293,14 +332,16 @@ class IntakeController:
 
     def _stands_alone(self, pod: Pod, row: Workload | None) -> str | None:
         """Whether a pod is matched on its own: None if it belongs to its group, else the group it is one too many for, or nothing."""
-        key = group_of(pod)
+        key = self._caches.group_of(pod)
         if key is None:
             return ""
         group = self._ledger.group(key)
         if group is None:
             return "" if row is not None else None
-        where = f"pod group {key.namespace}/{key.name} of size {group.pods}"
+        where = f"pod group {key.namespace}/{key.name} of size {group.pods}" if key.kind == POD_GROUP else ""
         if group.state is State.PENDING:
+            if key.kind != POD_GROUP:
+                return "" if row is not None else None
             gathering = self._gathering(key, group)
             surplus = gathering.surplus if gathering is not None else ()
             return where if any(each.metadata.uid == pod.metadata.uid for each in surplus) else None

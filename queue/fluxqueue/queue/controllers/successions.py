@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.objects import Pod
-from fluxqueue.kube.errors import ApiError, NotFound
-from fluxqueue.kube.kinds import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Kind
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.controllers.owners import read_owner
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import INHERITED
 from fluxqueue.queue.records import Allocation, Inheritance, ReleaseMode, Workload, WorkloadId
@@ -34,7 +33,6 @@ log = structlog.get_logger()
 KEPT_S = 30.0
 """How long a place is kept for the successor of a pod that is gone."""
 _AGAIN_S = 0.2
-_OWNERS: dict[str, Kind[ScaledWorkload]] = {"Deployment": DEPLOYMENTS, "ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 
 Judged = tuple[Workload, Allocation, Judgement]
 
@@ -155,9 +153,7 @@ class Successions:
 
     async def _wants(self, line: Line) -> bool:
         try:
-            owner: ScaledWorkload | None = await self._api.get(_OWNERS[line.kind], line.name, line.namespace)
-        except NotFound:
-            owner = None
+            owner = await read_owner(self._api, line)
         except ApiError as error:
             log.info("an owner could not be asked: its place is kept", kind=line.kind, name=line.name, error=str(error))
             return True

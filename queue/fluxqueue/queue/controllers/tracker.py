@@ -22,9 +22,10 @@ from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.batches import Batches
 from fluxqueue.queue.caches import Caches
+from fluxqueue.queue.controllers.owners import read_owner
 from fluxqueue.queue.controllers.successions import KEPT_S, Successions
 from fluxqueue.queue.crashpoints import Point, reach
-from fluxqueue.queue.groups import group_of, group_of_workload
+from fluxqueue.queue.groups import JOB_SET, GroupKey, group_of, group_of_workload, jobset_of, line_of_group
 from fluxqueue.queue.intake import owning_job_uid
 from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
@@ -105,6 +106,8 @@ class Tracker:
         if change.kind is ChangeKind.DELETED and self._ledger.by_uid(uid) is not None:
             self._last_job_phase[uid] = job_phase(change.obj)
         self._touch(uid)
+        if (jobset := jobset_of(change.obj)) is not None:
+            self._touch_group(GroupKey(change.obj.metadata.namespace, jobset, JOB_SET))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
@@ -120,7 +123,7 @@ class Tracker:
             self._touch(owner)
         else:
             self._touch_holder(pod)
-            self._touch_group(pod)
+        self._touch_group(group_of(pod))
 
     def _workload_changed(self, workload: WorkloadId) -> None:
         found = self._ledger.get(workload)
@@ -148,8 +151,7 @@ class Tracker:
         if holder is not None and holder.uid != pod.metadata.uid:
             self._keys.add(holder.id)
 
-    def _touch_group(self, pod: Pod) -> None:
-        key = group_of(pod)
+    def _touch_group(self, key: GroupKey | None) -> None:
         group = self._ledger.group(key) if key is not None else None
         if group is not None and group.state is not State.PENDING:
             self._keys.add(group.id)
@@ -187,7 +189,7 @@ class Tracker:
                 pod = self._caches.pods.get_by_uid(workload.uid)
                 judgement = judge_pod(pod, allocation, self._last_phase.get(workload.uid, ""))
             elif workload.release_mode is ReleaseMode.GROUP:
-                judgement = self._judge_group(workload, allocation)
+                judgement = self._judge_group(workload, allocation, await self._places_wanted(workload, allocation))
             else:
                 job = self._caches.jobs.get_by_uid(workload.uid)
                 if job_phase(job) is JobPhase.SUSPENDED and job is not None:
@@ -200,32 +202,54 @@ class Tracker:
         await self._store(judged)
         await self._let_pods_go(judged)
 
-    def _judge_group(self, workload: Workload, allocation: Allocation) -> Judgement:
+    def _judge_group(self, workload: Workload, allocation: Allocation, wanted: int | None) -> Judgement:
         key = group_of_workload(workload)
         assert key is not None
         pods = [pod for pod in self._caches.pods_of_group(key) if self._ledger.by_uid(pod.metadata.uid) is None]
         by_uid = {pod.metadata.uid: pod for pod in pods}
         seen = self._seen.setdefault(workload.id, {})
-        for slot in allocation.slots:
-            if (uid := slot.pod_uid) is not None and slot.state is not SlotState.ENDED:
+        open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+        for slot in open_slots:
+            if (uid := slot.pod_uid) is not None:
                 seen[uid] = by_uid[uid].status.phase if uid in by_uid else self._last_phase.pop(uid, seen.get(uid, ""))
         now = asyncio.get_running_loop().time()
-        expired = [
-            slot.rank
-            for slot in allocation.slots
-            if (since := self._free_since.get((slot.jobid, slot.rank))) is not None and now - since >= KEPT_S
-        ]
+        places = {slot.rank: (slot.jobid, slot.rank) for slot in open_slots}
+        expired = [rank for rank, place in places.items() if now - self._free_since.get(place, now) >= KEPT_S]
+        if wanted is not None and len(open_slots) > wanted:
+            idle = [slot.rank for slot in open_slots if slot.pod_uid not in by_uid or by_uid[slot.pod_uid].terminal]
+            expired += idle[max(len(idle) - (len(open_slots) - wanted), 0) :]
         judgement = judge_group(
             pods, allocation, lambda pod: _label_for(workload, pod), seen, expired=expired, lost=lambda node: _lost(self._caches, node)
         )
         kept = kept_ranks(allocation, judgement)
-        for slot in allocation.slots:
-            if slot.rank not in kept:
-                self._free_since.pop((slot.jobid, slot.rank), None)
-            elif (slot.jobid, slot.rank) not in self._free_since:
-                self._free_since[slot.jobid, slot.rank] = now
+        if line_of_group(key) is not None:
+            # A StatefulSet may take long to come to its last pod: only places are counted in which one has stood.
+            kept &= set(judgement.vacate) | {rank for rank, place in places.items() if place in self._free_since}
+        for rank, place in places.items():
+            if rank not in kept:
+                self._free_since.pop(place, None)
+            elif place not in self._free_since:
+                self._free_since[place] = now
                 self._keys.add_after(workload.id, KEPT_S + _AGAIN_S)
         return judgement
+
+    async def _places_wanted(self, workload: Workload, allocation: Allocation) -> int | None:
+        """How many places the owner of a group can still use; None where that cannot be told, or all are in use."""
+        key = group_of_workload(workload)
+        standing = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.slots if slot.state is not SlotState.ENDED]
+        if key is None or all(pod is not None and not pod.terminal for pod in standing):
+            return None
+        if key.kind == JOB_SET:
+            return None if any(not job.finished for job in self._caches.jobs_of_jobset(key)) else 0
+        line = line_of_group(key)
+        if line is None:
+            return None
+        try:
+            owner = await read_owner(self._api, line)
+        except ApiError as error:
+            log.info("the owner of a gang could not be asked", kind=line.kind, name=line.name, error=str(error))
+            return None
+        return owner.spec.size if owner is not None and not owner.metadata.deletion_timestamp else 0
 
     async def _store(self, judged: Sequence[tuple[Workload, Allocation, Judgement]]) -> None:
         taken: list[TakenSlot] = []
