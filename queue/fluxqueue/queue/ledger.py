@@ -480,6 +480,7 @@ class Ledger:
                 self._by_jobid[allocation.jobid] = each.heir
                 gone = self._workloads.pop(each.gone)
                 self._unindex(gone)
+                self._found.pop(each.gone, None)
                 self._forget_plan(each.heir)
                 self._update(
                     each.heir,

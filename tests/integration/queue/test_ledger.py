@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import psycopg
-from queue_records import found
+from queue_records import Leader, found
 
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.records import Epoch, Inheritance
 from fluxqueue.queue.store import Store
 
 
@@ -46,6 +46,26 @@ async def test_a_new_leader_compares_everything_once(store: Store, epoch: Epoch,
     ledger = await _ledger(store, epoch)
     assert len(await ledger.take_in([found("a")])) == 1
     assert await _priorities(store) == [0]
+
+
+async def test_a_place_that_is_inherited_leaves_nothing_of_who_had_it(store: Store, epoch: Epoch) -> None:
+    """Rolling updates do this for ever: a leader that remembered the former ones would grow."""
+    ledger, leader = await _ledger(store, epoch), Leader(store, epoch)
+    (gone,) = await ledger.take_in([found("gone")])
+    for turn in range(3):
+        row = ledger.get(gone)
+        assert row is not None
+        if row.jobid is None:
+            assert await ledger.grant([await leader.grant_for(row)]) == []
+        (heir,) = await ledger.take_in([found(f"heir-{turn}")])
+        left = Inheritance(gone=gone, heir=heir, state=State.CANCELLED, outcome=Outcome.CANCELLED, message="the pod was deleted")
+        assert await ledger.inherit([left]) == [heir]
+        assert ledger.get(gone) is None
+        gone = heir
+    fresh = await _ledger(store, epoch)
+    assert [allocation.workload for _, allocation in ledger.live()] == [allocation.workload for _, allocation in fresh.live()] == [gone]
+    sizes = {name: len(held) for name, held in vars(ledger).items() if isinstance(held, dict)}
+    assert {name for name, size in sizes.items() if size > 1} == set()
 
 
 async def test_what_waits_for_another_reason_than_before_is_sent(store: Store, epoch: Epoch) -> None:

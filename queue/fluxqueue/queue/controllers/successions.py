@@ -64,6 +64,14 @@ class Successions:
         if (line := line_of(pod)) is not None and self._ledger.by_uid(pod.metadata.uid) is not None:
             self._lines[pod.metadata.uid] = line
 
+    def forget_the_ended(self) -> None:
+        """Let go of what was noted about workloads that ended in another way than through `settle`."""
+        self._lines = {uid: line for uid, line in self._lines.items() if self._ledger.by_uid(uid) is not None}
+        for line, kept in list(self._kept.items()):
+            self._kept[line] = {found: since for found, since in kept.items() if self._ledger.get(found) is not None}
+            if not self._kept[line]:
+                del self._kept[line]
+
     def note_change(self, workload: Workload) -> None:
         """Something about a workload changed: if places are kept for its line, look at them."""
         if not self._kept or workload.release_mode is not ReleaseMode.POD:

@@ -86,7 +86,8 @@ class Tracker:
         ledger.subscribe(self._workload_changed)
 
     def look_at_everything(self) -> None:
-        """Judge every live workload once, as at start and in a sweep."""
+        """Judge every live workload once, as at start and in a sweep; what was remembered of those that ended is forgotten."""
+        self._forget_the_ended()
         for workload in self._ledger.all():
             if workload.state is not State.PENDING:
                 self._keys.add(workload.id)
@@ -163,6 +164,19 @@ class Tracker:
         standing = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.pod_uid not in owned]
         left = [pod for uid in standing if (pod := self._caches.pods.get_by_uid(uid)) is not None]
         return [*owned.values(), *left]
+
+    def _forget_the_ended(self) -> None:
+        """Most is forgotten as workloads end here; pods deleted while they waited, or whose places were inherited, end elsewhere."""
+        ledger, pods = self._ledger, self._caches.pods
+        in_groups = [allocation for workload, allocation in ledger.live() if workload.release_mode is ReleaseMode.GROUP]
+        standing = {slot.pod_uid for allocation in in_groups for slot in allocation.slots}
+        kept = {uid: phase for uid, phase in self._last_phase.items() if uid in standing or ledger.by_uid(uid) is not None}
+        self._last_phase = kept
+        self._last_job_phase = {uid: phase for uid, phase in self._last_job_phase.items() if ledger.by_uid(uid) is not None}
+        self._let_go = {uid: version for uid, version in self._let_go.items() if pods.get_by_uid(uid) is not None}
+        self._seen = {found: seen for found, seen in self._seen.items() if ledger.get(found) is not None}
+        self._free_since = {place: since for place, since in self._free_since.items() if ledger.by_jobid(place[0]) is not None}
+        self._successions.forget_the_ended()
 
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
