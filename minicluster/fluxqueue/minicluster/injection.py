@@ -183,6 +183,7 @@ def _rest_container(marks: Marks, runner: Spec) -> Spec:
         "env": [
             {"name": "FLUX_URI", "value": f"local://{marks.mount_path}/config/run/flux/local"},
             {"name": "FLUX_VIEW", "value": f"{marks.mount_path}/view"},
+            {"name": "FLUX_SHELL_RC_PATH", "value": FOLDER},
         ],
         "ports": [{"name": "flux-rest", "containerPort": rest.port}],
         "resources": {"requests": dict(size), "limits": dict(size)},

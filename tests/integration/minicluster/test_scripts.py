@@ -362,6 +362,24 @@ def test_options_of_the_spec_reach_flux() -> None:
         assert {"-ompi=openmpi@5", "-vvv"} <= set(cluster.calls("submit")[0])
 
 
+SCHEDULER_PATHS = ("FLUX_MODULE_PATH_PREPEND", "FLUX_RC_EXTRA", "FLUX_MODPROBE_PATH_APPEND")
+
+
+def test_flux_finds_fluxion_in_the_view_unless_the_simple_scheduler_is_asked_for() -> None:
+    shown = f"printenv {' '.join(SCHEDULER_PATHS)}"
+    with pods(f"bash -c '{shown}'", size=1) as cluster:
+        codes, outputs, errors = cluster.run()
+        assert codes == [0], errors
+        view = cluster.directory(0) / "mount" / "view"
+        assert outputs[0].splitlines() == [
+            f"{view}/lib/flux/modules:{view}/lib64/flux/modules",
+            f"{view}/etc/flux",  # the folder of rc1.d, not rc1.d itself
+            f"{view}/etc/flux/modprobe",
+        ]
+    with pods(f"bash -c '{shown}; true'", size=1, flux={"scheduler": {"simple": True}}) as cluster:
+        assert cluster.run()[:2] == ([0], [""])
+
+
 def test_resources_are_those_of_the_allocation() -> None:
     with pods("true", size=2, harness={"given": [Share(4, 1), Share(8)]}) as cluster:
         assert cluster.run()[0] == [0, 0]

@@ -86,7 +86,15 @@ fq_find_flux() {
         for fq_site in "$fq_mount"/view/lib/python3*/site-packages; do break; done
     fi
     export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$fq_site
-    [ "$fq_fluxion" = no ] || export FLUX_RC_EXTRA=$fq_mount/view/etc/flux/rc1.d
+    [ "$fq_fluxion" = no ] || fq_find_fluxion "$fq_mount/view"
+}
+
+# In a view Flux and Fluxion have trees of their own, and Flux looks into its own only: it is told where Fluxion's modules are, and where
+# that is which loads them: a folder that has rc1.d in it, or one with modprobe.d where Flux starts by flux-modprobe.
+fq_find_fluxion() { # view
+    export FLUX_MODULE_PATH_PREPEND=$1/lib/flux/modules:$1/lib64/flux/modules${FLUX_MODULE_PATH_PREPEND:+:$FLUX_MODULE_PATH_PREPEND}
+    export FLUX_RC_EXTRA=$1/etc/flux${FLUX_RC_EXTRA:+:$FLUX_RC_EXTRA}
+    export FLUX_MODPROBE_PATH_APPEND=${FLUX_MODPROBE_PATH_APPEND:+$FLUX_MODPROBE_PATH_APPEND:}$1/etc/flux/modprobe
 }
 
 fq_need_flux() {
