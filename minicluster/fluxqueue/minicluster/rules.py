@@ -311,26 +311,16 @@ def _surprises(spec: MiniClusterSpec) -> Iterator[str]:
         if value:
             yield f"{path} does nothing: it is a remnant of earlier versions of the operator; leave it out"
     if spec.pod.resources:
-        yield (
-            "spec.pod.resources becomes the pods' overhead, which is refused without a RuntimeClass that says the same: "
-            "use containers[].resources"
-        )
+        yield "spec.pod.resources does nothing, for the overhead it stood for is a RuntimeClass's to say: use containers[].resources"
     if spec.pod.scheduler_name:
         yield "spec.pod.schedulerName: the queue chooses the nodes; that scheduler only binds the pods to them"
-    if spec.archive.path and spec.state is None:
-        yield "spec.archive.path is restored if it is there, but nothing writes it: use spec.state to save and restore"
     if flux.broker_config:
         yield "spec.flux.brokerConfig replaces the whole configuration: resources and hosts of the allocation must be in it"
     if flux.curve_cert:
         yield "spec.flux.curveCert stands readable in the MiniCluster: leave it out and a certificate is made in a Secret"
     if spec.deadline_seconds == 0:
         yield f"spec.deadlineSeconds 0 is taken as not said ({DEFAULT_DEADLINE_S} s): a Job that may run for no time never starts"
-    for index, container in enumerate(spec.services or ()):
-        if container.command:
-            yield f"spec.services[{index}].command does nothing: a service runs its image's own entrypoint"
     for index, container in enumerate(spec.containers):
         path = f"spec.containers[{index}]"
         if container.batch_raw and not container.batch:
             yield f"{path}.batchRaw does nothing without batch: set batch as well, or leave it out"
-        if index == spec.runner_index and spec.interactive and (container.command or container.commands.script):
-            yield f"{path}.command never runs, because spec.interactive starts a session: leave one out"
