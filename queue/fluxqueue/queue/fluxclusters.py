@@ -26,6 +26,7 @@ from fluxqueue.minicluster.marks import InvalidMarks, Marks, annotated_miniclust
 __all__ = [
     "DIGEST_ANNOTATION",
     "annotated",
+    "deadline_of",
     "digest_of",
     "is_flux_cluster",
     "minicluster_of_job",
@@ -38,8 +39,8 @@ __all__ = [
 DIGEST_ANNOTATION = "fluxqueue/spec-digest"
 """On a MiniCluster's Job: of what it was made from, so that an edit is noticed whoever made it and whenever."""
 
-_APPLIED_LIVE = ("size", "min_size", "max_size", "cleanup", "form_timeout_seconds", "queue", "priority", "duration")
-"""Fields of a spec that its Job is not made from."""
+_APPLIED_LIVE = ("size", "min_size", "max_size", "cleanup", "deadline_seconds", "form_timeout_seconds", "queue", "priority", "duration")
+"""Fields of a spec that its Job is not made from, or that are brought to it while it lives."""
 
 Json = dict[str, Any]
 
@@ -95,9 +96,14 @@ def queued_job(rendered: Json, spec: MiniClusterSpec) -> Json:
         annotations[names.PRIORITY_ANNOTATION] = str(spec.priority)
     if spec.duration:
         annotations[names.DURATION_ANNOTATION] = spec.duration
-    if job.get("activeDeadlineSeconds") in (0, DEFAULT_DEADLINE_S):
-        del job["activeDeadlineSeconds"]
+    if deadline_of(spec) is None:
+        job.pop("activeDeadlineSeconds", None)
     return {**rendered, "metadata": {**metadata, "labels": labels, "annotations": annotations}, "spec": {**job, "suspend": True}}
+
+
+def deadline_of(spec: MiniClusterSpec) -> int | None:
+    """The ``activeDeadlineSeconds`` of its Job; None where the spec says none, or the operator's for ever."""
+    return None if spec.deadline_seconds in (0, DEFAULT_DEADLINE_S) else spec.deadline_seconds
 
 
 def minicluster_of_job(job: Job) -> MiniCluster:

@@ -80,6 +80,7 @@ def test_an_edit_of_what_its_pods_are_made_from_changes_the_digest_and_others_do
     plain = digest_of(minicluster().spec)
     assert digest_of(minicluster(tasks=8).spec) != plain
     assert digest_of(minicluster(priority=3, cleanup=True, queue="gpu").spec) == plain
+    assert digest_of(minicluster(deadlineSeconds=60, duration="1h").spec) == plain
     assert job_of(minicluster()).metadata.annotation("fluxqueue/spec-digest") == plain
 
 

@@ -47,6 +47,7 @@ from fluxqueue.queue.crashpoints import Point, reach
 from fluxqueue.queue.fluxclusters import (
     DIGEST_ANNOTATION,
     annotated,
+    deadline_of,
     digest_of,
     is_flux_cluster,
     minicluster_of_job,
@@ -361,7 +362,7 @@ class MiniClusterController:
         except Conflict:
             self._keys.add_after(_key(minicluster), _SETTLES_S)
         except Invalid as error:
-            self._refuse(minicluster, f"spec.size {spec.size} could not be applied: {error}")
+            self._refuse(minicluster, f"the edit could not be applied to its Job: {error}")
 
     async def _watch_forming(self, standing: Standing) -> float | None:
         """Take a gang back whose brokers did not come online in time; else, the seconds it still has."""
@@ -502,8 +503,13 @@ def _edits(job: Job, minicluster: MiniCluster) -> Json | None:
     """What the Job does not say yet of the fields that may change while it lives."""
     spec, meta = minicluster.spec, job.metadata
     patch: Json = {}
+    changed: Json = {}
     if job.spec.completions != spec.size or job.spec.parallelism != spec.size:
-        patch["spec"] = {"completions": spec.size, "parallelism": spec.size}
+        changed |= {"completions": spec.size, "parallelism": spec.size}
+    if job.spec.active_deadline_seconds != deadline_of(spec):
+        changed["activeDeadlineSeconds"] = deadline_of(spec)
+    if changed:
+        patch["spec"] = changed
     wanted = {
         names.PRIORITY_ANNOTATION: str(spec.priority) if spec.priority is not None else None,
         names.DURATION_ANNOTATION: spec.duration or None,
