@@ -1,9 +1,10 @@
 """The MiniCluster: a Flux instance made of pods, as `flux-framework.org/v1alpha2` writes it, with our additions.
 
 Field for field the spec of the Flux Operator, with its defaults, so that its YAML is read unchanged. What it declares and nothing reads
-(``flux.arch``, ``flux.mungeSecret``, ``pod.resources``) is declared here too: it is accepted, and said to do nothing. The additions are optional and stand at the top of the spec: ``queue``, ``priority`` and ``duration`` as a Job has them in
-annotations, ``podTemplate`` for whatever a pod may have that the spec has no field for, ``restful`` for the REST service beside the
-leader, ``state`` for saving the instance when it is stopped, ``formTimeoutSeconds`` for how long its brokers may take to find each other.
+(``flux.arch``, ``flux.mungeSecret``, ``pod.resources``) is declared here too: it is accepted, and said to do nothing. The additions are
+optional and stand at the top of the spec: ``queue``, ``priority`` and ``duration`` as a Job has them in annotations, ``podTemplate`` for
+whatever a pod may have that the spec has no field for, ``restful`` for the REST service beside the leader, ``state`` for saving the
+instance when it is stopped, ``formTimeoutSeconds`` for how long its brokers may take to find each other.
 
 One default differs: a lost connection attempt costs the whole connect timeout, so that is 2 seconds where the operator says 5.
 
