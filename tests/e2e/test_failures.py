@@ -385,8 +385,8 @@ def test_a_running_job_suspended_by_its_user_gives_its_nodes_back_until_he_resum
     stage.apply(job("paused", 3, "forever").build())
     stage.until_state("paused", State.RUNNING)
     suspend(stage, "paused")
+    stage.until_state("paused", State.PENDING)
     stage.until_reason("paused", "UserSuspended")
-    assert stage.row("paused").state == State.PENDING
     stage.until("Fluxion holds nothing", lambda: not stage.fluxion_jobs())
     document = stage.plane.control_plane.client.get(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/paused")
     for metadata in (document["metadata"], document["spec"]["template"]["metadata"]):
