@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from end_to_end import Stage
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.objects import Job, Pod
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 
@@ -316,3 +318,47 @@ def test_a_jobset_that_resumes_its_jobs_is_matched_as_one(stage: Stage) -> None:
     stage.kubectl("delete", "jobs", "--all")
     stage.kubectl("delete", "crd", "jobsets.jobset.x-k8s.io")
     stage.until_nothing_left()
+
+
+def cronjob(name: str, policy: str, at: datetime) -> Json:
+    job = make_job(name).cpu("8").pod_annotation(RUN_SECONDS, "1").build()
+    spec = {"schedule": at_minute(at), "timeZone": "Etc/UTC", "concurrencyPolicy": policy, "jobTemplate": {"spec": job["spec"]}}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name}, "spec": spec}
+
+
+def at_minute(at: datetime) -> str:
+    """Once a day, at this minute."""
+    return f"{at.minute} {at.hour} * * *"
+
+
+def test_cronjobs_whose_job_is_queued_forbid_another_or_replace_it(stage: Stage) -> None:
+    """Both are told that they missed a time, so that they make a Job at once; then another time that is over, while the first one waits."""
+    stage.apply(make_job("blocker").cpu("8").indexed(8).pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("blocker", State.RUNNING)
+    now = datetime.now(UTC)
+    crons = ("forbids", "replaces")
+    stage.apply(*(cronjob(name, policy, now - timedelta(minutes=9)) for name, policy in zip(crons, ("Forbid", "Replace"), strict=True)))
+    for name in crons:
+        missed = json.dumps({"status": {"lastScheduleTime": (now - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")}})
+        stage.kubectl("patch", "cronjob", name, "--subresource=status", "--type=merge", "-p", missed)
+
+    def queued(name: str) -> str:
+        """The uid of the Job of a CronJob whose FluxJob says that it waits."""
+        found = [one for one in stage.fluxjobs() if one.spec.object_ref.name.startswith(name) and one.status.reason == "WaitingForNodes"]
+        return found[0].spec.object_ref.uid if len(found) == 1 else ""
+
+    first = {name: stage.until(f"a Job of {name} waits", partial(queued, name)) for name in crons}
+    for name in crons:
+        stage.kubectl("patch", "cronjob", name, "-p", json.dumps({"spec": {"schedule": at_minute(now - timedelta(minutes=4))}}))
+        stage.kubectl("annotate", "cronjob", name, "told=again")  # a new schedule alone is only looked at when it is next due
+    second = stage.until("another Job waits in place of the first", lambda: (found := queued("replaces")) != first["replaces"] and found)
+    assert second
+    assert queued("forbids") == first["forbids"]
+    stage.kubectl("delete", "job", "blocker")
+
+    def done() -> bool:
+        jobs = {job.metadata.uid: job.finished for job in stage.items("jobs", Job)}
+        return jobs.get(first["forbids"], False) and jobs.get(second, False) and first["replaces"] not in jobs
+
+    stage.until("the two that were left are done", done, 60)  # where another was forbidden, it may be made now
+    stage.until_consistent()

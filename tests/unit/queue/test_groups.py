@@ -249,6 +249,18 @@ def test_an_owner_without_the_annotation_is_no_gang() -> None:
     assert group_of(pod) is None
 
 
+def test_pods_of_several_owners_that_name_one_group_are_matched_as_one() -> None:
+    """As a LeaderWorkerSet makes them: a StatefulSet for the leader, one for its workers. The label is more than a wish for a gang."""
+    owners = [("lws-0", "lws"), ("lws-0-1", "lws-0"), ("lws-0-2", "lws-0")]
+    waiting = pods(*(member(pod, "3").owned_by("StatefulSet", name).annotation("fluxqueue/gang", "true") for pod, name in owners))
+    (key,) = {group_of(pod) for pod in waiting}
+    assert key is not None
+    gathering = gather(key, waiting, None, EPOCH)
+    assert gathering is not None
+    found = describe_group(key, gathering, around())
+    assert (found.kind, found.pods, found.reason) == ("PodGroup", 3, Reason.NONE)
+
+
 def jobset_job_builder(name: str, parallelism: int, total: str) -> JobBuilder:
     builder = make_job(name).indexed(parallelism).owned_by("JobSet", "train", api_version="jobset.x-k8s.io/v1alpha2")
     return builder.annotation("fluxqueue/duration", "20m").label("jobset.sigs.k8s.io/global-replicas", total)
