@@ -30,11 +30,11 @@ _POLL_S = 0.005
 _WITHIN_S = 30.0
 
 
-def until(holds: Callable[[], bool], since: float) -> float:
+def until(what: str, holds: Callable[[], bool], since: float) -> float:
     """Seconds from ``since`` until something holds."""
     while not holds():
         if time.perf_counter() - since > _WITHIN_S:
-            raise SystemExit("something did not come about in time")
+            raise SystemExit(f"not within {_WITHIN_S:g} s: {what}")
         time.sleep(_POLL_S)
     return time.perf_counter() - since
 
@@ -93,7 +93,7 @@ class Bench:
             for what, send, state in changes:
                 since = time.perf_counter()
                 send()
-                found[what].append(until(partial(self._is, name, state), since))
+                found[what].append(until(f"{name} is {what}", partial(self._is, name, state), since))
         return {what: summary(seconds) for what, seconds in found.items()}
 
     def foreign(self) -> int:
@@ -129,7 +129,8 @@ class Bench:
     def next_releases(self, rounds: int) -> dict[str, float]:
         """The last pod of a Job ends; how soon is the Job that waits for its node let go?"""
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-        selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(1)}}
+        # The last node: what was placed before stands on the first ones.
+        selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(self.nodes)}}
         found: list[float] = []
 
         def submit(name: str) -> None:
@@ -146,13 +147,13 @@ class Bench:
 
         submit("turn-0")
         for turn in range(rounds):
-            until(partial(_some, running, turn), time.perf_counter())
+            until(f"Job turn-{turn} runs", partial(_some, running, turn), time.perf_counter())
             submit(f"turn-{turn + 1}")
             time.sleep(0.5)
             (pod,) = running(turn)
             since = time.perf_counter()
             self.client.request("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status", {"status": {"phase": "Succeeded"}})
-            found.append(until(partial(released, turn + 1), since))
+            found.append(until(f"Job turn-{turn + 1} is let go", partial(released, turn + 1), since))
         return summary(found)
 
 
@@ -166,7 +167,7 @@ def a_bench(nodes: int) -> Iterator[Bench]:
             client = plane.control_plane.client
             client.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"fluxqueue/managed": "true"}}})
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-            until(lambda: client.find(account) is not None, time.perf_counter())
+            until("the default service account is there", lambda: client.find(account) is not None, time.perf_counter())
             with FluxionClient(f"127.0.0.1:{plane.programs['fluxion'].port}") as fluxion:
                 yield Bench(plane, fluxion, nodes)
         finally:
@@ -186,7 +187,7 @@ def main() -> int:
                 bench.client.request("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", a_job(f"runs-{number}", "1", "forever"))
             except ApiError as error:
                 raise SystemExit(f"Job runs-{number}: {error}") from None
-        until(lambda: bench.allocated() >= arguments.jobs, time.perf_counter())
+        until("the Jobs have nodes", lambda: bench.allocated() >= arguments.jobs, time.perf_counter())
         result = {
             "nodes": arguments.nodes,
             "running": arguments.jobs,
