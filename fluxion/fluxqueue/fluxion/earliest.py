@@ -196,11 +196,11 @@ class Outlook:
 
     def _correct(self, slots: Counts, moment: int, *, thorough: bool) -> bool:
         """Look closely at nodes that promised slots at a moment and have reservations; whether any was found to hold less."""
-        found, now = False, self._state.now
+        found, now, until = False, self._state.now, self._until
         for row in np.flatnonzero(self._doubtful if thorough else self._doubtful & (slots > 0)).tolist():
             holders, runs = self._holders(row)
             if thorough or self._beside(runs, holders, moment) < slots[row]:
-                times = sorted({now, *(time for begin, end, _, _ in holders for time in (begin, end) if time > now)})
+                times = sorted({now, *(time for begin, end, _, _ in holders for time in (begin, end) if now < time < until)})
                 self._exact[row] = times, [self._beside(runs, holders, time) for time in times]
                 self._doubtful[row] = False
                 found = True
@@ -215,7 +215,14 @@ class Outlook:
 
     def _holder(self, job: Job, runs: Sequence[tuple[LeafRun | None, int]], *, exclusive: bool) -> _Holder:
         begin = job.start - self._duration_s + 1 if job.reserved else _EVER
-        masks = [0 if run is None else run.allocated.get(job, 0) | run.reserved.get(job, 0) | run.shared.get(job, 0) for run, _ in runs]
+        masks = []
+        for run, _ in runs:
+            mask = 0
+            if run is not None:
+                mask = (run.reserved if job.reserved else run.allocated).get(job, 0)
+                if run.shared:
+                    mask |= run.shared.get(job, 0)
+            masks.append(mask)
         return begin, job.end, self._whole or exclusive, masks
 
     def _beside(self, runs: Sequence[tuple[LeafRun | None, int]], holders: Sequence[_Holder], moment: int) -> int:
