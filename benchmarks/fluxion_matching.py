@@ -9,6 +9,7 @@ Times are CPU seconds of this process. Writes benchmarks/results/fluxion_matchin
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import resource
 import time
@@ -98,6 +99,13 @@ def rate(work: Callable[[], Any], *, seconds: float = 1.0, most: int = 4_000) ->
     return calls / max(1e-9, time.process_time() - began)
 
 
+def resident_mb() -> int:
+    """What this process has in memory now; with the first graph of a process that is what the graph costs, and the interpreter."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() // 2**20
+
+
 def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
     for kind, policy, jobs in (
         ("flat", "lonode", ("c1", "n4c8", "x64")),
@@ -113,6 +121,7 @@ def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
         engine.init(policy, jgf=text)
         load_s = time.process_time() - began
         del text
+        after_mb = resident_mb()
         for job in jobs:
             made: list[int] = []
 
@@ -131,7 +140,7 @@ def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
         original_s, original_mb = LOADED.get(size, (None, None)) if kind == "flat" else (None, None)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         yield {"graph": kind, "nodes": size, "policy": policy, "load_s": load_s, "original_s": original_s, "peak_mb": peak_mb,
-               "original_mb": original_mb}  # fmt: skip
+               "after_mb": after_mb, "original_mb": original_mb}  # fmt: skip
 
 
 def measure_full(size: int) -> Iterator[dict[str, Any]]:
@@ -223,7 +232,7 @@ def show(row: dict[str, Any]) -> None:
         print(f"{where:28} {row['job']:5} {row['per_s']:9.0f}/s{beside}{mark}")
     elif "load_s" in row:
         beside = f"   original {row['original_s']:g} s, {row['original_mb']:g} MB" if row["original_s"] else ""
-        print(f"{where:28} load  {row['load_s']:9.2f} s, peak {row['peak_mb']} MB{beside}")
+        print(f"{where:28} load  {row['load_s']:9.2f} s, peak {row['peak_mb']} MB, {row['after_mb']} MB after{beside}")
     else:
         beside = f"   original {row['original']:g}" if row.get("original") else ""
         print(f"{where:28} {row['what']}: {row['value']:.3g}{beside}")
