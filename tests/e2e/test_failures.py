@@ -245,6 +245,39 @@ def test_an_api_server_that_is_killed_is_watched_again(stage: Stage) -> None:
     stage.until_ready("queue", "webhook")
 
 
+@contextmanager
+def disk_full(stage: Stage) -> Iterator[None]:
+    """Postgres has no room for rows: each write of one ends as the server ends it then (53100)."""
+    full = """
+    CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+    CREATE TRIGGER full_workload BEFORE INSERT OR UPDATE ON fluxqueue.workload EXECUTE FUNCTION public.full();
+    CREATE TRIGGER full_transition BEFORE INSERT ON fluxqueue.transition EXECUTE FUNCTION public.full();
+    """
+    with psycopg.connect(stage.plane.database_dsn, autocommit=True) as connection:
+        connection.execute(full.encode())
+        try:
+            yield
+        finally:
+            connection.execute("DROP FUNCTION public.full CASCADE")
+
+
+def test_while_postgres_has_no_room_nothing_is_lost_and_afterwards_all_goes_on(stage: Stage) -> None:
+    stage.apply(job("ends", 1, "2").build())
+    stage.until_state("ends", State.RUNNING)
+    queue = stage.plane.programs["queue"].process
+    before = queue.pid
+    with disk_full(stage):
+        stage.apply(job("meanwhile", 2).build())
+        stage.until("the Job has ended", lambda: stage.job("ends").finished)
+        stage.until("the queue says why", lambda: "No space left on device" in queue.log_text())
+        assert stage.job("meanwhile").spec.suspend is True
+    rows = [stage.until_state(name, State.COMPLETED) for name in ("ends", "meanwhile")]
+    assert wrong(rows) == []
+    assert queue.pid == before, "there was no reason to start anew"
+    stage.until_consistent()
+
+
 def test_work_released_since_the_backup_that_postgres_is_restored_from_is_adopted(stage: Stage) -> None:
     """As `docs/reliability.md` tells it: no queue runs while the database is restored."""
     plane, queue = stage.plane, stage.plane.programs["queue"]
