@@ -300,6 +300,16 @@ def _memory(seen: Snapshot) -> Iterator[Finding]:
                 f"{where} is {row.state if row else 'not there'} in the tables and {known.state if known else 'not there'} "
                 "in the leader's memory",
             )
+    released_stored = {allocation.jobid: allocation.released_at is not None for allocation in seen.allocations}
+    for allocation in seen.held:
+        jobid, released = allocation.jobid, allocation.released_at is not None
+        if released_stored.get(jobid, released) != released:
+            noted = ("not noted as released", "noted as released")
+            yield Finding(
+                Difference.MEMORY,
+                f"job {jobid}",
+                f"allocation {jobid} is {noted[not released]} in the tables and {noted[released]} in the leader's memory",
+            )
     slots_stored = {allocation.jobid: _open(allocation) for allocation in seen.allocations}
     slots_held = {allocation.jobid: _open(allocation) for allocation in seen.held}
     for jobid in sorted(slots_stored.keys() | slots_held.keys()):

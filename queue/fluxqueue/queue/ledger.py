@@ -5,13 +5,17 @@ workloads reads no table. Every change is one transaction of the store followed 
 changes can then never be applied in another order than they were committed. When the process dies between the two, nothing is lost: the
 next leader loads what was committed.
 
+When Postgres goes away under a change, nobody knows whether it was committed; and a Postgres that comes back may be one that never heard
+of the last changes. Then this memory is in doubt (`Ledger.doubted`), until whoever watches for that has it loaded anew.
+
 What a change frees in the graph is noted here and handed to whoever speaks to Fluxion; should that be lost, the sweep finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -38,9 +42,9 @@ from fluxqueue.queue.records import (
     WorkloadId,
 )
 from fluxqueue.queue.states import LIVE
-from fluxqueue.queue.store import Store
+from fluxqueue.queue.store import DatabaseUnavailable, Store
 
-__all__ = ["Ending", "Freed", "Ledger", "TakenSlot"]
+__all__ = ["Ending", "Freed", "Ledger", "TakenSlot", "Told"]
 
 Listener = Callable[[WorkloadId], None]
 
@@ -85,6 +89,15 @@ class Freed:
         return bool(self.jobs or self.slots or self.nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is pending or live, as the tables or this memory tell it."""
+
+    workloads: Sequence[Workload]
+    allocations: Sequence[Allocation]
+    reservations: Sequence[Reservation]
+
+
 class Ledger:
     """Pending and live workloads, changed through the store only.
 
@@ -102,6 +115,8 @@ class Ledger:
         self.store = store
         self.epoch = epoch
         self.clock = clock
+        self.doubted = asyncio.Event()
+        """Set while this memory may differ from the tables."""
         self._lock = asyncio.Lock()
         self._workloads: dict[WorkloadId, Workload] = {}
         self._by_uid: dict[str, WorkloadId] = {}
@@ -205,29 +220,49 @@ class Ledger:
 
     async def load(self) -> None:
         """Read pending and live workloads anew, as a new leader does; what a former one was about to release is due again."""
-        async with self._lock:
+        async with self._changing():
             await self.store.void_claims(self.epoch)
-            pending = await self.store.pending()
-            live = await self.store.live_workloads()
-            allocations = await self.store.live_allocations()
-            self._workloads = {workload.id: workload for workload in (*pending, *live)}
+            stored = await self._tables()
+            allocations = stored.allocations
+            before = self._workloads.keys()
+            self._workloads = {workload.id: workload for workload in stored.workloads}
             self._by_uid = {workload.uid: workload.id for workload in self._workloads.values()}
             self._by_group = {key: workload.id for workload in self._workloads.values() if (key := group_of_workload(workload))}
             self._allocations = {allocation.workload: allocation for allocation in allocations if not allocation.remnant}
             self._remnants = {allocation.jobid: allocation for allocation in allocations if allocation.remnant}
             self._by_jobid = {allocation.jobid: allocation.workload for allocation in allocations}
-            self._reservations = {each.workload: each for each in await self.store.reservations()}
+            self._reservations = {each.workload: each for each in stored.reservations}
             self._first_starts = {each.workload: each.first_start for each in self._reservations.values()}
             self._found = {}
             self._freed = Freed()
-        self._tell(self._workloads)
+            self.doubted.clear()
+        self._tell(before | self._workloads.keys())
+
+    async def compared(self, *, pending: bool = True) -> tuple[Told, Told]:
+        """What the tables tell, and what this memory tells, of one moment; the lock is held meanwhile.
+
+        Parameters
+        ----------
+        pending
+            Read from the tables also what waits, of which there may be very much; else this memory is believed about that.
+        """
+        async with self._lock:
+            return await self._tables(pending=pending), self.told()
+
+    def told(self) -> Told:
+        """What this memory tells."""
+        return Told(list(self._workloads.values()), [allocation for _, allocation in self.live()], self.reservations())
+
+    def doubt(self) -> None:
+        """Note that the tables may tell something else: Postgres was away."""
+        self.doubted.set()
 
     async def take_in(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
         """Insert or update what the intake found; the ids of those that changed.
 
         The intake repeats itself, most of all in a sweep: what it said last of a workload that still waits is not even sent.
         """
-        async with self._lock:
+        async with self._changing():
             found = [new for new in found if not self._known(new)]
             if not found:
                 return []
@@ -243,7 +278,7 @@ class Ledger:
 
     async def take_up_again(self, uids: Sequence[str]) -> list[WorkloadId]:
         """Let cancelled workloads wait once more, as if they had just come; returns those that were cancelled."""
-        async with self._lock:
+        async with self._changing():
             stored = await self.store.take_up_again(self.epoch, uids)
             for workload in stored:
                 self._workloads[workload.id] = workload
@@ -263,7 +298,7 @@ class Ledger:
         fresh = [change for change in changes if self._differs(change)]
         if not fresh:
             return
-        async with self._lock:
+        async with self._changing():
             stored = set(await self.store.set_reasons(self.epoch, fresh))
             fresh = [change for change in fresh if change.workload in stored]
             for change in fresh:
@@ -275,7 +310,7 @@ class Ledger:
         fresh = [change for change in changes if self._differs(change)]
         if not fresh:
             return
-        async with self._lock:
+        async with self._changing():
             stored = set(await self.store.set_reasons(self.epoch, fresh, live=True))
             for change in fresh:
                 if change.workload in stored:
@@ -286,7 +321,7 @@ class Ledger:
         """Store what Fluxion granted; returns those whose workload was no longer pending, freed again."""
         if not grants:
             return []
-        async with self._lock:
+        async with self._changing():
             granted = set(await self.store.grant(self.epoch, grants))
             now = self.clock()
             refused = [grant for grant in grants if grant.workload not in granted]
@@ -335,10 +370,10 @@ class Ledger:
         gone = [found for found in given_up if found in self._reservations]
         if not made and not gone:
             return
-        async with self._lock:
+        async with self._changing():
             stored = set(await self.store.plan(self.epoch, made, gone))
             for found in gone:
-                del self._reservations[found]
+                self._reservations.pop(found, None)
             for each in made:
                 if each.workload in stored:
                     self._reservations[each.workload] = each
@@ -350,7 +385,7 @@ class Ledger:
         if not ends:
             return
         latest = dict(ends)
-        async with self._lock:
+        async with self._changing():
             for jobid in await self.store.move_ends(self.epoch, ends):
                 if (allocation := self.holding(jobid)) is not None:
                     self._put(replace(allocation, end=latest[jobid]))
@@ -369,7 +404,7 @@ class Ledger:
         """Note that objects were let go."""
         if not jobids:
             return
-        async with self._lock:
+        async with self._changing():
             await self.store.released(self.epoch, jobids)
             now = self.clock()
             owners = [owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None]
@@ -381,7 +416,7 @@ class Ledger:
 
     async def release_failed(self, jobid: FluxionJobId, message: str) -> None:
         """Note why an object could not be let go; it is tried again."""
-        async with self._lock:
+        async with self._changing():
             await self.store.release_failed(self.epoch, jobid, message)
             owner = self._by_jobid.get(jobid)
             if owner is not None and self._state(owner) is State.ALLOCATED:
@@ -393,7 +428,7 @@ class Ledger:
         """Note which pods stand in which slots."""
         if not taken:
             return
-        async with self._lock:
+        async with self._changing():
             stored = await self.store.take_slots(self.epoch, [(slot.jobid, slot.rank, slot.pod_uid, slot.pod_name) for slot in taken])
             for slot in taken:
                 if (slot.jobid, slot.rank) in stored:
@@ -403,7 +438,7 @@ class Ledger:
         """Note that pods (by uid) left slots another may take."""
         if not vacated:
             return
-        async with self._lock:
+        async with self._changing():
             for jobid, rank in await self.store.vacate_slots(self.epoch, vacated):
                 self._update_slot(jobid, rank, SlotState.FREE, None, None)
 
@@ -411,7 +446,7 @@ class Ledger:
         """Give slots back to the cluster."""
         if not ended:
             return
-        async with self._lock:
+        async with self._changing():
             freed = set(await self.store.end_slots(self.epoch, ended))
             for jobid, rank in ended:
                 slot = self._update_slot(jobid, rank, SlotState.ENDED, None, None)
@@ -424,7 +459,7 @@ class Ledger:
         ids = [found for found in ids if self._state(found) is State.ALLOCATED]
         if not ids:
             return
-        async with self._lock:
+        async with self._changing():
             ids = await self.store.started(self.epoch, ids)
             now = self.clock()
             for found in ids:
@@ -436,7 +471,7 @@ class Ledger:
         ids = [found for found in ids if self._state(found) in (State.ALLOCATED, State.RUNNING)]
         if not ids:
             return
-        async with self._lock:
+        async with self._changing():
             ids = await self.store.draining(self.epoch, ids)
             for found in ids:
                 self._update(found, state=State.DRAINING, reason=Reason.NONE, message="")
@@ -447,15 +482,15 @@ class Ledger:
         endings = [ending for ending in endings if ending.workload in self._workloads]
         if not endings:
             return
-        async with self._lock:
+        async with self._changing():
             ends = [(ending.workload, ending.state, ending.outcome, ending.message) for ending in endings]
             freed = await self.store.finish(self.epoch, ends)
             self._drop_allocations(freed)
             for ending in endings:
                 self._allocations.pop(ending.workload, None)
-                ended = self._workloads.pop(ending.workload)
+                if (ended := self._workloads.pop(ending.workload, None)) is not None:
+                    self._unindex(ended)
                 self._forget_plan(ending.workload)
-                self._unindex(ended)
                 self._found.pop(ending.workload, None)
         self._tell(ending.workload for ending in endings)
 
@@ -464,7 +499,7 @@ class Ledger:
         inheritances = [each for each in inheritances if each.gone in self._allocations and self._state(each.heir) is State.PENDING]
         if not inheritances:
             return []
-        async with self._lock:
+        async with self._changing():
             heirs = set(await self.store.inherit(self.epoch, inheritances))
             done = [each for each in inheritances if each.heir in heirs and each.gone in self._allocations]
             now = self.clock()
@@ -499,7 +534,7 @@ class Ledger:
         wanted = [each for each in wanted if self._state(each.workload) in LIVE]
         if not wanted:
             return
-        async with self._lock:
+        async with self._changing():
             ids = set(await self.store.take_back(self.epoch, wanted))
             for each in wanted:
                 if each.workload in ids:
@@ -513,7 +548,7 @@ class Ledger:
         backs = [each for each in backs if each.workload in self._workloads]
         if not backs:
             return
-        async with self._lock:
+        async with self._changing():
             ids, freed = await self.store.requeue(self.epoch, backs)
             self._drop_allocations(freed)
             for each in backs:
@@ -541,6 +576,21 @@ class Ledger:
         self._tell([found for found in ids if found in self._workloads])
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One change at a time; one that was broken off may have been committed all the same."""
+        async with self._lock:
+            try:
+                yield
+            except (DatabaseUnavailable, asyncio.CancelledError):
+                self.doubt()
+                raise
+
+    async def _tables(self, *, pending: bool = True) -> Told:
+        waiting = await self.store.pending() if pending else self.pending()
+        live = await self.store.live_workloads()
+        return Told([*waiting, *live], await self.store.live_allocations(), await self.store.reservations())
 
     def _known(self, new: NewWorkload) -> bool:
         found = self._by_uid.get(new.uid)

@@ -213,11 +213,16 @@ class QueueService:
             controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues, miniclusters)
             scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()), requeuer.requeue)
             doctor = Doctor(api, caches, ledger, graph, foreign)
-            self._sweeper = Sweeper(ledger, doctor, tasks.trigger, controllers, retention_s=settings.config.retention_seconds)
+
+            async def adopt() -> int:
+                return await adopt_released(caches, ledger)
+
+            sweeper = Sweeper(ledger, doctor, tasks.trigger, controllers, adopt, retention_s=settings.config.retention_seconds)
+            self._sweeper = sweeper
             handlers = _Handlers(
                 scheduler,
                 Releaser(api, caches, ledger, tasks.trigger, intake.look_at, tracker.note_let_go, miniclusters.prepare),
-                self._sweeper,
+                sweeper,
             )
             caches.nodes.add_handler(lambda _change: scheduler.soon())
             caches.fluxqueues.add_handler(scheduler.queue_changed)
@@ -237,18 +242,19 @@ class QueueService:
                 )
                 await ledger.load()
                 reach(Point.LOADED)
-                await adopt_released(caches, ledger)
+                await adopt()
                 _settle_memory()
                 for controller in controllers:
                     controller.look_at_everything()
                 self._watched = lambda: _missed(caches, scheduler)
                 self._doctor = doctor
                 group.create_task(watchman.run())
+                group.create_task(sweeper.watch_memory())
                 for controller in controllers:
                     group.create_task(controller.run())
                 await tasks.trigger.schedule()
                 await tasks.trigger.release()
-                await self._work(tasks, handlers, epoch, database)
+                await self._work(tasks, handlers, ledger, database)
 
     async def _acquire_leadership(self, store: Store, holder: str) -> Epoch:
         while True:
@@ -270,16 +276,17 @@ class QueueService:
         POSTGRES_UP.set(1)
         self._missing = {}
 
-    async def _work(self, tasks: ControlTasks, handlers: _Handlers, epoch: Epoch, database: Database) -> None:
-        """Run the control tasks; when Postgres goes away, go on once it is back."""
+    async def _work(self, tasks: ControlTasks, handlers: _Handlers, ledger: Ledger, database: Database) -> None:
+        """Run the control tasks; when Postgres goes away, go on once it is back, with what it knows then."""
         while True:
             try:
-                await tasks.run_workers(handlers, epoch)
+                await tasks.run_workers(handlers, ledger.epoch)
             except (WorkersEnded, DatabaseUnavailable) as error:
                 await self._without_database(error)
             while not await database.healthy():
                 await asyncio.sleep(_FIRST_RETRY_S)
             self._with_database()
+            ledger.doubt()
             log.info("postgres is back")
 
     async def _await_database(self) -> None:

@@ -96,6 +96,11 @@ PROMISE = Reservation(workload=WORKLOAD.id, jobid=FluxionJobId(8), first_start=E
         ({"fluxjobs": []}, Difference.NO_FLUXJOB, "is in the queue and has no FluxJob"),
         (waiting() | {"reservations": [PROMISE]}, Difference.BROKEN_PROMISE, "was promised a start at 00:00:00, is planned for 00:05:00"),
         ({"remembered": []}, Difference.MEMORY, "is Running in the tables and not there in the leader's memory"),
+        (
+            {"held": [replace(HELD, released_at=None)]},
+            Difference.MEMORY,
+            "allocation 7 is noted as released in the tables and not noted as released in the leader's memory",
+        ),
         ({"held": []}, Difference.MEMORY, "allocation 7 has 1 open places in the tables and 0, or others, in the leader's memory"),
         ({"graph_jobs": []}, Difference.GRAPH_JOBS, "job 7 holds 0 places on n1 in Fluxion, 1 are stored"),
         ({"graph_nodes": []}, Difference.GRAPH_NODES, "node n1 is not in the graph"),

@@ -1,8 +1,8 @@
 """Looks whether cluster, tables, memory and graph tell one story, and mends what does not.
 
 `fluxqueue.queue.doctor` compares; here the four are read. The sweep looks at what this process has in its caches, which costs no call to
-the API server; a person's `kubectl fluxqueue doctor` reads everything anew, so that a cache that went wrong is found as well. What is
-believed is what two looks saw.
+the API server; a person's `kubectl fluxqueue doctor` reads everything anew, so that a cache that went wrong is found as well. Tables and
+memory are read under the lock of their changes, so what differs there differs. What is believed is what two looks saw.
 
 Mending is bringing the leader to where every start begins: tables read anew, graph filled anew, every object and row looked at again.
 """
@@ -58,7 +58,7 @@ class Doctor:
         self._graph = graph
         self._foreign = foreign
 
-    async def examine(self, *, looks: int = 2, anew: bool = True, thorough: bool = True) -> list[Finding]:
+    async def examine(self, *, looks: int = 2, anew: bool = True, thorough: bool = True, pending: bool = True) -> list[Finding]:
         """What differs.
 
         Parameters
@@ -66,16 +66,18 @@ class Doctor:
         looks
             With two, only what both saw: a single look sees things that are on their way.
         anew
-            Read the API server and all tables, instead of what this process has of them.
+            Read the API server, instead of what this process has of it.
         thorough
-            Ask Fluxion what its jobs hold where, and for its nodes, which takes a second of it in a large cluster.
+            Read the tables, and ask Fluxion what its jobs hold where, and for its nodes, which takes seconds in a large cluster.
+        pending
+            Read from the tables also what waits.
         """
-        found = await self._look(anew=anew, thorough=thorough)
+        found = await self._look(anew=anew, thorough=thorough, pending=pending)
         for _ in range(1, looks):
             if not found:
                 break
             await asyncio.sleep(_BETWEEN_S)
-            found = lasting(found, await self._look(anew=anew, thorough=thorough))
+            found = lasting(found, await self._look(anew=anew, thorough=thorough, pending=pending))
         return found
 
     async def mend(self, findings: Sequence[Finding]) -> None:
@@ -86,13 +88,17 @@ class Doctor:
                 REPAIRS.labels(str(what)).inc(len(some))
                 log.warning("a difference is mended", what=str(what), count=len(some), first=some[0].sentence)
         if any(finding.what is Difference.MEMORY for finding in findings):
-            async with self._graph.exclusive:
-                await self._ledger.load()
-                self._graph.lose()
+            await self.reread()
         elif any(finding.what in _IN_GRAPH for finding in findings):
             self._graph.lose()
 
-    async def _look(self, *, anew: bool, thorough: bool) -> list[Finding]:
+    async def reread(self) -> None:
+        """Read the tables anew, and have the graph filled from them."""
+        async with self._graph.exclusive:
+            await self._ledger.load()
+            self._graph.lose()
+
+    async def _look(self, *, anew: bool, thorough: bool, pending: bool) -> list[Finding]:
         api, caches, ledger = self._api, self._caches, self._ledger
         specs = self._graph.specs_of
         if anew:
@@ -113,23 +119,18 @@ class Doctor:
             except (FluxionError, GraphLost) as error:
                 self._graph.lose()
                 failed.append(Finding(Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"))
-            remembered, held = ledger.all(), [allocation for _, allocation in ledger.live()]
-            if anew:
-                workloads = [*await ledger.store.pending(), *await ledger.store.live_workloads()]
-                allocations, reservations = await ledger.store.live_allocations(), await ledger.store.reservations()
-            else:
-                workloads, allocations, reservations = list(remembered), held, ledger.reservations()
+            stored, remembered = await ledger.compared(pending=pending) if thorough else (ledger.told(), ledger.told())
         usable: list[Node] = [node for node in nodes if not node.metadata.deletion_timestamp]
         seen = Snapshot(
             pods=pods,
             nodes=usable,
             jobs=jobs,
             fluxjobs=fluxjobs,
-            workloads=workloads,
-            allocations=allocations,
-            reservations=reservations,
-            remembered=list(remembered),
-            held=held,
+            workloads=stored.workloads,
+            allocations=stored.allocations,
+            reservations=stored.reservations,
+            remembered=remembered.workloads,
+            held=remembered.allocations,
             graph_jobs=graph_jobs,
             graph_nodes=graph_nodes,
             specs=specs(usable),
