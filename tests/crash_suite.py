@@ -23,10 +23,11 @@ from typing import Any
 
 import psycopg
 from audit_logs import writes_of_queues
-from builders import JobBuilder, Json, PodBuilder, make_job, make_pod
-from end_to_end import Stage, wrong
+from builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod
+from end_to_end import NotInTime, Stage, wrong
 from invariants import violations
 from pod_oracle import PodOracle
+from psycopg.rows import dict_row
 from replicas import asked, queues
 from transition_model import departures
 
@@ -35,7 +36,7 @@ from fluxqueue.api.fluxjobs import State, fluxjob_name
 from fluxqueue.local.controlplane import Component, KubectlError
 from fluxqueue.local.inprocess import InProcessPlane
 from fluxqueue.local.processes import Process
-from fluxqueue.local.verdicts import Row
+from fluxqueue.local.verdicts import Row, settled
 from fluxqueue.queue.crashpoints import VARIABLE, Point
 
 __all__ = ["Blow", "CrashSuite", "Strike", "crash_environment"]
@@ -49,6 +50,14 @@ SELECT w.kind, w.namespace || '/' || w.name, min(a.granted_at)
   FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
  GROUP BY w.id
 """
+
+
+_ALL_OF_ONE = (
+    "SELECT * FROM fluxqueue.workload WHERE uid = %(uid)s",
+    "SELECT a.* FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload WHERE w.uid = %(uid)s",
+    "SELECT s.* FROM fluxqueue.slot s JOIN fluxqueue.workload w ON w.jobid = s.jobid WHERE w.uid = %(uid)s",
+    "SELECT t.* FROM fluxqueue.transition t JOIN fluxqueue.workload w ON w.id = t.workload WHERE w.uid = %(uid)s ORDER BY t.id",
+)
 
 
 class Blow(enum.StrEnum):
@@ -235,6 +244,8 @@ class CrashSuite:
                 return self._delete_one
             case Point.RESERVED | Point.EXTENDED:
                 return self._overrun_and_block
+            case Point.MINICLUSTER_MADE | Point.PREPARED:
+                return self._minicluster
             case Point.PLACED | Point.UNGATED:
                 return self._released_pod_by_pod
             case _:
@@ -259,6 +270,13 @@ class CrashSuite:
 
     def _released_pod_by_pod(self) -> None:
         self.stage.apply_all(self._gang("gated", 3, "1").annotation(names.REPLACE_ANNOTATION, "pod").build())
+
+    def _minicluster(self) -> None:
+        self.gangs += 1
+        name = f"flux-{self.gangs}-{self._random.randrange(10**6)}"
+        made = make_minicluster(name, 2, pod={"annotations": {RUN_SECONDS: "1"}})
+        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+        self.stage.apply_all(made)
 
     def _edit_while_released(self) -> None:
         """Resumed by a patch that comes between grant and release: the process dies in between, and the Job is edited meanwhile."""
@@ -314,7 +332,10 @@ class CrashSuite:
         for name in self._suspended:
             self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":false}}', check=False)
         self._suspended.clear()
-        rows = self.stage.until_settled(within_s)
+        try:
+            rows = self.stage.until_settled(within_s)
+        except NotInTime as error:
+            raise NotInTime("\n".join([f"not settled within {within_s:g} s:", *self._unsettled()])) from error
         found = wrong([row for row in rows if row.example.name not in self._cancelled | self._edited])
         # An edit that came after the release takes a pod off a Job that runs: it has fewer pods than places then.
         found += [f"{row.title} was edited and is {row.state}" for row in rows if row.example.name in self._edited and not _done(row)]
@@ -329,6 +350,21 @@ class CrashSuite:
         self._cancelled.clear()
         self._edited.clear()
         return found
+
+    def _unsettled(self) -> list[str]:
+        """All that is known of what did not come to its end: tables, cluster, and what the queue said of it."""
+        told: list[str] = []
+        log = self.stage.plane.programs["queue"].process.log_text().splitlines()
+        for row in self.stage.rows():
+            if settled([row]):
+                continue
+            example = row.example
+            with psycopg.connect(self.stage.plane.database_dsn, autocommit=True, row_factory=dict_row) as connection:
+                for query in _ALL_OF_ONE:
+                    told += [f"  {row.title}: {found}" for found in connection.execute(query.encode(), {"uid": example.uid}).fetchall()]
+            told.append(self.stage.kubectl("get", example.kind, example.name, "-o", "yaml", check=False).stdout)
+            told += [line for line in log if example.name in line or (row.jobid and f"jobid={row.jobid}" in line)][-20:]
+        return [*told, *violations(self.stage.plane), *log[-40:]]
 
 
 def _done(row: Row) -> bool:

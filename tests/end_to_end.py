@@ -79,7 +79,12 @@ class Stage:
 
     def rows(self) -> list[Row]:
         """How everything applied stands."""
-        owners = {one.metadata.uid: one.metadata.controller.uid for one in self.items("replicasets", _Owned) if one.metadata.controller}
+        between = [*self.items("replicasets", _Owned), *self.items("jobs", _Owned)]
+        owners = {
+            one.metadata.uid: owner.uid
+            for one in between
+            if (owner := one.metadata.controller) and owner.kind in ("Deployment", "MiniCluster")
+        }
         return rows_of(self.examples, Seen(tuple(self.fluxjobs()), tuple(self.items("pods", Pod)), owners))
 
     def row(self, name: str) -> Row:
