@@ -431,6 +431,7 @@ class ControlPlane:
             f"--tls-private-key-file={server.key}",
             f"--client-ca-file={self.authority}",
             "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",  # as installers of clusters set it
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._pki / 'service-accounts.pub'}",
             f"--service-account-signing-key-file={self._pki / 'service-accounts.key'}",
