@@ -39,6 +39,11 @@ def main() -> int:
         return submit(rest)
     if command == "job":
         return job(rest)
+    if command == "resource":
+        return resource(rest)
+    if command == "jobs" and rest[:2] == ["--no-header", "--filter=running"]:
+        print(_busy(rest[2].removeprefix("--include=")), end="")
+        return 0
     if command == "jobs":
         print("JOBID", *sorted(path.name for path in _jobs().iterdir()))
         return 0
@@ -239,6 +244,21 @@ def job(words: list[str]) -> int:
     if words[0] == "status" and len(words) == 2:
         return int((_jobs() / words[1]).read_text().split()[0])
     return _refuse(f"flux-job: {words} is not understood")
+
+
+def resource(words: list[str]) -> int:
+    if words[:1] not in (["drain"], ["undrain"]) or len(words) != (3 if words[0] == "drain" else 2) or not words[1].isdigit():
+        return _refuse("flux-resource: usage")
+    if (code := ping(["--count=1", "0"])) == 0:
+        _log({f"{words[0]}ed": int(words[1])})
+    return code
+
+
+def _busy(rank: str) -> str:
+    """Ids of what runs on a rank, as a test wrote them."""
+    path = Path(os.environ["FLUX_STANDIN_LOG"]).with_suffix(f".busy-{rank}")
+    _log({"asked": int(rank)})
+    return path.read_text() if path.exists() else ""
 
 
 def ping(words: list[str]) -> int:

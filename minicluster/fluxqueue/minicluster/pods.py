@@ -15,6 +15,7 @@ from fluxqueue.minicluster.commands import parse_command
 from fluxqueue.minicluster.marks import Marks
 from fluxqueue.minicluster.naming import Identity
 from fluxqueue.minicluster.overlay import lay_over
+from fluxqueue.minicluster.scripts import grace_of
 
 __all__ = ["SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "pod_template", "services_pod"]
 
@@ -23,8 +24,6 @@ SELECTOR_LABEL = "hpa-selector"
 
 STATE_VOLUME = "flux-state"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 where an emptyDir of the operator is mounted
-_SAVING_S = 120
-"""Seconds a leader with state gets to shut its instance down and dump it."""
 
 Json = dict[str, Any]
 
@@ -76,7 +75,7 @@ def pod_template(identity: Identity, spec: MiniClusterSpec, marks: Marks) -> Jso
     if spec.state is not None:
         _add_state(pod, spec.state.volume)
     if spec.state is not None or spec.archive.path:
-        pod["terminationGracePeriodSeconds"] = _SAVING_S
+        pod["terminationGracePeriodSeconds"] = grace_of(spec)
     template: Json = {
         "metadata": {
             "labels": {**cluster_labels(identity), **_queue_label(spec), **(spec.pod.labels or {})},

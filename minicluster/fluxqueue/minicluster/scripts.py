@@ -17,7 +17,7 @@ from fluxqueue.minicluster import broker
 from fluxqueue.minicluster.commands import array, assignment, batch_lines, exports, parse_command, words
 from fluxqueue.minicluster.naming import Identity
 
-__all__ = ["AGAIN", "CERTIFICATE_KEY", "FOLDER", "SECRET_FOLDER", "Mode", "files", "mode_of"]
+__all__ = ["AGAIN", "CERTIFICATE_KEY", "FOLDER", "SECRET_FOLDER", "Mode", "files", "grace_of", "mode_of"]
 
 FOLDER = "/flux_operator"
 """Where the ConfigMap is mounted: the Flux Operator's place, which its users' programs know."""
@@ -29,6 +29,10 @@ AGAIN = 213
 """Exit code of a broker that was lost or asked to stop, and that another one may replace (``fq_again`` in ``environment.sh``)."""
 
 DUMP = "flux-state.tgz"
+
+_GRACE_S, _SAVING_S = 30, 120
+_ENDING_S = 10
+"""Of the time a pod is given to stop, what its broker needs for itself."""
 
 _SHELL = Path(__file__).parent / "shell"
 _SCRIPTS = ("environment.sh", "flux-init.sh", "job.sh", "ready.sh", "run.sh", "start.sh")
@@ -120,6 +124,14 @@ def files(identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_p
     return out
 
 
+def grace_of(spec: MiniClusterSpec) -> int:
+    """Seconds its pods are given to stop: what ``podTemplate`` says, more where an instance is saved, else what Kubernetes gives."""
+    said = ((spec.pod_template or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
+    if isinstance(said, int):
+        return said
+    return _SAVING_S if spec.state is not None or spec.archive.path else _GRACE_S
+
+
 def _settings(
     identity: Identity, spec: MiniClusterSpec, runner: MiniClusterContainer, mode: Mode, command: tuple[str, ...], cluster_domain: str
 ) -> str:
@@ -137,6 +149,7 @@ def _settings(
         assignment("fq_leader", leader),
         assignment("fq_port", lead.port if lead else broker.PORT),
         assignment("fq_patience", spec.form_timeout_seconds),
+        assignment("fq_grace", max(0, grace_of(spec) - _ENDING_S)),
         assignment("fq_view", not flux.container.disable),
         assignment("fq_python_path", flux.container.python_path),
         assignment("fq_fluxion", not flux.scheduler.simple),

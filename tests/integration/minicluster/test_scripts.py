@@ -274,6 +274,47 @@ def test_a_follower_that_is_asked_to_stop_may_be_replaced() -> None:
         assert cluster.finish(1)[0] == AGAIN
 
 
+def test_a_follower_that_goes_is_drained_first_and_lets_what_runs_there_end() -> None:
+    with pods("sleep 60", size=2) as cluster:
+        cluster.start(0)
+        cluster.start(1)
+        cluster.wait_for("joined")
+        cluster.wait_for("undrained")  # a new pod takes work, whatever its rank was drained for before
+        busy = cluster.log.with_suffix(".busy-1")
+        busy.write_text("f1\n")
+        cluster.stop(1)
+        cluster.wait_for("asked", 2)
+        assert cluster.processes[1].poll() is None
+        busy.unlink()
+        assert cluster.finish(1)[0] == AGAIN
+        assert [event["drained"] for event in cluster.events("drained")] == [1]
+        assert cluster.calls("resource", "drain")[0][-1] == "its pod is being stopped"
+
+
+def test_a_follower_waits_for_its_work_no_longer_than_its_pod_is_given() -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": 11}}
+    with pods("sleep 60", size=2, podTemplate=template) as cluster:
+        cluster.log.with_suffix(".busy-1").write_text("f1\n")
+        cluster.start(0)
+        cluster.start(1)
+        cluster.wait_for("joined")
+        cluster.stop(1)
+        assert cluster.finish(1)[0] == AGAIN
+        assert cluster.events("asked")
+
+
+def test_where_all_of_it_ends_no_follower_waits_for_its_work() -> None:
+    with pods("sleep 60", size=2) as cluster:
+        cluster.log.with_suffix(".busy-1").write_text("f1\n")
+        cluster.start(0)
+        cluster.start(1)
+        cluster.wait_for("joined")
+        cluster.stop(1)
+        cluster.wait_for("asked")
+        cluster.stop(0)
+        assert [cluster.finish(index)[0] for index in (0, 1)] == [AGAIN, AGAIN]
+
+
 def test_state_is_dumped_when_the_instance_stops_and_restored_when_it_starts(tmp_path: Path) -> None:
     volume = {"claimName": "kept", "path": str(tmp_path)}
     with pods("sleep 60", size=1, state={"volume": volume}) as cluster:

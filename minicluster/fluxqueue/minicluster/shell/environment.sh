@@ -106,9 +106,16 @@ fq_child=
 fq_ended=no
 fq_code=0
 
+# What is to be done before it is handed on; a follower has something.
+# shellcheck disable=SC2329 # by the trap
+fq_leave() {
+    :
+}
+
 # shellcheck disable=SC2329 # by the trap
 fq_on_signal() {
     fq_ended=yes
+    [ -z "$fq_child" ] || fq_leave
     [ -z "$fq_child" ] || kill -TERM "$fq_child" 2>/dev/null
 }
 

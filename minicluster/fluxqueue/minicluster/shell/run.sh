@@ -93,10 +93,36 @@ fq_keep_dump() {
     mv -f "$fq_new" "$fq_dump"
 }
 
+# Whatever this rank was drained for went with the pod that had it: once the broker of a new one has joined, it takes work.
+fq_return() {
+    local fq_until=$((SECONDS + fq_patience))
+    export FLUX_URI=$fq_uri
+    until flux ping --count=1 0; do
+        [ "$SECONDS" -lt "$fq_until" ] && kill -0 $$ || return 0
+        sleep 1
+    done
+    flux resource undrain "$fq_rank"
+}
+
+# A follower that is to go, as the highest ranks do of a cluster that is made smaller: its rank takes no more work, and what runs there may
+# end, as long as the pod is given time. Where the whole instance ends its broker does so by itself, and nothing is waited for.
+# shellcheck disable=SC2329 # by fq_leave
+fq_take_leave() {
+    local fq_until=$((SECONDS + fq_grace))
+    FLUX_URI=$fq_uri timeout 5 flux resource drain "$fq_rank" "its pod is being stopped" >/dev/null 2>&1 || return 0
+    while [ "$SECONDS" -lt "$fq_until" ] && kill -0 "$fq_child" 2>/dev/null; do
+        [ -n "$(FLUX_URI=$fq_uri timeout 5 flux jobs --no-header --filter=running "--include=$fq_rank" '--format={id}' 2>/dev/null)" ] ||
+            return 0
+        sleep 0.5
+    done
+}
+
 # A follower's broker ends with 0 when its leader shut the instance down. Anything else is a lost connection, if it had one: the leader may
 # come back in another pod. A broker that never stays up has another trouble, which trying again does not mend.
 fq_follow() {
-    local fq_began fq_short=0
+    local fq_began fq_short=0 fq_returns=no
+    # shellcheck disable=SC2329 # by the trap
+    fq_leave() { fq_take_leave; }
     fq_hook workerPre
     fq_need_flux
     while :; do
@@ -104,6 +130,10 @@ fq_follow() {
         [ "$fq_ended" = no ] || fq_die "$fq_again" "rank $fq_rank was asked to stop"
         fq_began=$SECONDS
         fq_say "rank $fq_rank of $fq_size: starting"
+        if [ "$fq_returns" = no ]; then
+            fq_returns=yes
+            fq_return >/dev/null 2>&1 &
+        fi
         fq_attend flux start "${fq_wrap[@]}" "--config-path=$fq_config/etc/flux/config" "${fq_options[@]}"
         [ "$fq_ended" = no ] || fq_die "$fq_again" "rank $fq_rank was asked to stop"
         if [ "$fq_code" = 0 ] || [ "$fq_complete_workers" = yes ]; then
