@@ -174,7 +174,11 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     if expected is not None:
         left = (expected - now).total_seconds()
         when = f"{clock(expected, now)}{f', in {age(left)}' if left >= 1 else ''}"
-        facts.append(("Start", f"reserved for {when}" if status.reserved_at else f"estimated for {when}{_or_sooner(job, expected, now)}"))
+        facts.append(("Start", f"{'reserved' if status.reserved_at else 'estimated'} for {when}{_or_sooner(job, expected, now)}"))
+        first = instant(status.eta_first)
+        if first is not None and first != expected:
+            moved = age(abs((expected - first).total_seconds()))
+            facts.append(("First told", f"{clock(first, now)}; that is {moved} {'later' if expected > first else 'sooner'} by now"))
     if job.spec.cancel:
         facts.append(("Cancelled", "its cancellation is under way"))
     return facts

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -60,6 +61,23 @@ job/lammps in namespace default waits in queue default at position 1, for 2m so 
   Submitted    11:58:00
 """
     )
+
+
+def test_shows_a_reservation_its_range_and_what_was_told_first() -> None:
+    told: dict[str, Any] = {"reservedAt": "2026-03-02T12:04:00Z", "eta": "2026-03-02T12:04:00Z", "etaSoonest": "2026-03-02T12:01:00Z"}
+    job = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told, etaFirst="2026-03-02T12:06:00Z")
+    text = explain(Observed(job, SIX_CPUS), NOW)
+    assert "reserved for 12:04:00, in 4m, or from 12:01:00 on if others end early\n" in text
+    assert "First told   12:06:00; that is 2m sooner by now\n" in text
+    unmoved = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told, etaFirst="2026-03-02T12:04:00Z")
+    assert "First told" not in explain(Observed(unmoved, SIX_CPUS), NOW)
+
+
+def test_names_the_work_whose_reservation_is_in_the_way() -> None:
+    message = "would start now, but not end before nodes are needed that are reserved for Job default/big"
+    text = explain(Observed(fluxjob(state="Pending", reason="BlockedByReservation", message=message, position=2), SIX_CPUS), NOW)
+    assert f"BlockedByReservation: {message}\n" in text
+    assert "a shorter duration may let it fit in before the reservation begins\n" in text
 
 
 def test_shows_of_a_running_job_which_pod_is_on_which_node() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,7 +38,7 @@ from fluxqueue.queue.records import Estimate, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.states import ENDED
 from fluxqueue.queue.steering import acknowledgement, edits_of, refusal, spec_of, steered, taken_in
 
-__all__ = ["FluxJobWriter", "status_of"]
+__all__ = ["FluxJobWriter", "Shown", "estimates_to_show", "status_of"]
 
 log = structlog.get_logger()
 
@@ -76,7 +77,7 @@ class FluxJobWriter:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
         self._created: set[WorkloadId] = set()
-        self._estimates: dict[WorkloadId, tuple[Estimate, float]] = {}
+        self._estimates: Shown = {}
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         ledger.subscribe(self._changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
@@ -126,17 +127,8 @@ class FluxJobWriter:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_ESTIMATE_LOOK_S)
-            now = loop.time()
-            shown = self._estimates
-            self._estimates = {}
-            for found, estimate in self._ledger.estimates.items():
-                if estimate.position > _PLACES_SHOWN:
-                    continue
-                before = shown.get(found)
-                if before is not None and (before[0] == estimate or now - before[1] < _ESTIMATE_AGE_S):
-                    self._estimates[found] = before
-                    continue
-                self._estimates[found] = (estimate, now)
+            self._estimates, changed = estimates_to_show(self._estimates, self._ledger.estimates, loop.time())
+            for found in changed:
                 self._keys.add(found)
 
     async def _write(self, found: WorkloadId) -> float | None:
@@ -239,6 +231,41 @@ class FluxJobWriter:
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         held = store.get_by_uid(workload.uid)
         return held is not None and held.metadata.deletion_timestamp is None
+
+
+Shown = Mapping[WorkloadId, tuple[Estimate, float]]
+"""Estimates that FluxJobs tell, each with the time (seconds of any steady clock) it was decided on."""
+
+
+def estimates_to_show(shown: Shown, known: Mapping[WorkloadId, Estimate], now: float) -> tuple[Shown, list[WorkloadId]]:
+    """Which estimates FluxJobs are to tell: of the first hundred of each queue, and none changed more often than twice a minute.
+
+    Parameters
+    ----------
+    shown
+        What they tell so far.
+    known
+        What is known by now.
+    now
+        On the clock of ``shown``.
+
+    Returns
+    -------
+    tuple
+        What they are to tell, and the workloads whose FluxJobs have to be written for it.
+    """
+    wanted: dict[WorkloadId, tuple[Estimate, float]] = {}
+    changed = []
+    for found, estimate in known.items():
+        if estimate.position > _PLACES_SHOWN:
+            continue
+        before = shown.get(found)
+        if before is not None and (before[0] == estimate or now - before[1] < _ESTIMATE_AGE_S):
+            wanted[found] = before
+            continue
+        wanted[found] = estimate, now
+        changed.append(found)
+    return wanted, changed
 
 
 def _patience_s(workload: Workload | None) -> float:
