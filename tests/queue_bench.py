@@ -38,15 +38,16 @@ class Bench:
         self.policy = Policy.FCFS
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
+        self.match_policy = ""
         self.scheduler = Scheduler(
             ledger,
             self.graph,
             Trigger(self._note),
-            lambda: {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption)},
+            lambda: {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)},
         )
 
     def _disciplines(self) -> dict[str, Discipline]:
-        return {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption)}
+        return {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)}
 
     async def _note(self, task: ControlTask) -> None:
         self.asked.append(task)

@@ -153,10 +153,12 @@ def match_batch(jobs: Sequence[JobRequest], call: Call, with_allocation: bool, s
     return Prepared("MatchBatch", request, pb.MatchBatchResponse, convert.get_batch, idempotent=all(job.jobid for job in jobs))
 
 
-def reserve_at(jobid: int, jobspec: str, start: int, nodes: Iterable[str], call: Call) -> Prepared[MatchResult]:
+def reserve_at(jobid: int, jobspec: str, start: int, nodes: Iterable[str], call: Call, policy: str = "") -> Prepared[MatchResult]:
     """ReserveAt."""
     request = _checked(
-        lambda: pb.ReserveAtRequest(call=convert.put_call(call), jobid=jobid, jobspec=jobspec, start=start, nodes=tuple(nodes))
+        lambda: pb.ReserveAtRequest(
+            call=convert.put_call(call), jobid=jobid, jobspec=jobspec, start=start, nodes=tuple(nodes), policy=policy
+        )
     )
     return Prepared("ReserveAt", request, pb.MatchResult, convert.get_result, idempotent=jobid != 0)
 

@@ -117,8 +117,10 @@ class Fluxion(Protocol):
         """
         ...
 
-    async def reserve_at(self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = ()) -> MatchResult:
-        """Reserve from ``start`` (Unix seconds) on, on these nodes, or any if empty."""
+    async def reserve_at(
+        self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = (), policy: str = ""
+    ) -> MatchResult:
+        """Reserve from ``start`` (Unix seconds) on, on these nodes, or any if empty, by a match policy other than the graph's."""
         ...
 
     async def satisfy(self, jobspec: str, *, call: Call) -> MatchResult:
@@ -328,9 +330,11 @@ class AsyncFluxionClient:
         """As `Fluxion.match_batch`; sent again only where every job has an id of the caller's."""
         return await self._send(calls.match_batch(jobs, call, with_allocation, stop_at_first_failure))
 
-    async def reserve_at(self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = ()) -> MatchResult:
+    async def reserve_at(
+        self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = (), policy: str = ""
+    ) -> MatchResult:
         """As `Fluxion.reserve_at`."""
-        return await self._send(calls.reserve_at(jobid, jobspec, start, nodes, call))
+        return await self._send(calls.reserve_at(jobid, jobspec, start, nodes, call, policy))
 
     async def satisfy(self, jobspec: str, *, call: Call) -> MatchResult:
         """As `Fluxion.satisfy`."""
@@ -456,9 +460,9 @@ class FluxionClient:
         """As `Fluxion.match_batch`; sent again only where every job has an id of the caller's."""
         return self._send(calls.match_batch(jobs, call, with_allocation, stop_at_first_failure))
 
-    def reserve_at(self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = ()) -> MatchResult:
+    def reserve_at(self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = (), policy: str = "") -> MatchResult:
         """As `Fluxion.reserve_at`."""
-        return self._send(calls.reserve_at(jobid, jobspec, start, nodes, call))
+        return self._send(calls.reserve_at(jobid, jobspec, start, nodes, call, policy))
 
     def satisfy(self, jobspec: str, *, call: Call) -> MatchResult:
         """As `Fluxion.satisfy`."""

@@ -183,6 +183,7 @@ def put_job_request(job: JobRequest) -> pb.JobRequest:
         exclude=job.exclude,
         duration=job.duration_s,
         improve=job.improve,
+        policy=job.policy,
     )
 
 
@@ -196,6 +197,7 @@ def get_job_request(message: pb.JobRequest) -> JobRequest:
         exclude=tuple(message.exclude),
         duration_s=message.duration if message.HasField("duration") else None,
         improve=message.improve,
+        policy=message.policy,
     )
 
 

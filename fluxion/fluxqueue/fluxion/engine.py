@@ -206,9 +206,14 @@ class Engine:
                 break
         return MatchBatch(tuple(results), session.state.instance, time.perf_counter() - began)
 
-    def reserve_at(self, jobid: int, jobspec: str, start: int, nodes: Sequence[str] = (), call: Call = NO_CALL) -> MatchResult:
-        """Reserve from ``start`` on, on these nodes only (any if empty). RESERVED, BUSY, UNSATISFIABLE or INVALID."""
-        return self._enter(call, places=True).grants.reserve_at(jobid, jobspec, start, nodes)
+    def reserve_at(
+        self, jobid: int, jobspec: str, start: int, nodes: Sequence[str] = (), call: Call = NO_CALL, policy: str = ""
+    ) -> MatchResult:
+        """Reserve from ``start`` on, on these nodes only (any if empty), by a policy (the graph's if empty).
+
+        RESERVED, BUSY, UNSATISFIABLE or INVALID.
+        """
+        return self._enter(call, places=True).grants.reserve_at(jobid, jobspec, start, nodes, policy)
 
     def satisfy(self, jobspec: str, call: Call = NO_CALL) -> MatchResult:
         """Would this match the graph emptied with all nodes up? GRANTED (nothing is booked), UNSATISFIABLE or INVALID."""

@@ -96,7 +96,9 @@ def _undo_match_batch(engine: Engine, request: pb.MatchBatchRequest, response: p
 
 
 def _reserve_at(engine: Engine, request: pb.ReserveAtRequest) -> Message:
-    return convert.put_result(engine.reserve_at(request.jobid, request.jobspec, request.start, tuple(request.nodes), _call(request)))
+    return convert.put_result(
+        engine.reserve_at(request.jobid, request.jobspec, request.start, tuple(request.nodes), _call(request), request.policy)
+    )
 
 
 def _undo_reserve_at(engine: Engine, request: pb.ReserveAtRequest, response: pb.MatchResult) -> None:

@@ -92,9 +92,11 @@ class LocalFluxion:
         """As `Fluxion.match_batch`."""
         return self.engine.match_batch(jobs, call, with_allocation=with_allocation, stop_at_first_failure=stop_at_first_failure)
 
-    async def reserve_at(self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = ()) -> MatchResult:
+    async def reserve_at(
+        self, jobid: int, jobspec: str, start: int, *, call: Call, nodes: Sequence[str] = (), policy: str = ""
+    ) -> MatchResult:
         """As `Fluxion.reserve_at`."""
-        return self.engine.reserve_at(jobid, jobspec, start, nodes, call)
+        return self.engine.reserve_at(jobid, jobspec, start, nodes, call, policy)
 
     async def satisfy(self, jobspec: str, *, call: Call) -> MatchResult:
         """As `Fluxion.satisfy`."""

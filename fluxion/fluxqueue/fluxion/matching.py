@@ -17,6 +17,7 @@ from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
 from fluxqueue.fluxion.plans import Plan, plan_for
+from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.shortcuts import Shortcut, Unfit
 from fluxqueue.fluxion.state import State
 from fluxqueue.fluxion.walk import Walk
@@ -48,14 +49,17 @@ class Matcher:
     ----------
     astray
         Whether slots one level too deep count, as in the original.
+    policy
+        Which of the candidates are taken; the state's if None.
     """
 
-    def __init__(self, state: State, *, astray: bool = False) -> None:
+    def __init__(self, state: State, *, astray: bool = False, policy: Policy | None = None) -> None:
         self._state = state
+        self.policy = policy or state.policy
         self.astray = astray
         self._jobspecs: dict[str, Jobspec] = {}
         self._known: dict[tuple[object, ...], Jobspec] = {}
-        self._shortcut = Shortcut(state.graph, state.policy, state.table)
+        self._shortcut = Shortcut(state.graph, self.policy, state.table)
         self._plans: dict[Jobspec, tuple[int, Plan | None]] = {}
         self._satisfiable: dict[tuple[object, ...], Placement | None] = {}
         self._satisfiable_topology = -1
@@ -96,7 +100,7 @@ class Matcher:
                 return self._shortcut.place(plan, window)
             except Unfit:
                 pass
-        return Walk(self._state.graph, self._state.policy, window, self.astray).place(jobspec.resources)
+        return Walk(self._state.graph, self.policy, window, self.astray).place(jobspec.resources)
 
     def _each_slot(self, jobspec: Jobspec, window: Window) -> Placement | None:
         """Place slots of several labels one after the other."""

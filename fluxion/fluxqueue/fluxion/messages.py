@@ -128,6 +128,8 @@ class JobRequest:
         Reserve what cannot start now.
     improve
         If the job has a reservation that has not come yet, give it up for an earlier start; without one it is kept as it is.
+    policy
+        Match policy of this job alone; empty, the graph's.
     """
 
     jobspec: str
@@ -137,6 +139,7 @@ class JobRequest:
     exclude: tuple[str, ...] = ()
     duration_s: int | None = None
     improve: bool = False
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

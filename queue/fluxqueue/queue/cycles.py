@@ -6,7 +6,7 @@ shows of a policy is what the policy does in a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.client import Fluxion
@@ -40,6 +40,8 @@ class Driver:
         Whether refusals are to say why, and to tell *busy* from *never*.
     limit
         Workloads in one call.
+    match_policies
+        By queue, where it is not the graph's.
     """
 
     fluxion: Fluxion
@@ -47,6 +49,7 @@ class Driver:
     granted: Granted
     explain: bool = True
     limit: int = 100
+    match_policies: Mapping[str, str] = field(default_factory=dict)
     steps: int = field(default=0, init=False)
 
     async def run(self, round_: Round, promises: dict[WorkloadId, Promise], call: Call) -> list[Findings]:
@@ -109,6 +112,7 @@ class Driver:
                     explain=self.explain,
                     duration_s=workload.duration_s or 0,
                     improve=True,
+                    policy=self.match_policies.get(workload.queue, ""),
                 )
                 for workload in step.workloads
             ]
@@ -119,7 +123,8 @@ class Driver:
             promise = promises.get(workload.id)
             if promise is not None and duration_s and promise.start < now <= promise.start + _LATE_S:
                 duration_s = max(promise.end - now, 1)
-            requests.append(JobRequest(workload.jobspec, jobid, step.reserve, self.explain, duration_s=duration_s))
+            policy = self.match_policies.get(workload.queue, "")
+            requests.append(JobRequest(workload.jobspec, jobid, step.reserve, self.explain, duration_s=duration_s, policy=policy))
         return requests
 
     def _keep(self, promises: dict[WorkloadId, Promise], workload: Workload, answer: MatchResult) -> None:

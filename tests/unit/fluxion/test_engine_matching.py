@@ -37,6 +37,34 @@ def test_one_per_node_takes_as_many_nodes_as_asked() -> None:
     assert [share.node for share in result.shares] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("policy", ["low", "high", "lonode", "hinode", "lonodex", "hinodex", "locality", "variation"])
+def test_a_request_of_its_own_policy_is_placed_as_in_a_graph_of_that_policy(policy: str) -> None:
+    mixed, pure = engine(*THREE), engine(*THREE, policy=policy)
+    for jobid, pods in enumerate((1, 5, 2), 1):
+        text = jobspec(slot(pods, cpu=1_000))
+        (result,) = mixed.match_batch([JobRequest(text, jobid, policy=policy)], NOW).results
+        assert result == pure.match_batch([JobRequest(text, jobid)], NOW).results[0]
+    check_books(mixed)
+
+
+def test_a_policy_of_whole_nodes_holds_for_its_own_requests_only_and_for_their_reservations() -> None:
+    made = engine(*THREE)
+    one = jobspec(slot(1, cpu=1_000))
+    whole, shared = made.match_batch([JobRequest(one, 1, policy="lonodex"), JobRequest(one, 2)], NOW).results
+    assert (whole.shares[0].node, whole.shares[0].exclusive) == ("a", True)
+    assert shared.shares[0].node == "b"
+    reserved = made.reserve_at(3, one, 2_000, ["b"], NOW, policy="lonodex")
+    assert (reserved.verdict, reserved.shares[0].exclusive) == (Verdict.RESERVED, True)
+    check_books(made)
+
+
+def test_an_unknown_policy_of_a_request_is_an_invalid_request() -> None:
+    made = engine(*THREE)
+    (result,) = made.match_batch([JobRequest(jobspec(slot(1, cpu=1_000)), 1, policy="best")], NOW).results
+    assert result.verdict is Verdict.INVALID
+    assert "'best'" in result.reason
+
+
 def test_constraints_and_exclusions_leave_nodes_out() -> None:
     made = engine(node("a", cpu=400), node("b", labels=("ssd",), cpu=400), node("c", labels=("ssd", "old"), cpu=400))
     wanted = jobspec(slot(1, cpu=100), constraints={"and": [{"properties": ["ssd"]}, {"not": [{"hostlist": ["x[1-9]"]}]}]})

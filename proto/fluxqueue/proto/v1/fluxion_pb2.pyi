@@ -234,7 +234,7 @@ class MatchBatchRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ...) -> None: ...
 
 class JobRequest(_message.Message):
-    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve")
+    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy")
     JOBID_FIELD_NUMBER: _ClassVar[int]
     JOBSPEC_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +242,7 @@ class JobRequest(_message.Message):
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     IMPROVE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     jobid: int
     jobspec: str
     reserve: bool
@@ -249,7 +250,8 @@ class JobRequest(_message.Message):
     exclude: _containers.RepeatedScalarFieldContainer[str]
     duration: int
     improve: bool
-    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ...) -> None: ...
+    policy: str
+    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
     __slots__ = ("results", "instance", "overhead")
@@ -262,18 +264,20 @@ class MatchBatchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[MatchResult, _Mapping]]] = ..., instance: _Optional[str] = ..., overhead: _Optional[float] = ...) -> None: ...
 
 class ReserveAtRequest(_message.Message):
-    __slots__ = ("call", "jobid", "jobspec", "start", "nodes")
+    __slots__ = ("call", "jobid", "jobspec", "start", "nodes", "policy")
     CALL_FIELD_NUMBER: _ClassVar[int]
     JOBID_FIELD_NUMBER: _ClassVar[int]
     JOBSPEC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     call: Call
     jobid: int
     jobspec: str
     start: int
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., start: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    policy: str
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., start: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class SatisfyRequest(_message.Message):
     __slots__ = ("call", "jobspec")

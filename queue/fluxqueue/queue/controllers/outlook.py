@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import JobRequest, Verdict
@@ -57,7 +58,13 @@ class Outlook:
                 at, start = told
                 self.experience.learn(start - at, now - at)
 
-    async def look(self, backlogs: Mapping[str, Backlog], promises: Mapping[WorkloadId, Promise], moment: Moment) -> None:
+    async def look(
+        self,
+        backlogs: Mapping[str, Backlog],
+        promises: Mapping[WorkloadId, Promise],
+        moment: Moment,
+        match_policies: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Estimate anew, unless that was done just now."""
         began = time.monotonic()
         if began - self._looked_at < _EVERY_S:
@@ -65,7 +72,7 @@ class Outlook:
         self._looked_at = began
         former, estimates = self._ledger.estimates, dict[WorkloadId, Estimate]()
         for queue in sorted(backlogs):
-            planned = await self._plan_ahead(backlogs[queue], promises, moment, began + _BUDGET_S)
+            planned = await self._plan_ahead(backlogs[queue], match_policies.get(queue, ""), promises, moment, began + _BUDGET_S)
             for position, workload in zip(range(_PER_QUEUE), backlogs[queue], strict=False):
                 promise = promises.get(workload.id)
                 at = promise.start if promise is not None else planned.get(workload.id)
@@ -90,7 +97,7 @@ class Outlook:
         return workload is not None and workload.reason is Reason.QUEUE_LIMIT
 
     async def _plan_ahead(
-        self, backlog: Backlog, promises: Mapping[WorkloadId, Promise], moment: Moment, until: float
+        self, backlog: Backlog, policy: str, promises: Mapping[WorkloadId, Promise], moment: Moment, until: float
     ) -> dict[WorkloadId, int]:
         """Starts of the next workloads if each had a reservation; the graph is left as it was."""
         waiting = [
@@ -108,7 +115,7 @@ class Outlook:
                 ids = self._ids[len(used) : len(used) + len(batch)]
                 used += ids
                 requests = [
-                    JobRequest(workload.jobspec, jobid, reserve=True, duration_s=workload.duration_s or 0)
+                    JobRequest(workload.jobspec, jobid, reserve=True, duration_s=workload.duration_s or 0, policy=policy)
                     for workload, jobid in zip(batch, ids, strict=True)
                 ]
                 answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results

@@ -83,12 +83,12 @@ class Preemptor:
         tried = first.id, first.shape, frozenset(each.workload for each in candidates)
         if not candidates or (tried == self._in_vain and not moment.roomier):
             return
-        choice = choose(candidates, first.priority)
+        choice, policy = choose(candidates, first.priority), disciplines[first.queue].match_policy
         victims: tuple[Candidate, ...] = ()
         try:
             trial = next(choice)
             while True:
-                trial = choice.send(await self._fits(first, [running[each.workload][1] for each in trial], promises))
+                trial = choice.send(await self._fits(first, policy, [running[each.workload][1] for each in trial], promises))
         except StopIteration as end:
             victims = end.value
         if not victims:
@@ -117,7 +117,7 @@ class Preemptor:
         promise = promises.get(first.id) if first is not None else None
         return None if promise is not None and promise.start <= moment.now + _SOON_S else first
 
-    async def _fits(self, workload: Workload, victims: Sequence[Allocation], promises: Mapping[WorkloadId, Promise]) -> bool:
+    async def _fits(self, workload: Workload, policy: str, victims: Sequence[Allocation], promises: Mapping[WorkloadId, Promise]) -> bool:
         """Whether it would start now without them; the graph is left as it was."""
         fluxion, call = self._graph.fluxion, self._graph.call()
         if self._probe is None:
@@ -126,7 +126,7 @@ class Preemptor:
         if (own := promises.get(workload.id)) is not None:
             gone.append(RestoredJob(own.jobid, own.shares, own.start, own.end, reserved=True))
         await fluxion.cancel_many([job.jobid for job in gone], call=call)
-        request = JobRequest(workload.jobspec, self._probe, duration_s=workload.duration_s or 0)
+        request = JobRequest(workload.jobspec, self._probe, duration_s=workload.duration_s or 0, policy=policy)
         (answer,) = (await fluxion.match_batch([request], call=call)).results
         if answer.verdict is Verdict.GRANTED:
             await fluxion.cancel_many([self._probe], call=call)

@@ -60,7 +60,8 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
     """The policy of each FluxQueue, and of the queue ``default``, which exists without one."""
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
     return {
-        name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, spec.preemption) for name, spec in specs.items()
+        name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, spec.preemption, spec.match_policy or "")
+        for name, spec in specs.items()
     }
 
 
@@ -195,13 +196,13 @@ class Scheduler:
                 GRANTS.inc(len(grants) - len(refused))
                 await self._trigger.release()
 
-        driver = Driver(self._graph.fluxion, self._ids_for, store)
+        driver = Driver(self._graph.fluxion, self._ids_for, store, match_policies=self._match_policies())
         findings = await driver.run(Round(lines, disciplines, moment), self._promises, call)
         self._refresh()
         await self._store_plan(findings, causes | {each.workload: each.message for each in over})
         await self._tell_why(findings, self._over_limits(quotas, [*over, *(each for found in findings for each in found.reasons)]))
         await self._preemptor.look(self._backlogs, disciplines, self._promises, moment)
-        await self._outlook.look(self._backlogs, self._promises, moment)
+        await self._outlook.look(self._backlogs, self._promises, moment, self._match_policies())
         return granted
 
     # ---- before ----------------------------------------------------------------------------------------------------------------
@@ -233,6 +234,10 @@ class Scheduler:
         for queue, workloads in arriving.items():
             self._backlogs.setdefault(queue, Backlog()).update(workloads)
 
+    def _match_policies(self) -> dict[str, str]:
+        """Of the queues that have one of their own."""
+        return {name: each.match_policy for name, each in self._disciplines().items() if each.match_policy}
+
     def _forget_departed(self) -> None:
         """Give back what may have been granted under the ids of workloads that are no longer pending."""
         departed = [found for found in self._jobids if (workload := self._ledger.get(found)) is None or workload.state is not State.PENDING]
@@ -252,7 +257,12 @@ class Scheduler:
                 continue
             nodes = [share.node for share in reservation.shares]
             answer = await self._graph.fluxion.reserve_at(
-                reservation.jobid, workload.jobspec, int(reservation.start.timestamp()), nodes=nodes, call=self._graph.call()
+                reservation.jobid,
+                workload.jobspec,
+                int(reservation.start.timestamp()),
+                nodes=nodes,
+                call=self._graph.call(),
+                policy=self._match_policies().get(workload.queue, ""),
             )
             if answer.verdict is Verdict.RESERVED:
                 self._promises[workload.id] = Promise(workload.id, reservation.jobid, answer.at, answer.end, answer.shares)
@@ -413,7 +423,7 @@ class Scheduler:
         aside = {change.workload for change in limited}
         reasons = [*limited, *(change for each in findings for change in each.reasons if change.workload not in aside)]
         for each in findings:
-            self._verdicts.learn(each.reasons, self._ledger)
+            self._verdicts.learn(each.reasons, self._ledger, self._match_policies())
             for found, (_, answer) in each.promised.items():
                 start = datetime.fromtimestamp(answer.at, UTC)
                 nodes = f"{len(answer.shares)} nodes are" if len(answer.shares) != 1 else f"node {answer.shares[0].node} is"

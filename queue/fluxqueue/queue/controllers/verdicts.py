@@ -54,10 +54,11 @@ class Verdicts:
             self._fails.clear()
         return self._impossible
 
-    def learn(self, changes: Sequence[ReasonChange], ledger: Ledger) -> None:
-        """Take over what a pass was told."""
+    def learn(self, changes: Sequence[ReasonChange], ledger: Ledger, match_policies: Mapping[str, str]) -> None:
+        """Take over what a pass was told, by the graph's own match policy: what never fits by that of a queue may fit in another."""
         for change in changes:
-            if change.reason is Reason.UNSATISFIABLE and (workload := ledger.get(change.workload)) is not None:
+            workload = ledger.get(change.workload) if change.reason is Reason.UNSATISFIABLE else None
+            if workload is not None and workload.queue not in match_policies:
                 self._impossible[workload.shape] = MatchResult(Verdict.UNSATISFIABLE, reason=change.message)
 
     async def judge(self, workloads: Sequence[WorkloadId], ledger: Ledger) -> bool:

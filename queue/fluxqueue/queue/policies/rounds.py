@@ -22,12 +22,13 @@ DEFAULT_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Discipline:
-    """The policy of a queue; ``depth`` counts for conservative ones only, no ``limits`` are none."""
+    """The policy of a queue; ``depth`` counts for conservative ones only, no ``limits`` are none, no ``match_policy`` is the graph's."""
 
     policy: Policy = Policy.EASY
     depth: int = DEFAULT_DEPTH
     limits: QueueLimits | None = None
     preemption: Preemption = Preemption.NEVER
+    match_policy: str = ""
 
     @property
     def promises(self) -> bool:
