@@ -65,6 +65,13 @@ def queue(stage: Stage) -> Iterator[str]:
     stage.kubectl("delete", "fluxqueue", name, "--ignore-not-found")
 
 
+def plugin(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run ``kubectl fluxqueue`` in the namespace."""
+    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+    command = [str(program), *words, "-n", stage.namespace, "--kubeconfig", str(stage.plane.kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 def change(stage: Stage, queue: str, **spec: Any) -> None:
     stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", json.dumps({"spec": spec}))
 
@@ -250,6 +257,13 @@ def test_a_queue_s_rules_act_on_what_waits_in_it(full: Stage, queue: str) -> Non
     full.until_state("bound", State.COMPLETED)
 
 
+def test_a_queue_places_its_work_by_its_own_match_policy(stage: Stage, queue: str) -> None:
+    change(stage, queue, matchPolicy="hinode")
+    stage.apply(job("usual").build(), job("high").label(names.QUEUE_LABEL, queue).build())
+    assert wrong([stage.until_state("usual", State.COMPLETED), stage.until_state("high", State.COMPLETED)]) == []
+    assert (stage.row("usual").hosts, stage.row("high").hosts) == (["node-1"], ["node-8"])
+
+
 def test_limits_of_a_queue_hold_and_an_edit_of_them_acts_at_once(stage: Stage, queue: str) -> None:
     change(stage, queue, limits={"running": 1})
     for name in ("first", "second", "third"):
@@ -321,12 +335,22 @@ def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None
     assert not {"WaitingForNodes", "Released"} & set(told(stage, "blocker"))
 
 
-def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
-    program = Path(sys.executable).with_name("kubectl-fluxqueue")
+def test_who_waits_is_told_its_place_its_reservation_and_when_it_starts(full: Stage) -> None:
+    full.apply(job("first").cpu("8").indexed(8).build(), job("second").cpu("8").indexed(8).build())
+    full.until("both know when they start", lambda: all(fluxjob(full, name).status.eta for name in ("first", "second")))
+    first, second = fluxjob(full, "first").status, fluxjob(full, "second").status
+    assert (first.position, first.reserved_at, first.eta_first) == (1, first.eta, first.eta)
+    assert (second.position, second.reserved_at) == (2, None)
+    assert (second.eta_soonest or "") <= (second.eta or "")
+    assert (first.eta or "") < (second.eta or "")
+    said = plugin(full, "explain", "job/first").stdout
+    assert "at position 1" in said
+    assert "reserved for" in said
 
+
+def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
     def verb(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(program), *words, "-n", full.namespace, "--kubeconfig", str(full.plane.kubeconfig)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return plugin(full, *words)
 
     full.apply(job("steered").build())
     full.until_reason("steered", "WaitingForNodes")
