@@ -39,12 +39,7 @@ class Bench:
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
         self.match_policy = ""
-        self.scheduler = Scheduler(
-            ledger,
-            self.graph,
-            Trigger(self._note),
-            lambda: {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)},
-        )
+        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines)
 
     def _disciplines(self) -> dict[str, Discipline]:
         return {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)}
