@@ -39,10 +39,12 @@ class Bench:
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
         self.match_policy = ""
+        self.other_queues: dict[str, Discipline] = {}
         self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines)
 
     def _disciplines(self) -> dict[str, Discipline]:
-        return {"default": Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)}
+        own = Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)
+        return {"default": own, **self.other_queues}
 
     async def _note(self, task: ControlTask) -> None:
         self.asked.append(task)

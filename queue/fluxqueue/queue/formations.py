@@ -19,7 +19,7 @@ from datetime import datetime
 import msgspec
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.miniclusters import MiniCluster, MiniClusterState, MiniClusterStatus, MissingBroker
 from fluxqueue.api.objects import ContainerStatus, Job, ObjectCondition, Pod
 from fluxqueue.queue.records import Allocation, SlotState, Workload
@@ -211,7 +211,7 @@ def _state(standing: Standing, brokers: Formation) -> tuple[MiniClusterState, st
         return MiniClusterState.QUEUED, problem or "the queue has not taken it in yet"
     if workload.state is State.PENDING:
         return MiniClusterState.QUEUED, problem or workload.message
-    if workload.state is State.DRAINING and workload.reason is not Reason.NONE:
+    if workload.taken_back:
         return MiniClusterState.STOPPED, workload.message
     allocation = standing.allocation
     if (allocation is not None and _has_formed(minicluster, allocation)) or brokers.online >= quorum_of(minicluster):

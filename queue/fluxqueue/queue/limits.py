@@ -141,6 +141,15 @@ class Quotas:
             use.nodes = +use.nodes
         self.version += 1
 
+    def without(self, workloads: Iterable[WorkloadId]) -> Quotas:
+        """What would be measured if these held nothing; this stays as it is."""
+        other = Quotas(self._limits, ())
+        other._held = dict(self._held)
+        other._uses = {key: _Use(use.running, use.millicores, use.nodes.copy()) for key, use in self._uses.items()}
+        for workload in workloads:
+            other.drop(workload)
+        return other
+
     def stand_aside(self, workload: Workload) -> None:
         """Note that what the matcher found for it was too much: it is not offered again in this cycle."""
         self._over.setdefault(workload.queue, set()).add(workload.id)

@@ -209,6 +209,11 @@ class Workload:
         """Whether it is kept from matching until something about it changes."""
         return self.reason not in MATCHABLE_REASONS or self.generation == UNREAD
 
+    @property
+    def taken_back(self) -> bool:
+        """Whether it gives its nodes back because it is to wait again, and not because it ends."""
+        return self.state is State.DRAINING and self.reason is not Reason.NONE
+
     def backs_off(self, now: datetime) -> bool:
         """Whether it waits until a while has passed since its last setback."""
         return self.setbacks.not_before is not None and self.setbacks.not_before > now

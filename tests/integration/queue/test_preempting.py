@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from queue_bench import Bench, a_leader, a_node, job
 
-from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Limits, Policy, Preemption, QueueLimits
 from fluxqueue.api.objects import Node
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.queue.ledger import Ending
+from fluxqueue.queue.policies.rounds import Discipline
 from fluxqueue.queue.records import PutBack
 from fluxqueue.queue.store import Store
 
@@ -101,3 +105,48 @@ async def test_what_is_about_to_be_let_go_is_left_alone(bench: Bench) -> None:
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert drained(bench, "a") == ""
+
+
+async def test_what_is_free_beside_the_victims_is_kept_until_they_are_gone(bench: Bench) -> None:
+    await bench.submit(job("low", 3, "8", "1h"))
+    await bench.cycle()
+    await start(bench, "low")
+    await bench.submit(job("urgent", 4, "8", "1h", priority=10))
+    await bench.cycle()
+    assert bench.row("low").state is State.DRAINING
+    await bench.submit(job("short", 1, "8", "30m"))
+    await bench.cycle()
+    promise = bench.ledger.reservation(bench.row("urgent").id)
+    assert promise is not None
+    assert promise.start - bench.ledger.clock() <= timedelta(seconds=60)
+    assert bench.row("short").state is State.PENDING
+    await put_back(bench, "low")
+    await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED
+
+
+@pytest.mark.parametrize("limits", [QueueLimits(nodes=3), QueueLimits(per_namespace=Limits(nodes=3))], ids=["queue", "namespace"])
+async def test_nobody_is_suspended_for_what_a_limit_would_keep_from_starting(bench: Bench, limits: QueueLimits) -> None:
+    bench.policy, bench.limits = Policy.FCFS, limits  # which learns of a limit on nodes only by the answer
+    bench.other_queues = {"low": Discipline(preemption=Preemption.LOWER_PRIORITY)}
+    await bench.submit(replace(job("low", 4, "8", "1h"), queue="low"))
+    await bench.cycle()
+    await start(bench, "low")
+    await bench.submit(job("wide", 4, "8", "1h", priority=10))
+    await bench.cycle()
+    assert bench.row("low").state is State.RUNNING
+
+
+async def test_nobody_is_suspended_for_nodes_that_work_of_a_higher_order_would_take(bench: Bench) -> None:
+    bench.other_queues = {"others": Discipline(Policy.EASY)}
+    await bench.submit(job("low", 2, "8", "1h"), replace(job("high", 2, "8", "1h", priority=30), queue="others"))
+    await bench.cycle()
+    await start(bench, "low", "high")
+    waiting = [job("wide", 3, "8", "1h", priority=20), job("ahead", 2, "8", "10m", priority=20)]
+    await bench.submit(*(replace(each, queue="others") for each in waiting), job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert bench.row("low").state is State.RUNNING
+    gone = [Ending(bench.row(name).id, State.CANCELLED, Outcome.CANCELLED, "") for name in ("wide", "ahead")]
+    await bench.ledger.finish(gone)
+    await bench.cycle()
+    assert bench.row("low").state is State.DRAINING

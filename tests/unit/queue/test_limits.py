@@ -65,3 +65,14 @@ def test_a_queue_without_limits_refuses_nothing() -> None:
     some = quotas(QueueLimits(running=0))
     assert some.refusal(workload(queue="other")) == some.excess(workload(queue="other"), ["n1"]) == ""
     assert some.refusal(workload()) != ""
+
+
+def test_what_it_would_be_without_some_leaves_the_count_as_it_is() -> None:
+    gone, stays = workload(), workload()
+    some = quotas(QueueLimits(running=2, nodes=2), (gone, ["n1"]), (stays, ["n1", "n2"]))
+    other = some.without([gone.id])
+    assert (some.refusal(workload()) != "", other.refusal(workload())) == (True, "")
+    other.take(workload(), ["n2"])
+    other.drop(stays.id)
+    assert other.excess(workload(), ["n1", "n2"]) == ""
+    assert "it uses 2, and 3 with this" in some.excess(workload(), ["n3"])

@@ -97,7 +97,7 @@ class Requeuer:
 
     async def stopped(self, workload: Workload, job: Job, allocation: Allocation) -> None:
         """A released Job was suspended: by us, then it goes its way, or by its user, then that is why it waits."""
-        if workload.state is State.DRAINING and workload.reason is not Reason.NONE:
+        if workload.taken_back:
             return
         if job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid) and workload.state is not State.DRAINING:
             return  # read before the release was: the label came with it
@@ -139,19 +139,19 @@ class Requeuer:
 
     def _touch(self, uid: str) -> None:
         workload = self._ledger.by_uid(uid)
-        if workload is not None and _drains(workload):
+        if workload is not None and workload.taken_back:
             self._keys.add(workload.id)
 
     def _workload_changed(self, found: WorkloadId) -> None:
         workload = self._ledger.get(found)
-        if workload is not None and _drains(workload):
+        if workload is not None and workload.taken_back:
             self._draining.add(found)
         else:
             self._draining.discard(found)
         if workload is None or workload.state is not State.PENDING:
             if (timer := self._timers.pop(found, None)) is not None:
                 timer.cancel()
-            if workload is not None and _drains(workload):
+            if workload is not None and workload.taken_back:
                 self._keys.add(found)
         elif workload.setbacks.not_before is not None or workload.setbacks.avoided:
             self._set_alarm(workload)
@@ -176,7 +176,7 @@ class Requeuer:
         if workload.state is State.PENDING:
             await self._its_time_came(workload)
             return None
-        if not _drains(workload):
+        if not workload.taken_back:
             return None
         allocation = self._ledger.allocation(found)
         if allocation is not None and self._ledger.releasing(allocation.jobid):
@@ -297,8 +297,3 @@ class Requeuer:
             return False
         pod = self._caches.pods.get_by_uid(workload.uid)
         return pod is not None and pod.metadata.controller is None
-
-
-def _drains(workload: Workload) -> bool:
-    """Whether it gives its nodes back because it is to wait again, and not because it ends."""
-    return workload.state is State.DRAINING and workload.reason is not Reason.NONE

@@ -4,9 +4,9 @@ One cycle at a time, woken by events and coalesced, so a burst of a thousand arr
 stored in batches while the cycle goes on, so the first work starts before the last is decided. When Fluxion is away or forgot the graph,
 nothing is lost: the cycle says so, the graph is filled anew and the cycle is tried again.
 
-A cycle goes: bring the graph to the present; push the ends of what runs longer than it said; let each queue's policy speak
-(`fluxqueue.queue.policies`); store what was promised; say why the others wait; and, every few seconds, plan ahead for those without a
-promise. What ends or was promised at a known time wakes the next cycle by itself.
+A cycle goes: bring the graph to the present; plan upon the nodes of what was told to stop; push the ends of what runs longer than it
+said; let each queue's policy speak (`fluxqueue.queue.policies`); store what was promised; say why the others wait; and, every few seconds,
+plan ahead for those without a promise. What ends or was promised at a known time wakes the next cycle by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import structlog
@@ -52,6 +52,8 @@ _RETRY_S = 1.0
 _EXACTLY_TOLD = 100
 _SOON_S = 0.05
 _WATCH_S = 3.0
+_DRAIN_S = 60
+"""From the wish that work stops until its nodes are planned to be free: twice the grace Kubernetes gives a pod."""
 
 Disciplines = Callable[[], Mapping[str, Discipline]]
 
@@ -152,13 +154,14 @@ class Scheduler:
             causes |= await self._put_promises_back()
             self._rebuilds_seen = self._graph.rebuilds
         causes |= await self._displaced_by_nodes()
+        stopping = await self._expect_to_stop()
         causes |= await self._push_overruns()
         causes |= await self._drop_stale_promises()
         disciplines = self._disciplines()
         quotas = Quotas({name: each.limits for name, each in disciplines.items() if each.limits is not None}, self._ledger.live())
         causes |= await self._drop_promises_over(quotas)
         call = self._graph.call()
-        roomier = self._graph.take_roomier() or bool(causes)
+        roomier = self._graph.take_roomier() or stopping or bool(causes)
         if roomier:
             for memory in self._memories.values():
                 memory.clear()
@@ -201,7 +204,8 @@ class Scheduler:
         self._refresh()
         await self._store_plan(findings, causes | {each.workload: each.message for each in over})
         await self._tell_why(findings, self._over_limits(quotas, [*over, *(each for found in findings for each in found.reasons)]))
-        await self._preemptor.look(self._backlogs, disciplines, self._promises, moment)
+        if await self._preemptor.look(self._backlogs, disciplines, self._promises, moment):
+            self.soon()
         await self._outlook.look(self._backlogs, self._promises, moment, self._match_policies())
         return granted
 
@@ -286,6 +290,20 @@ class Scheduler:
             await self._graph.fluxion.cancel_many(gone, call=self._graph.call())
         return lost
 
+    async def _expect_to_stop(self) -> bool:
+        """Plan upon the nodes of what was taken back, which drains: until it is gone, nobody else may spoil what waits for them."""
+        soon = self._ledger.clock() + timedelta(seconds=_DRAIN_S)
+        ends: list[tuple[FluxionJobId, datetime]] = []
+        for workload, allocation in self._ledger.live():
+            if not workload.taken_back or allocation.remnant or (allocation.end is not None and allocation.end <= soon):
+                continue
+            done = await self._graph.fluxion.extend(allocation.jobid, int(soon.timestamp()), call=self._graph.call())
+            if not done.done:
+                raise GraphLost(f"Fluxion did not move the end of job {allocation.jobid}: {done.reason}")
+            ends.append((allocation.jobid, soon))
+        await self._ledger.move_ends(ends)
+        return bool(ends)
+
     async def _push_overruns(self) -> dict[WorkloadId, str]:
         """Move the ends of what runs longer than it said; returns reservations that had to go."""
         now, lost = self._ledger.clock(), dict[WorkloadId, str]()
@@ -299,7 +317,8 @@ class Scheduler:
             if not done.done:
                 raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {done.reason}")
             ends.append((allocation.jobid, end))
-            cause = f"{workload.kind} {workload.namespace}/{workload.name} runs longer than it said"
+            doing = "takes longer to stop than was expected" if workload.taken_back else "runs longer than it said"
+            cause = f"{workload.kind} {workload.namespace}/{workload.name} {doing}"
             for jobid in done.displaced:
                 if (found := holders.get(FluxionJobId(jobid))) is not None:
                     self._promises.pop(found, None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.objects import Pod
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
@@ -141,7 +141,7 @@ class Successions:
     def _line_that_ends(self, workload: Workload, allocation: Allocation, judgement: Judgement) -> Line | None:
         if workload.release_mode is not ReleaseMode.POD or judgement.state is None:
             return None
-        if workload.state is State.DRAINING and workload.reason is not Reason.NONE:
+        if workload.taken_back:
             return None  # taken back from its node, which is no good for its successor either
         if any((node := self._caches.nodes.get("", slot.node)) is None or not node.status.ready for slot in allocation.slots):
             return None
