@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-SCRIPTS = ("webhook_reviews.py", "minicluster_render.py", "burst.py", "minicluster_start.py", "kube_reflector.py", "fluxion_grpc.py")
+SCRIPTS = (
+    "webhook_reviews.py",
+    "minicluster_render.py",
+    "burst.py",
+    "clogging.py",
+    "minicluster_start.py",
+    "kube_reflector.py",
+    "fluxion_grpc.py",
+)
 
 
 def main() -> int:
