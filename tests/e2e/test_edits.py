@@ -337,7 +337,7 @@ def test_who_waited_is_told_and_who_started_at_once_is_not(stage: Stage) -> None
 
 def test_who_waits_is_told_its_place_its_reservation_and_when_it_starts(full: Stage) -> None:
     full.apply(job("first").cpu("8").indexed(8).build(), job("second").cpu("8").indexed(8).build())
-    full.until("both know when they start", lambda: all(fluxjob(full, name).status.eta for name in ("first", "second")))
+    full.until("both know when they start", lambda: all(fluxjob(full, name).status.eta for name in ("first", "second")), 60)
     first, second = fluxjob(full, "first").status, fluxjob(full, "second").status
     assert (first.position, first.reserved_at, first.eta_first) == (1, first.eta, first.eta)
     assert (second.position, second.reserved_at) == (2, None)

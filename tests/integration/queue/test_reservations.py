@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,8 +15,11 @@ from fluxqueue.api.objects import Node
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import Mode
 from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.queue.controllers.outlook import Outlook
 from fluxqueue.queue.controllers.scheduler import disciplines_of
 from fluxqueue.queue.ledger import Ending
+from fluxqueue.queue.policies.backlog import Backlog
+from fluxqueue.queue.policies.passes import Moment
 from fluxqueue.queue.policies.rounds import Discipline
 from fluxqueue.queue.records import Reservation
 from fluxqueue.queue.store import Store
@@ -194,6 +198,32 @@ async def test_everyone_waiting_is_told_a_place_and_a_time(bench: Bench) -> None
     assert [each.eta for each in seen] == [START + timedelta(hours=hours) for hours in (1, 2, 3)]
     assert [each.reserved for each in seen] == [True, False, False]
     assert len(await bench.held()) == 2
+
+
+async def test_estimates_that_were_too_soon_are_asked_for_again(bench: Bench) -> None:
+    await bench.submit(job("now", 4, "8", "1h"), job("first", 4, "8", "1h"))
+    await bench.cycle()
+    outlook, moment = Outlook(bench.ledger, bench.graph), Moment(int(START.timestamp()))
+    waiting = {"default": Backlog([bench.row("first")])}
+    assert await outlook.look(waiting, {}, moment) == 0
+    assert 0 < await outlook.look(waiting, {}, moment) <= 5
+    assert await outlook.look({"default": Backlog()}, {}, moment) == 0
+
+
+async def test_what_was_promised_in_a_queue_that_is_deleted_is_given_up_and_its_work_keeps_its_place(bench: Bench) -> None:
+    await bench.submit(job("now", 4, "8", "1h"), job("next", 4, "8", "1h"))
+    await bench.cycle()
+    submitted = bench.row("next").submitted_at
+    gone = replace(job("next", 4, "8", "1h"), reason=Reason.UNKNOWN_QUEUE, message="the queue does not exist")
+    await bench.submit(gone)
+    await bench.cycle()
+    assert bench.ledger.reservation(bench.row("next").id) is None
+    assert len(await bench.held()) == 1
+    assert bench.row("now").state is State.ALLOCATED
+    await bench.submit(job("next", 4, "8", "1h"))
+    await bench.cycle()
+    assert promise(bench, "next").start == START + timedelta(hours=1)
+    assert bench.row("next").submitted_at == submitted
 
 
 def test_the_policy_of_a_queue_is_its_fluxqueues() -> None:

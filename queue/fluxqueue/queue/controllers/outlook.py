@@ -64,11 +64,17 @@ class Outlook:
         promises: Mapping[WorkloadId, Promise],
         moment: Moment,
         match_policies: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        """Estimate anew, unless that was done just now."""
+    ) -> float:
+        """Estimate anew, unless that was done just now.
+
+        Returns
+        -------
+        float
+            Seconds after which it is to be asked again, because it was too soon; 0 if the estimates are of this moment, or nobody waits.
+        """
         began = time.monotonic()
-        if began - self._looked_at < _EVERY_S:
-            return
+        if (passed := began - self._looked_at) < _EVERY_S:
+            return _EVERY_S - passed if any(len(backlog) for backlog in backlogs.values()) else 0.0
         self._looked_at = began
         former, estimates = self._ledger.estimates, dict[WorkloadId, Estimate]()
         for queue in sorted(backlogs):
@@ -90,6 +96,7 @@ class Outlook:
         self._told = {found: told for found, told in self._told.items() if self._ledger.get(found) is not None}
         self._ledger.estimates.clear()
         self._ledger.estimates.update(estimates)
+        return 0.0
 
     def _limited(self, found: WorkloadId) -> bool:
         """Whether it waits for others of its queue to end, and not for nodes: when that is, a plan of nodes cannot tell."""

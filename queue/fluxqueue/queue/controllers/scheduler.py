@@ -206,7 +206,8 @@ class Scheduler:
         await self._tell_why(findings, self._over_limits(quotas, [*over, *(each for found in findings for each in found.reasons)]))
         if await self._preemptor.look(self._backlogs, disciplines, self._promises, moment):
             self.soon()
-        await self._outlook.look(self._backlogs, self._promises, moment, self._match_policies())
+        if wait_s := await self._outlook.look(self._backlogs, self._promises, moment, self._match_policies()):
+            self.soon(wait_s)
         return granted
 
     # ---- before ----------------------------------------------------------------------------------------------------------------
