@@ -123,6 +123,7 @@ def test_a_reason_that_went_is_cleared_either_way(queue: Person) -> None:
     [
         ({"durationSeconds": -1}, "spec.durationSeconds"),
         ({"durationSeconds": "1h"}, "spec.durationSeconds"),
+        ({"durationSeconds": 315_360_001}, "spec.durationSeconds"),
         ({"queue": "Not A Queue"}, "spec.queue"),
         ({"priority": 2**31}, "spec.priority"),
     ],
@@ -151,7 +152,13 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
         pytest.param(
             {"maxDurationSeconds": 60}, "defaultDurationSeconds is longer than maxDurationSeconds", id="a default beyond the maximum"
         ),
+        pytest.param({"priority": 10, "maxPriority": 5}, "priority is higher than maxPriority", id="a priority it does not allow itself"),
         pytest.param({"policy": "magic"}, "spec.policy", id="an unknown policy"),
+        pytest.param({"matchPolicy": "magic"}, "spec.matchPolicy", id="an unknown match policy"),
+        pytest.param({"preemption": "always"}, "spec.preemption", id="an unknown kind of preemption"),
+        pytest.param({"defaultDurationSeconds": 0}, "spec.defaultDurationSeconds", id="no time at all"),
+        pytest.param({"maxDurationSeconds": -60}, "spec.maxDurationSeconds", id="less than no time"),
+        pytest.param({"maxDurationSeconds": 315_360_001}, "spec.maxDurationSeconds", id="more than ten years"),
         pytest.param({"state": "closed"}, "spec.state", id="an unknown state"),
         pytest.param({"limits": {"running": -1}}, "spec.limits.running", id="less than nothing"),
     ],

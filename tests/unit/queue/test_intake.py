@@ -111,6 +111,9 @@ def test_the_wall_time_is_what_the_object_says_best(builder: Builder, seconds: i
     ("builder", "reason", "words"),
     [
         pytest.param(make_job("x").annotation("fluxqueue/duration", "soon"), Reason.INVALID_REQUEST, "fluxqueue/duration", id="duration"),
+        pytest.param(make_job("x").annotation("fluxqueue/duration", "0s"), Reason.INVALID_REQUEST, "no time at all", id="no duration"),
+        pytest.param(make_job("x").annotation("fluxqueue/duration", "-5m"), Reason.INVALID_REQUEST, "'-5m' is not a dur", id="negative"),
+        pytest.param(make_job("x").annotation("fluxqueue/duration", "4000d"), Reason.INVALID_REQUEST, "longer than ten years", id="decade"),
         pytest.param(make_job("x").annotation("fluxqueue/priority", "high"), Reason.INVALID_REQUEST, "fluxqueue/priority", id="priority"),
         pytest.param(make_job("x").label("fluxqueue/queue", "gold"), Reason.UNKNOWN_QUEUE, "'gold'", id="queue"),
         pytest.param(make_job("x").cpu("lots"), Reason.INVALID_REQUEST, "container 'main' requests cpu", id="quantity"),
@@ -166,6 +169,11 @@ def test_a_priority_beyond_what_the_queue_allows_is_refused_with_both_figures() 
     assert found.reason is Reason.INVALID_REQUEST
     assert "priority 61" in found.message
     assert "allows 60" in found.message
+
+
+def test_a_priority_wished_for_is_held_against_what_the_queue_allows_too() -> None:
+    found = steered_job(None, Wishes(priority=61), default=QueueDefaults(max_priority=60))
+    assert (found.reason, "priority 61" in found.message) == (Reason.INVALID_REQUEST, True)
 
 
 @pytest.mark.parametrize("field", ["priorityClassName", "runtimeClassName"])
