@@ -35,12 +35,13 @@ class Unreachable(ClusterError):
 
 
 class ApiRefused(ClusterError):
-    """The server answered with a Status that is not success."""
+    """The server answered with a Status that is not success, or a program behind it with ``body``."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, body: bytes = b"") -> None:
         super().__init__(f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}")
         self.status = status
         self.reason = reason
+        self.body = body
 
 
 class NotFound(ApiRefused):
@@ -258,4 +259,4 @@ def _refusal(status: int, body: bytes) -> ApiRefused:
         return ApiRefused(status, reason, "You must be logged in to the server (the credentials were not accepted)")
     if status == 404:
         return (NotFound if details.get("name") else NoSuchResource)(status, reason, message)
-    return ApiRefused(status, reason, message or f"HTTP {status}")
+    return ApiRefused(status, reason, message or f"HTTP {status}", body)

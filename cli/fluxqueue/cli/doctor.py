@@ -4,6 +4,8 @@ The leading queue compares (`fluxqueue.queue.doctor`), since only it can see all
 reached through the API server, as `kubectl get --raw` would: with the person's own credentials, and the right ``pods/proxy`` in the
 namespace fluxqueue runs in. Replicas that do not lead say so, and the next one is asked. On a machine of its own (`fluxqueue local`),
 where the queue is no pod, an address says where it is.
+
+`kubectl fluxqueue version` asks each replica what it does and what it misses.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, TextIO
 from fluxqueue.cli.cluster import ApiRefused, Cluster, ClusterError
 from fluxqueue.cli.kubeconfig import Connection
 
-__all__ = ["TIMEOUT_S", "URL_VARIABLE", "Queue", "doctor", "way_to_queue"]
+__all__ = ["TIMEOUT_S", "URL_VARIABLE", "Queue", "doctor", "roll_call", "way_to_queue"]
 
 URL_VARIABLE = "FLUXQUEUE_QUEUE_URL"
 TIMEOUT_S = 180.0
@@ -53,6 +55,21 @@ class Queue:
                 found: dict[str, Any] = json.loads(answer)
                 return found
         raise ClusterError(f"error: no replica of the queue leads at this moment, ask again ({refused or 'there is none'})")
+
+    def ask_each(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each replica's name and answer, also one that says it is not ready; ``{"error": why}`` of one that cannot be asked."""
+        for prefix in self._paths:
+            name = prefix.partition("/pods/")[2].partition(":")[0]
+            try:
+                yield name, json.loads(self._cluster.get(prefix + path))
+            except ApiRefused as error:
+                try:
+                    answer = json.loads(error.body)
+                except ValueError:
+                    answer = None
+                yield name, answer if isinstance(answer, dict) and "ready" in answer else {"error": str(error)}
+            except ClusterError as error:
+                yield name, {"error": str(error)}
 
 
 @contextmanager
@@ -113,3 +130,15 @@ def doctor(queue: Queue, out: TextIO, *, repair: bool, as_json: bool) -> int:
     else:
         out.write("The cluster, the queue and its graph agree.\n")
     return 1 if findings else 0
+
+
+def roll_call(queue: Queue, out: TextIO) -> None:
+    """Show what each replica of the queue does, and what is away that it needs."""
+    for name, answer in queue.ask_each("/readyz"):
+        who = f"Queue {name}" if name else "Queue"
+        if "error" in answer:
+            out.write(f"{who}: does not answer ({answer['error']})\n")
+            continue
+        missing: dict[str, str] = answer.get("missing") or {}
+        out.write(f"{who}: {answer.get('role', 'unknown')}, {'not ready' if missing else 'ready'}\n")
+        out.writelines(f"  {what}: {sentence}\n" for what, sentence in sorted(missing.items()))

@@ -130,7 +130,9 @@ def _parser() -> _Parser:
     doctor.add_argument("--queue-url", default="", metavar="URL", help="ask this address instead of going through the API server")
     doctor.set_defaults(run=_doctor)
 
-    version = commands.add_parser("version", parents=[common], help="versions of this program and of the server")
+    version = commands.add_parser(
+        "version", parents=[common], help="versions of this program and of the server, and what the queue's replicas do and miss"
+    )
     version.set_defaults(run=_version)
     return parser
 
@@ -229,7 +231,14 @@ def _version(arguments: argparse.Namespace) -> int:
     from importlib.metadata import version
     from json import loads
 
+    from fluxqueue.cli import doctor
+
     print(f"Client Version: v{version('fluxqueue')}")
     with Cluster(_connection(arguments)) as cluster:
         print(f"Server Version: {loads(cluster.get('/version')).get('gitVersion', 'unknown')}")
+    try:
+        with doctor.way_to_queue(os.environ.get(doctor.URL_VARIABLE, ""), lambda: Cluster(_connection(arguments)), "") as queue:
+            doctor.roll_call(queue, sys.stdout)
+    except ClusterError as error:
+        print(f"Queue: cannot be asked ({str(error).removeprefix('error: ')})")
     return 0

@@ -140,6 +140,7 @@ def test_shows_queues_in_the_columns_of_their_definition(kubectl: Run) -> None:
 def test_says_the_versions_of_both_sides(kubectl: Run, plane: ControlPlane) -> None:
     done = kubectl("fluxqueue", "version")
     assert done.stdout.splitlines()[1] == f"Server Version: {plane.client.get('/version')['gitVersion']}"
+    assert done.stdout.splitlines()[2].startswith("Queue: cannot be asked (no pod with the labels")
 
 
 def test_watching_goes_on_with_a_line_for_each_change(plane: ControlPlane, kubectl: Run) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from fluxqueue.cli.cluster import ApiRefused, ClusterError
-from fluxqueue.cli.doctor import Queue, doctor
+from fluxqueue.cli.doctor import Queue, doctor, roll_call
 
 FINDING = {"what": "graph-jobs", "about": "job 7", "sentence": "job 7 holds 0 places", "remedy": "the sweep mends it", "invariant": "I1"}
 
@@ -58,3 +58,21 @@ def test_replicas_are_asked_until_one_leads() -> None:
     assert asked({"/a/doctor": standby, "/b/doctor": {"findings": [], "repaired": []}}, ("/a", "/b"))[0] == 0
     with pytest.raises(ClusterError, match="no replica of the queue leads"):
         asked({"/a/doctor": standby}, ("/a",))
+
+
+def test_the_roll_call_says_of_each_replica_what_it_does_and_what_is_away() -> None:
+    first, second, third = (f"/api/v1/namespaces/system/pods/queue-{each}:8080/proxy" for each in "abc")
+    away = json.dumps({"ready": False, "role": "leader", "missing": {"fluxion": "Fluxion does not answer"}}).encode()
+    answers: dict[str, object] = {
+        f"{first}/readyz": {"ready": True, "role": "follower", "missing": {}},
+        f"{second}/readyz": ApiRefused(503, "", "HTTP 503", away),
+        f"{third}/readyz": ApiRefused(503, "ServiceUnavailable", "connection refused", b"{}"),
+    }
+    out = io.StringIO()
+    roll_call(Queue(_Answers(answers), (first, second, third)), out)  # type: ignore[arg-type]  # two methods are used
+    assert out.getvalue().splitlines() == [
+        "Queue queue-a: follower, ready",
+        "Queue queue-b: leader, not ready",
+        "  fluxion: Fluxion does not answer",
+        "Queue queue-c: does not answer (Error from server (ServiceUnavailable): connection refused)",
+    ]
