@@ -154,7 +154,7 @@ class CrashSuite:
 
     def strike(self, point: Point) -> Strike | None:
         """Kill the queue at a point; None if it was not reached in time."""
-        again_s, within_s = (20.0, 45.0) if point in AT_START else (3.0, 15.0)  # a process that starts must be let come that far
+        again_s, within_s = (20.0, 90.0) if point in AT_START else (3.0, 30.0)  # a process that starts must be let come that far
         program = self.stage.plane.programs["queue"]
         queue = program.process
         armed = self.folder / "armed" / "point"
@@ -176,9 +176,9 @@ class CrashSuite:
                     victim = queue.pid
             time.sleep(0.005)
         died_at = armed.parent.stat().st_mtime  # the file was removed by the dying process: seen late where a provocation takes long
-        self.stage.until("the struck process is gone", lambda: not queue.running or queue.pid != victim, 5)
+        self.stage.until("the struck process is gone", lambda: not queue.running or queue.pid != victim, 30)
         program.revive()  # at once, as a kubelet does that was not kept busy with it before
-        self.stage.until(f"the queue recovers from {point}", self._recovered, 60, queue.log_excerpt)
+        self.stage.until(f"the queue recovers from {point}", self._recovered, 120, queue.log_excerpt)
         strike = Strike(str(point), time.time() - died_at)
         self.strikes.append(strike)
         return strike
@@ -193,7 +193,7 @@ class CrashSuite:
         process.send(signal.SIGKILL)
         died_at = time.monotonic()
         if what.value in plane.programs:
-            self.stage.until(f"{what} is gone", lambda: process.pid != victim or not process.running, 5)
+            self.stage.until(f"{what} is gone", lambda: process.pid != victim or not process.running, 30)
             plane.programs[what].revive()
         self.stage.until(f"what was killed runs again: {what}", lambda: self._runs_again(what, victim), 60)
         if what is Blow.QUEUE:
@@ -255,7 +255,7 @@ class CrashSuite:
         program = self.stage.plane.programs["queue"]
         victim = program.process.pid
         program.process.send(signal.SIGKILL)
-        self.stage.until("the queue is gone", lambda: not program.process.running or program.process.pid != victim, 5)
+        self.stage.until("the queue is gone", lambda: not program.process.running or program.process.pid != victim, 30)
         program.revive()
 
     def _gang(self, prefix: str, nodes: int, seconds: str) -> JobBuilder:
@@ -327,7 +327,7 @@ class CrashSuite:
 
     # ---- judgement ---------------------------------------------------------------------------------------------------------------
 
-    def judge(self, within_s: float = 120) -> list[str]:
+    def judge(self, within_s: float = 240) -> list[str]:
         """Let everything come to its end, and say what is wrong; then remove it all."""
         for name in self._suspended:
             self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":false}}', check=False)

@@ -123,13 +123,14 @@ def test_a_leader_told_to_end_hands_over_at_once_and_no_admission_fails(stage: S
         stage.until("work is flowing", lambda: any(row.state == State.COMPLETED for row in stage.rows()))
         ending = threading.Thread(target=program.stop)
         ending.start()
-        handed_over_s = until_led_by_another(stage, former, 10)
+        handed_over_s = until_led_by_another(stage, former, 30)
         ending.join(30)
         seen = len(admissions.created)
         program.start()
         stage.until("more was admitted meanwhile", lambda: len(admissions.created) > seen + 5)
     assert admissions.refused == []
-    assert handed_over_s <= 2
+    print(f"handed over within {handed_over_s:.2f} s")  # noqa: T201  # the figure of docs/benchmarks.md
+    assert handed_over_s < 8, "the Lease was waited for instead of handed over"
     rows = stage.until_settled(90)
     assert wrong(rows) == []
     stage.until_consistent()
