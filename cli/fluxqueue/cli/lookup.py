@@ -8,7 +8,7 @@ because the remedy is another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -19,7 +19,7 @@ from fluxqueue.cli.cluster import Cluster, ClusterError, NoSuchResource, NotFoun
 from fluxqueue.cli.explain import Observed
 from fluxqueue.cli.listing import collection, list_jobs
 
-__all__ = ["find", "fluxjobs_of"]
+__all__ = ["find", "fluxjobs_of", "of_owner"]
 
 _OWNERS = {
     "deployment": "deployments",
@@ -186,10 +186,17 @@ def _named(cluster: Cluster, namespace: str, kind: str, name: str, uid: str) -> 
 def _of_owner(cluster: Cluster, namespace: str, resource: str, name: str) -> list[FluxJob]:
     owner = msgspec.json.decode(cluster.get(f"/apis/apps/v1/namespaces/{namespace}/{resource}/{name}"), type=_Owner)
     uids = {pod.metadata.uid for pod in _pods(cluster, namespace, owner.spec.selector.text())}
-    found = [job for job in _all(cluster, namespace) if job.spec.object_ref.uid in uids]
+    found = [job for job in _all(cluster, namespace) if of_owner(job, resource, name, uids)]
     if not found:
         raise _not_queued(f"{resource.removesuffix('s')}/{name}", namespace)
     return sorted(found, key=lambda job: job.metadata.name)
+
+
+def of_owner(job: FluxJob, resource: str, name: str, pods: Collection[str]) -> bool:
+    """Whether a FluxJob is of a Deployment or the like: of one of its pods (by uid), of a group with one of them, or of all as a gang."""
+    ref = job.spec.object_ref
+    concerned = {ref.uid, *(owner.uid for owner in job.metadata.owner_references or ())}
+    return not concerned.isdisjoint(pods) or (f"{ref.kind.lower()}s", ref.name) == (resource, name)
 
 
 def _not_queued(what: str, namespace: str) -> ClusterError:

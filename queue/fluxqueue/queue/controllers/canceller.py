@@ -26,6 +26,7 @@ from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.controllers.tellings import subjects_of
 from fluxqueue.queue.crashpoints import Point, reach
+from fluxqueue.queue.groups import POD_GROUP
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.releases import hand_back_job
@@ -186,8 +187,10 @@ class Canceller:
             await self._api.patch(FLUXJOBS, fluxjob.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
         except (Conflict, NotFound):
             return _AGAIN_S
-        group = workload.release_mode is ReleaseMode.GROUP
-        ends = f"kubectl delete pod {f'-l {names.POD_GROUP_LABEL}=' if group else ''}{workload.name} ends it"
+        what = (
+            f"pod -l {names.POD_GROUP_LABEL}={workload.name}" if workload.kind == POD_GROUP else f"{workload.kind.lower()} {workload.name}"
+        )
+        ends = f"kubectl delete {what} ends it"
         why = f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was put back; {ends}"
         self._say(workload, "EditRefused", why, Severity.WARNING)
         return None
