@@ -129,8 +129,8 @@ class Bench:
     def next_releases(self, rounds: int) -> dict[str, float]:
         """The last pod of a Job ends; how soon is the Job that waits for its node let go?"""
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-        # The last node: what was placed before stands on the first ones.
-        selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(self.nodes)}}
+        # A node in the middle: what runs already stands on the first ones, and the last ones are changed.
+        selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(self.nodes // 2)}}
         found: list[float] = []
 
         def submit(name: str) -> None:
@@ -191,9 +191,9 @@ def main() -> int:
         result = {
             "nodes": arguments.nodes,
             "running": arguments.jobs,
+            "last_pod_to_next_release": bench.next_releases(arguments.rounds * 2),
             "node_to_graph": bench.node_changes(arguments.rounds),
             "foreign_pod_to_graph": bench.foreign_pods(arguments.pods, 50.0),
-            "last_pod_to_next_release": bench.next_releases(arguments.rounds * 2),
         }
     print(json.dumps(result, indent=2))
     return 0
