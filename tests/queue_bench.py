@@ -10,7 +10,7 @@ import msgspec
 from builders import make_job, make_node
 from queue_builders import a_job, around
 
-from fluxqueue.api.fluxqueues import Policy, Preemption, QueueLimits
+from fluxqueue.api.fluxqueues import Policy, Preemption, Provision, QueueLimits
 from fluxqueue.api.objects import Node, Pod
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import NodeSpec
@@ -22,6 +22,7 @@ from fluxqueue.queue.controllers.scheduler import Scheduler
 from fluxqueue.queue.intake import describe_job
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.policies.rounds import Discipline
+from fluxqueue.queue.provisioning import Prospects
 from fluxqueue.queue.records import NewWorkload, Workload
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.tasks import ControlTask, Trigger
@@ -30,7 +31,9 @@ from fluxqueue.queue.tasks import ControlTask, Trigger
 class Bench:
     """A queue with four nodes of 8 cores, whose control tasks are asked for and not run."""
 
-    def __init__(self, store: Store, ledger: Ledger, fluxion: LocalFluxion, nodes: ObjectStore[Node]) -> None:
+    def __init__(
+        self, store: Store, ledger: Ledger, fluxion: LocalFluxion, nodes: ObjectStore[Node], prospects: Prospects | None = None
+    ) -> None:
         self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
         self.asked: list[ControlTask] = []
         self.pods: ObjectStore[Pod] = ObjectStore()
@@ -39,11 +42,18 @@ class Bench:
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
         self.match_policy = ""
+        self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}
-        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines)
+        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines, prospects=prospects)
 
     def _disciplines(self) -> dict[str, Discipline]:
-        own = Discipline(self.policy, limits=self.limits, preemption=self.preemption, match_policy=self.match_policy)
+        own = Discipline(
+            self.policy,
+            limits=self.limits,
+            preemption=self.preemption,
+            match_policy=self.match_policy,
+            provision=self.provision,
+        )
         return {"default": own, **self.other_queues}
 
     async def _note(self, task: ControlTask) -> None:
@@ -98,10 +108,14 @@ def job(
 
 @asynccontextmanager
 async def a_leader(
-    store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    store: Store,
+    nodes: ObjectStore[Node],
+    fluxion: LocalFluxion,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    prospects: Prospects | None = None,
 ) -> AsyncIterator[Bench]:
     """Whoever leads from now on, with the queue loaded."""
     epoch = await store.acquire_leadership("test")
     ledger = Ledger(store, epoch, clock)
     await ledger.load()
-    yield Bench(store, ledger, fluxion, nodes)
+    yield Bench(store, ledger, fluxion, nodes, prospects)

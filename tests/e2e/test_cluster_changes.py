@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from builders import JobBuilder, Json, make_job, make_pod
+from builders import JobBuilder, Json, make_job, make_pod, make_queue
 from end_to_end import Stage, managed_namespace
 from invariants import unfinished, violations
 from replicas import leader
@@ -26,17 +26,19 @@ from walk import Walk
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.client import FluxionClient
+from fluxqueue.local.fake_nodes import NodeShape, node_object
 from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 STUCK = "fluxqueue.local/stuck"
 THEIRS = "example.com/wait"
+LARGER: Json = {"name": "larger", "allocatable": {"cpu": "64", "memory": "64Gi"}, "labels": {"pool": "larger"}, "maxNodes": 2}
 OLDER = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResourcesForSuspendedJobs": False}
 
 
 @pytest.fixture(scope="module")
 def impatient_plane(service_folder: Path) -> Iterator[InProcessPlane]:
-    impatient = {"queue": {"config": {"startTimeoutSeconds": 5, "nodeLostSeconds": 2}}}
+    impatient = {"queue": {"config": {"startTimeoutSeconds": 5, "nodeLostSeconds": 2, "nodeShapes": [LARGER]}}}
     plane = InProcessPlane(service_folder / "changes", PlaneOptions(nodes=6, durable=False, feature_gates=OLDER, values=impatient))
     plane.start()
     yield plane
@@ -52,6 +54,13 @@ def stage(impatient_plane: InProcessPlane) -> Iterator[Stage]:
 def job(name: str, nodes: int = 1, seconds: str = "1") -> JobBuilder:
     """Whole nodes, one pod on each."""
     return make_job(name).indexed(nodes).cpu("8").pod_annotation(RUN_SECONDS, seconds)
+
+
+def larger_node(name: str) -> Json:
+    """A node of the shape the cluster may grow by."""
+    node = node_object(1, NodeShape("64", "64Gi"), labels={"pool": "larger", names.HOSTNAME_LABEL: name})
+    node["metadata"]["name"] = name
+    return node
 
 
 def succeed(stage: Stage, pod: str) -> None:
@@ -197,6 +206,89 @@ def test_fm36_the_doctor_names_what_differs_and_repairs_it(stage: Stage) -> None
     assert {finding["what"] for finding in json.loads(repaired.stdout)["repaired"]} == {"graph-jobs"}
     assert violations(stage.plane) == []
     assert stage.row("runs").state == State.RUNNING
+
+
+@contextmanager
+def provisioning_requests(plane: InProcessPlane) -> Iterator[str]:
+    """Served as where an autoscaler is installed, and called so."""
+    group, plural = "autoscaling.x-k8s.io", "provisioningrequests"
+    kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": kept}}
+    definition: Json = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "ProvisioningRequest", "plural": plural, "singular": "provisioningrequest"},
+            "versions": [version],
+        },
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+    plane.kubectl("wait", f"crd/{plural}.{group}", "--for=condition=Established", "--timeout=60s")
+    try:
+        yield f"{plural}.{group}"
+    finally:
+        plane.kubectl("delete", "crd", f"{plural}.{group}", "--timeout=60s")
+
+
+def until_told(stage: Stage, name: str, words: str) -> None:
+    """An Event of an object says that nodes will not come."""
+    of = f"reason=ProvisioningFailed,involvedObject.name={name}"
+    stage.until(f"{name} is told", lambda: words in stage.kubectl("get", "events", "--field-selector", of, "-o", "json").stdout, 60)
+
+
+def test_what_only_nodes_that_may_be_added_could_hold_asks_for_them_and_is_pinned_when_they_come(stage: Stage) -> None:
+    """The test plays the autoscaler. Work of a queue that asks for nothing waits beside it, and is not called unsatisfiable either."""
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue("growing", provision="gate")))
+    gang = job("grows", 2, "forever").cpu("40").with_("spec.template.spec.nodeSelector", {"pool": "larger"})
+    gang = gang.label(names.QUEUE_LABEL, "growing")
+    added = ("larger-a", "larger-b")
+    stage.apply(gang.with_("metadata.name", "early").build())
+    until_told(stage, "early", "this cluster serves no ProvisioningRequests")
+    stage.kubectl("delete", "job", "early", "--timeout=60s")
+
+    with provisioning_requests(stage.plane) as requests:
+
+        def asked(kind: str = requests) -> list[Json]:
+            found: list[Json] = json.loads(stage.kubectl("get", kind, "-o", "json").stdout)["items"]
+            return found
+
+        try:
+            stage.apply(gang.build(), job("waits").cpu("20").build(), job("never").cpu("65").build())
+            assert "they are asked of the autoscaler" in stage.until_reason("grows", "Provisioning").status.message
+            assert "spec.provision" in stage.until_reason("waits", "WaitingForNodes").status.message
+            stage.until_reason("never", "Unsatisfiable")
+            (request,) = stage.until("nodes are asked for", asked)
+            (pods,) = request["spec"]["podSets"]
+            (template,) = asked("podtemplates")
+            spec = template["template"]["spec"]
+            assert pods == {"podTemplateRef": {"name": template["metadata"]["name"]}, "count": 2}
+            assert spec["containers"][0]["resources"]["requests"] == {"cpu": "40"}
+            assert spec["nodeSelector"] == {"pool": "larger"}
+
+            refused: Json = {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "out of quota"}]}}
+            path = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{stage.namespace}/provisioningrequests/{request['metadata']['name']}/status"
+            stage.plane.control_plane.client.request("PATCH", path, refused)
+            doctor(stage, "--repair")  # sweeps at once
+            until_told(stage, "grows", "the autoscaler adds no nodes: out of quota")
+            stage.until("the request is withdrawn", lambda: not asked() and not asked("podtemplates"))
+
+            stage.kill("queue")  # the next leader asks anew, without the pause
+            stage.until_ready("queue")
+            stage.until("nodes are asked for again", asked, 60)
+            for name in added:
+                stage.plane.control_plane.client.request("POST", "/api/v1/nodes", larger_node(name))
+            row = stage.until_state("grows", State.RUNNING, 60)
+            assert set(row.ran_on) == set(row.hosts) == set(added)
+            stage.until("nothing is asked for any more", lambda: not asked() and not asked("podtemplates"), 60)
+            stage.until_state("waits", State.COMPLETED)
+            stage.until_consistent()
+        finally:
+            stage.kubectl("delete", "jobs", "--all", "--timeout=60s")
+            stage.kubectl("delete", "node", *added, "--ignore-not-found", "--timeout=60s")
+            stage.kubectl("delete", "fluxqueue", "growing", "--timeout=60s")
 
 
 def test_a_random_walk_ends_with_everything_done_and_all_agreeing(stage: Stage) -> None:

@@ -5,7 +5,7 @@ Partial on purpose, like :mod:`fluxqueue.api.objects`: decoded in part, never wr
 
 from __future__ import annotations
 
-from fluxqueue.api.objects import ObjectMeta, Part, PodTemplate
+from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part, PodTemplate
 
 __all__ = [
     "DaemonSet",
@@ -13,6 +13,11 @@ __all__ = [
     "Identified",
     "Lease",
     "LeaseSpec",
+    "PodSet",
+    "ProvisioningRequest",
+    "ProvisioningSpec",
+    "ProvisioningStatus",
+    "Reference",
     "ScaledSpec",
     "ScaledStatus",
     "ScaledWorkload",
@@ -40,6 +45,45 @@ class DaemonSet(Part, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DaemonSetSpec = DaemonSetSpec()
+
+
+class Reference(Part, frozen=True):
+    """Another object of the same namespace."""
+
+    name: str = ""
+
+
+class PodSet(Part, frozen=True):
+    """So many pods of a template."""
+
+    pod_template_ref: Reference = Reference()
+    count: int = 0
+
+
+class ProvisioningSpec(Part, frozen=True):
+    """What room is wanted for; never changed once made."""
+
+    pod_sets: tuple[PodSet, ...] = ()
+
+
+class ProvisioningStatus(Part, frozen=True):
+    """How far the autoscaler has come."""
+
+    conditions: list[ObjectCondition] | None = None
+
+
+class ProvisioningRequest(Part, frozen=True):
+    """An autoscaling.x-k8s.io/v1 ProvisioningRequest: nodes asked of the cluster autoscaler, for a group of pods as a whole."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ProvisioningSpec = ProvisioningSpec()
+    status: ProvisioningStatus = ProvisioningStatus()
+
+    @property
+    def failed(self) -> str:
+        """Why it will not be fulfilled, empty while it may be."""
+        failed = next((each for each in self.status.conditions or () if each.type == "Failed" and each.status == "True"), None)
+        return (failed.message or failed.reason or "no reason was given") if failed is not None else ""
 
 
 class LeaseSpec(Part, frozen=True):

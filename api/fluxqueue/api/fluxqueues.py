@@ -11,7 +11,18 @@ import enum
 from fluxqueue.api.names import DEFAULT_DURATION_S
 from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
 
-__all__ = ["FluxQueue", "FluxQueueSpec", "FluxQueueStatus", "Limits", "Members", "Policy", "Preemption", "QueueLimits", "QueueState"]
+__all__ = [
+    "FluxQueue",
+    "FluxQueueSpec",
+    "FluxQueueStatus",
+    "Limits",
+    "Members",
+    "Policy",
+    "Preemption",
+    "Provision",
+    "QueueLimits",
+    "QueueState",
+]
 
 
 class Policy(enum.StrEnum):
@@ -35,6 +46,17 @@ class Preemption(enum.StrEnum):
 
     NEVER = "never"
     LOWER_PRIORITY = "lowerPriority"
+
+
+class Provision(enum.StrEnum):
+    """What is done for work that no node there is could hold, but one the cluster may grow by.
+
+    With ``none`` it waits until somebody adds such nodes; with ``gate`` they are asked of the autoscaler, and it is held until they are
+    there.
+    """
+
+    NONE = "none"
+    GATE = "gate"
 
 
 class Limits(Part, frozen=True):
@@ -74,6 +96,7 @@ class FluxQueueSpec(Part, frozen=True):
     match_policy: str | None = None
     state: QueueState = QueueState.OPEN
     preemption: Preemption = Preemption.NEVER
+    provision: Provision = Provision.NONE
     priority: int = 0
     max_priority: int | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S

@@ -33,6 +33,8 @@ MANAGED_LABEL: Final = "fluxqueue/managed"
 QUEUE_LABEL: Final = "fluxqueue/queue"
 POD_GROUP_LABEL: Final = "fluxqueue/pod-group"
 JOBID_LABEL: Final = "fluxqueue/jobid"
+PROVISIONS_LABEL: Final = "fluxqueue/provisions"
+"""On ProvisioningRequests and their pod templates: uid of the workload they are for."""
 UNSCHEDULABLE_LABEL: Final = "fluxqueue/unschedulable"
 UNSCHEDULABLE_VALUE: Final = "yes"
 

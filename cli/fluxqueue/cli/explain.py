@@ -40,7 +40,7 @@ _WHY = {
     Reason.PREEMPTED: "a workload of higher priority took its place",
     Reason.INVALID_REQUEST: "its request cannot be read",
     Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue, or the queue is drained",
-    Reason.PROVISIONING: "nodes for it are being added",
+    Reason.PROVISIONING: "only nodes that are not there yet could hold it: the autoscaler is asked for them",
 }
 
 _HELPS = {
@@ -61,7 +61,7 @@ _HELPS = {
     Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when there is room",
     Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
     Reason.QUEUE_NOT_ALLOWED: "move it to another queue (kubectl fluxqueue move), or have the queue opened for it",
-    Reason.PROVISIONING: "nothing is needed: it starts when the nodes are ready",
+    Reason.PROVISIONING: "nothing: it starts when they are ready; kubectl get provisioningrequests says how far the autoscaler is",
 }
 
 

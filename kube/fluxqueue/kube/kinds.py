@@ -12,7 +12,15 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from fluxqueue.api import names
-from fluxqueue.api.clusterobjects import DaemonSet, Identified, Lease, ScaledWorkload, Secret, WebhookConfiguration
+from fluxqueue.api.clusterobjects import (
+    DaemonSet,
+    Identified,
+    Lease,
+    ProvisioningRequest,
+    ScaledWorkload,
+    Secret,
+    WebhookConfiguration,
+)
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.miniclusters import MiniCluster
@@ -34,7 +42,9 @@ __all__ = [
     "NETWORK_POLICIES",
     "NODES",
     "PODS",
+    "POD_TEMPLATES",
     "PRIORITY_CLASSES",
+    "PROVISIONING_REQUESTS",
     "REPLICASETS",
     "RUNTIME_CLASSES",
     "SECRETS",
@@ -159,6 +169,8 @@ DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, Scale
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", True, ScaledWorkload)
 DAEMON_SETS: Final = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", True, ScaledWorkload)
+POD_TEMPLATES: Final = Kind("", "v1", "podtemplates", "PodTemplate", True, Identified)
+PROVISIONING_REQUESTS: Final = Kind("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, ProvisioningRequest)
 MUTATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",
     "v1",

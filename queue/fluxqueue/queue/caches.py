@@ -61,9 +61,19 @@ class Caches:
         The release namespace: never managed.
     miniclusters
         Whether MiniClusters are ours to run, so that they are watched.
+    coming_taints
+        Of nodes the cluster may grow by: requests speak of them before any such node is there.
     """
 
-    def __init__(self, api: Api, *, all_but_system: bool = False, own_namespace: str = "", miniclusters: bool = False) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        all_but_system: bool = False,
+        own_namespace: str = "",
+        miniclusters: bool = False,
+        coming_taints: Iterable[Taint] = (),
+    ) -> None:
         self.jobs: Store[Job] = Store()
         self.pods: Store[Pod] = Store()
         self.nodes: Store[Node] = Store()
@@ -80,6 +90,7 @@ class Caches:
         self.jobs.add_index(_BY_GROUP, _jobset_of)
         self.pods.add_index(_BY_LINE, _line_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
+        self._coming_taints = frozenset(coming_taints)
         self._around: Surroundings | None = None
         self._around_namespace: dict[str, Surroundings] = {}
         for store in (self.nodes, self.fluxqueues, self.priority_classes, self.runtime_classes):
@@ -201,7 +212,7 @@ class Caches:
         return {names.DEFAULT_QUEUE: QueueDefaults(), **found}
 
     def _taints(self) -> tuple[Taint, ...]:
-        found = {taint for node in self.nodes.list() for taint in lasting_taints(node)}
+        found = self._coming_taints.union(*(lasting_taints(node) for node in self.nodes.list()))
         return tuple(sorted(found, key=lambda taint: (taint.key, taint.value, taint.effect)))
 
 

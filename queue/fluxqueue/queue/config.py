@@ -6,7 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["InvalidConfig", "QueueConfig", "read_config"]
+from fluxqueue.fluxion.nodes import NodeRules
+from fluxqueue.queue.provisioning import NodeShape, imagined_nodes
+
+__all__ = ["InvalidConfig", "QueueConfig", "node_rules", "read_config"]
 
 
 class InvalidConfig(ValueError):
@@ -32,6 +35,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         How long the slot of a Deployment's pod waits for its successor.
     namespaces
         ``optIn`` or ``allButSystem``.
+    node_shapes
+        Nodes the cluster may grow by.
     retention_seconds
         How long ended workloads stay in the table.
     image
@@ -49,6 +54,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     node_lost_seconds: int = 60
     successor_grace_seconds: int = 30
     namespaces: str = "optIn"
+    node_shapes: tuple[NodeShape, ...] = ()
     retention_seconds: int = 86_400
     log_level: str = "info"
     image: str = "fluxqueue-queue"
@@ -61,13 +67,31 @@ def read_config(path: Path | None) -> QueueConfig:
     Raises
     ------
     InvalidConfig
-        The file is missing, not YAML, or holds a key or value that is not understood.
+        The file is missing, not YAML, or holds a key or value that is not understood or cannot be meant.
     """
     if path is None:
         return QueueConfig()
     try:
-        return msgspec.yaml.decode(path.read_bytes() or b"{}", type=QueueConfig)
+        config = msgspec.yaml.decode(path.read_bytes() or b"{}", type=QueueConfig)
+        imagined_nodes(config.node_shapes, node_rules(config))
     except OSError as error:
         raise InvalidConfig(f"the configuration {path} cannot be read: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidConfig(f"the configuration {path} is not understood: {error}") from None
+    return config
+
+
+def node_rules(config: QueueConfig) -> NodeRules:
+    """How nodes are cut into vertices.
+
+    Raises
+    ------
+    ValueError
+        A vertex of a size that cannot be.
+    """
+    levels = (("zone", config.zone_label), ("rack", config.rack_label))
+    return NodeRules(
+        levels=tuple((kind, label) for kind, label in levels if label),
+        cpu_vertex_m=config.cpu_vertex_millicores,
+        memory_vertex_mib=config.memory_vertex_mi_b,
+    )

@@ -230,6 +230,7 @@ MATCHABLE_REASONS = frozenset(
         Reason.QUEUE_LIMIT,
         Reason.NODES_UNAVAILABLE,
         Reason.PREEMPTED,
+        Reason.PROVISIONING,
     }
     | {Reason.RELEASE_FAILED, Reason.BIND_FAILED, Reason.START_TIMEOUT}
 )

@@ -34,7 +34,7 @@ from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
 from fluxqueue.queue.caches import Caches
-from fluxqueue.queue.config import QueueConfig
+from fluxqueue.queue.config import QueueConfig, node_rules
 from fluxqueue.queue.controllers.adopter import adopt_released
 from fluxqueue.queue.controllers.canceller import Canceller
 from fluxqueue.queue.controllers.certificates import CertificateKeeper, WebhookPlace
@@ -47,6 +47,7 @@ from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.controllers.intake import IntakeController
 from fluxqueue.queue.controllers.miniclusters import MiniClusterController, MiniClusterSettings, miniclusters_are_ours
 from fluxqueue.queue.controllers.nodes import NodeReader
+from fluxqueue.queue.controllers.provisioner import Provisioner
 from fluxqueue.queue.controllers.releaser import Releaser
 from fluxqueue.queue.controllers.requeuer import Requeuer
 from fluxqueue.queue.controllers.scheduler import Scheduler, disciplines_of
@@ -59,6 +60,7 @@ from fluxqueue.queue.daemons import awaited
 from fluxqueue.queue.health import Role, make_server
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import API_CALLS, POSTGRES_UP
+from fluxqueue.queue.provisioning import Prospects, imagined_nodes
 from fluxqueue.queue.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, Store, migrate
 from fluxqueue.queue.tasks import ControlTasks, WorkersEnded
@@ -173,6 +175,7 @@ class QueueService:
                 all_but_system=settings.config.namespaces == "allButSystem",
                 own_namespace=settings.namespace,
                 miniclusters=await miniclusters_are_ours(api),
+                coming_taints=(taint for shape in settings.config.node_shapes for taint in shape.taints),
             )
             watching = group.create_task(caches.run())
             self._watched = lambda: _missed(caches)
@@ -195,7 +198,7 @@ class QueueService:
         clock = await _postgres_clock(store)
         log.info("leading", holder=holder, epoch=epoch)
         ledger = Ledger(store, epoch, clock)
-        rules = _node_rules(settings.config)
+        rules = node_rules(settings.config)
         foreign = ForeignPods(caches.pods, ledger, _daemons(caches, rules))
         read_node = NodeReader(rules)
         graph = GraphKeeper(fluxion, ledger, caches.nodes, read_node, settings.config.policy, foreign)
@@ -210,8 +213,17 @@ class QueueService:
             queues = FluxQueueWriter(api, caches, ledger)
             of_miniclusters = MiniClusterSettings(settings.config.image, settings.config.cluster_domain)
             miniclusters = MiniClusterController(api, caches, ledger, requeuer.requeue, recorder, of_miniclusters)
-            controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues, miniclusters)
-            scheduler = Scheduler(ledger, graph, tasks.trigger, lambda: disciplines_of(caches.fluxqueues.list()), requeuer.requeue)
+            imagined = imagined_nodes(settings.config.node_shapes, rules)
+            provisioner = (Provisioner(api, caches, ledger, recorder),) if imagined else ()
+            controllers = (intake, tracker, requeuer, fluxjobs, canceller, teller, queues, miniclusters, *provisioner)
+            scheduler = Scheduler(
+                ledger,
+                graph,
+                tasks.trigger,
+                lambda: disciplines_of(caches.fluxqueues.list()),
+                requeuer.requeue,
+                Prospects(imagined),
+            )
             doctor = Doctor(api, caches, ledger, graph, foreign)
 
             async def adopt() -> int:
@@ -341,15 +353,6 @@ def _recount(change: Change[DaemonSet], caches: Caches, foreign: ForeignPods, sc
     if change.old is None or change.new is None or change.old.spec != change.new.spec:
         foreign.recount(node.metadata.name for node in caches.nodes.list())
         scheduler.soon()
-
-
-def _node_rules(config: QueueConfig) -> NodeRules:
-    levels = (("zone", config.zone_label), ("rack", config.rack_label))
-    return NodeRules(
-        levels=tuple((kind, label) for kind, label in levels if label),
-        cpu_vertex_m=config.cpu_vertex_millicores,
-        memory_vertex_mib=config.memory_vertex_mi_b,
-    )
 
 
 def _missed(caches: Caches, scheduler: Scheduler | None = None) -> Mapping[str, str]:

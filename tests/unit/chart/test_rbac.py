@@ -44,6 +44,16 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
     }
 
 
+def test_only_where_nodes_may_be_added_the_queue_may_ask_for_them(chart: Chart, default: Rendered) -> None:
+    shape = {"name": "big", "allocatable": {"cpu": "64"}, "maxNodes": 4}
+    growing = _verbs(_rules(chart.render({"queue": {"config": {"nodeShapes": [shape]}}}), "ClusterRole", QUEUE))
+    fixed = _verbs(_rules(default, "ClusterRole", QUEUE))
+    assert {key: verbs for key, verbs in growing.items() if key not in fixed} == {
+        ("autoscaling.x-k8s.io", "provisioningrequests"): {"list", "create", "delete"},
+        ("", "podtemplates"): {"create", "delete"},
+    }
+
+
 @pytest.mark.parametrize(
     ("group", "resource"),
     [

@@ -92,6 +92,11 @@ class GraphKeeper:
         spec = self._told.get(node)
         return spec is not None and not spec.down
 
+    @property
+    def present(self) -> Mapping[str, NodeSpec]:
+        """The nodes in the graph, by name."""
+        return self._told
+
     def take_displaced(self) -> set[int]:
         """Job ids of reservations that a change of nodes, or what runs without us, has put out of the graph since this was asked last."""
         displaced, self._displaced = self._displaced, set()

@@ -21,7 +21,7 @@ import structlog
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Provision
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.messages import MatchResult, Verdict
 from fluxqueue.kube.store import Change
@@ -39,6 +39,7 @@ from fluxqueue.queue.policies.backlog import Backlog
 from fluxqueue.queue.policies.overruns import pushed_end
 from fluxqueue.queue.policies.passes import Findings, Line, Memory, Moment, Promise
 from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline, Round
+from fluxqueue.queue.provisioning import Prospects
 from fluxqueue.queue.records import UNREAD, FluxionJobId, Grant, ReasonChange, Reservation, Workload, WorkloadId
 from fluxqueue.queue.requeues import hosts_by_index
 from fluxqueue.queue.store import DatabaseUnavailable
@@ -62,7 +63,14 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
     """The policy of each FluxQueue, and of the queue ``default``, which exists without one."""
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
     return {
-        name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, spec.preemption, spec.match_policy or "")
+        name: Discipline(
+            spec.policy,
+            spec.reservation_depth or DEFAULT_DEPTH,
+            spec.limits,
+            spec.preemption,
+            spec.match_policy or "",
+            spec.provision,
+        )
         for name, spec in specs.items()
     }
 
@@ -86,6 +94,8 @@ class Scheduler:
         The policy of each queue, asked anew for every cycle.
     take_back
         Lets workloads give their nodes back, where preemption takes them; the ledger's own if None, which only notes the wish.
+    prospects
+        What would fit if the cluster grew; nothing if None.
     """
 
     def __init__(
@@ -95,12 +105,14 @@ class Scheduler:
         trigger: Trigger,
         disciplines: Disciplines = _default_disciplines,
         take_back: TakesBack | None = None,
+        prospects: Prospects | None = None,
     ) -> None:
         self._ledger = ledger
         self._graph = graph
         self._trigger = trigger
         self._disciplines = disciplines
-        self._verdicts = Verdicts(graph)
+        self._verdicts = Verdicts(graph, prospects or Prospects({}))
+        self._provisions: dict[str, Provision] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._queue_of: dict[WorkloadId, str] = {}
         self._memories: dict[str, Memory] = {}
@@ -158,6 +170,7 @@ class Scheduler:
         causes |= await self._push_overruns()
         causes |= await self._drop_stale_promises()
         disciplines = self._disciplines()
+        self._heed_provisions(disciplines)
         quotas = Quotas({name: each.limits for name, each in disciplines.items() if each.limits is not None}, self._ledger.live())
         causes |= await self._drop_promises_over(quotas)
         call = self._graph.call()
@@ -457,9 +470,20 @@ class Scheduler:
         )
         reasons = await self._verdicts.name_reservations(reasons, self._ledger, self._promises)
         more = await self._verdicts.judge([change.workload for change in reasons], self._ledger)
-        await self._ledger.set_reasons([each for each in self._verdicts.final(reasons, self._ledger) if not self._says_more(each)])
-        if more:
+        later = await self._verdicts.look_ahead([change.workload for change in reasons], self._ledger)
+        final = self._verdicts.final(reasons, self._ledger, self._provisions)
+        await self._ledger.set_reasons([each for each in final if each.workload not in later and not self._says_more(each)])
+        self._untold |= later
+        if more or later:
             self.soon()
+
+    def _heed_provisions(self, disciplines: Mapping[str, Discipline]) -> None:
+        """Tell those anew who wait for nodes to be added, where their queue asks for such nodes from now on, or no longer does."""
+        provisions = {name: each.provision for name, each in disciplines.items()}
+        for queue, backlog in self._backlogs.items():
+            if provisions.get(queue) is not self._provisions.get(queue):
+                self._untold |= {waiting.id for waiting in backlog if self._verdicts.may_fit(waiting.shape)}
+        self._provisions = provisions
 
     def _says_more(self, change: ReasonChange) -> bool:
         """Whether it is told already for whom it was suspended: that it waits for nodes since is no news."""

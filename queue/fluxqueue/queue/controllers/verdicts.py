@@ -2,19 +2,24 @@
 
 Whether a request would fit the emptied cluster depends on its family and its count alone, and is monotone in the count: a few questions
 answer for all shapes. They are asked a few at a time, so that a queue of many shapes does not hold up a cycle.
+
+What fits no cluster as it is may fit one that has grown (`fluxqueue.queue.provisioning`): that is no *never* but a wait, for nodes that
+somebody adds or that are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Provision
 from fluxqueue.fluxion.messages import JobRequest, MatchResult, Verdict
 from fluxqueue.queue.controllers.graph import GraphKeeper
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.policies.demands import Demand, demand_of
 from fluxqueue.queue.policies.passes import Promise
+from fluxqueue.queue.provisioning import Prospects
 from fluxqueue.queue.records import FluxionJobId, ReasonChange, WorkloadId
 
 __all__ = ["Verdicts"]
@@ -32,13 +37,17 @@ class Verdicts:
     ----------
     graph
         Whose ``version`` says how long.
+    prospects
+        What would fit if the cluster grew.
     """
 
-    def __init__(self, graph: GraphKeeper) -> None:
+    def __init__(self, graph: GraphKeeper, prospects: Prospects) -> None:
         self._graph = graph
+        self._prospects = prospects
         self._version = -1
         self._impossible: dict[str, MatchResult] = {}
         self._judged: set[str] = set()
+        self._hopes: dict[str, tuple[str, ...]] = {}
         self._demands: dict[str, Demand] = {}
         self._fits: dict[str, int] = {}
         self._fails: dict[str, tuple[int, MatchResult]] = {}
@@ -49,7 +58,7 @@ class Verdicts:
         """Verdicts for shapes that fit no emptied graph."""
         if self._version != self._graph.version:
             self._version = self._graph.version
-            self._impossible, self._judged = {}, set()
+            self._impossible, self._judged, self._hopes = {}, set(), {}
             self._fits.clear()
             self._fails.clear()
         return self._impossible
@@ -130,13 +139,64 @@ class Verdicts:
         others = f" and {len(holders) - 1} more" if len(holders) > 1 else ""
         return f"{holder.kind} {holder.namespace}/{holder.name}{others}"
 
-    def final(self, reasons: Sequence[ReasonChange], ledger: Ledger) -> list[ReasonChange]:
-        """Say *never* where *not now* would raise false hopes."""
+    async def look_ahead(self, workloads: Iterable[WorkloadId], ledger: Ledger) -> set[WorkloadId]:
+        """Find out which of those that could never start could if the cluster grew; returns those that are left for later."""
+        if not self._prospects.any:
+            return set()
+        if not self.impossible:
+            self._prospects.forget()
+        asked: dict[str, str] = {}
+        later: set[WorkloadId] = set()
+        for found in workloads:
+            workload = ledger.get(found)
+            if workload is None or workload.shape not in self.impossible or workload.shape in self._hopes or workload.shape in asked:
+                continue
+            if len(asked) >= _QUESTIONS:
+                later.add(found)
+            else:
+                asked[workload.shape] = workload.jobspec
+        if asked:
+            hopes = await self._prospects.look([*asked.values()], self._graph.present)
+            self._hopes.update(zip(asked, hopes, strict=True))
+        return later
+
+    def may_fit(self, shape: str) -> bool:
+        """Whether a request waits for nodes that are still to be added."""
+        return shape in self.impossible and bool(self._hopes.get(shape))
+
+    def final(self, reasons: Sequence[ReasonChange], ledger: Ledger, provisions: Mapping[str, Provision]) -> list[ReasonChange]:
+        """Say *never* where *not now* would raise false hopes, and *not yet* where the cluster may grow.
+
+        Parameters
+        ----------
+        reasons
+            As found.
+        ledger
+            Of whom.
+        provisions
+            What each queue does for work that waits for nodes to be added.
+        """
         final = []
         for change in reasons:
             workload = ledger.get(change.workload)
             never = self.impossible.get(workload.shape) if workload is not None else None
-            if never is not None and change.reason in _HOPEFUL:
-                change = replace(change, reason=Reason.UNSATISFIABLE, message=never.reason)
-            final.append(change)
+            if workload is None or never is None or (change.reason not in _HOPEFUL and change.reason is not Reason.UNSATISFIABLE):
+                final.append(change)
+            elif hopes := self._hopes.get(workload.shape, ()):
+                # Who may not use more than he has is not to have nodes added.
+                asked = provisions.get(workload.queue) is Provision.GATE
+                final.append(change if change.reason is Reason.QUEUE_LIMIT else _grown(change, hopes, asked=asked))
+            elif change.reason in _HOPEFUL:
+                final.append(replace(change, reason=Reason.UNSATISFIABLE, message=never.reason))
+            else:
+                final.append(change)
         return final
+
+
+def _grown(change: ReasonChange, hopes: tuple[str, ...], *, asked: bool) -> ReasonChange:
+    """The reason of what fits no node there is, but nodes of these shapes."""
+    fits = f"no nodes there are could hold it; with more nodes of shape {' and '.join(hopes)} it would fit"
+    if asked:
+        return replace(change, reason=Reason.PROVISIONING, message=f"{fits}: they are asked of the autoscaler")
+    text = f"{fits}: it starts when they are added (the queue asks for none: spec.provision of its FluxQueue)"
+    return replace(change, reason=Reason.WAITING_FOR_NODES, message=text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxqueue.api.fluxqueues import Policy, Preemption, QueueLimits
+from fluxqueue.api.fluxqueues import Policy, Preemption, Provision, QueueLimits
 from fluxqueue.queue.policies.backfill import BackfillPass
 from fluxqueue.queue.policies.fcfs import FcfsPass
 from fluxqueue.queue.policies.passes import Line, Moment, Pass, Step
@@ -29,6 +29,7 @@ class Discipline:
     limits: QueueLimits | None = None
     preemption: Preemption = Preemption.NEVER
     match_policy: str = ""
+    provision: Provision = Provision.NONE
 
     @property
     def promises(self) -> bool:
