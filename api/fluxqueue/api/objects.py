@@ -133,6 +133,8 @@ class PodSpec(Part, frozen=True):
     priority: int | None = None
     runtime_class_name: str | None = None
     hostname: str | None = None
+    host_network: bool = False
+    set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
     active_deadline_seconds: int | None = None
 
     def gated_by(self, name: str) -> bool:

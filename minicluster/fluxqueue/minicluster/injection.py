@@ -20,7 +20,7 @@ from fluxqueue.api.jsonpatches import Operation, difference
 from fluxqueue.minicluster.marks import InvalidMarks, Marks
 from fluxqueue.minicluster.scripts import FOLDER, SECRET_FOLDER
 
-__all__ = ["REST_CONTAINER", "REST_TOKEN_FILE", "index_of", "inject", "inject_patch"]
+__all__ = ["REST_CONTAINER", "REST_TOKEN_FILE", "host_problems", "index_of", "inject", "inject_patch"]
 
 REST_CONTAINER = "flux-rest"
 REST_TOKEN_FILE = "/flux_token/token"  # noqa: S105 where it is mounted
@@ -39,6 +39,31 @@ def index_of(annotations: dict[str, str] | None) -> int | None:
     """The completion index of a pod of an Indexed Job; None of a template."""
     text = (annotations or {}).get(names.COMPLETION_INDEX_ANNOTATION, "")
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def host_problems(pod_spec: Spec, path: str) -> list[str]:
+    """What of a pod gives its broker another host name than the one that it is known by, which ends it at once.
+
+    Parameters
+    ----------
+    pod_spec
+        Decoded JSON.
+    path
+        Of the pod spec, for the sentences.
+
+    Returns
+    -------
+    list of str
+        A sentence for each field.
+    """
+    problems = []
+    if pod_spec.get("hostNetwork"):
+        problems.append(
+            f"{path}.hostNetwork gives each pod the host name of its node, and a broker finds its rank by the pod's own: leave it out"
+        )
+    if pod_spec.get("setHostnameAsFQDN"):
+        problems.append(f"{path}.setHostnameAsFQDN makes host names long, and a broker finds its rank by the short one: leave it out")
+    return problems
 
 
 def inject(pod_spec: Spec, marks: Marks, index: int | None = None) -> Spec:
@@ -61,8 +86,10 @@ def inject(pod_spec: Spec, marks: Marks, index: int | None = None) -> Spec:
     Raises
     ------
     InvalidMarks
-        There is no such container, or its command is the image's own, which nobody can know here.
+        There is no such container, its command is the image's own, which nobody can know here, or its host name would not be the pod's.
     """
+    if problems := host_problems(pod_spec, "the pod's spec"):
+        raise InvalidMarks(f"it cannot be a Flux cluster: {problems[0]}")
     spec = copy.deepcopy(pod_spec)
     runner = _container(spec, "containers", marks.runner)
     if runner is None:

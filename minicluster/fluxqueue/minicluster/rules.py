@@ -21,6 +21,7 @@ from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.hostlists import InvalidHostlist, decode
 from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
 from fluxqueue.certs import curve
+from fluxqueue.minicluster.injection import host_problems
 
 __all__ = ["LONGEST_NAME", "Findings", "edit_problems", "find_problems"]
 
@@ -31,6 +32,8 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_LABEL = 63
+_FLAT = frozenset({"", "custom", "kary:0"})
+"""Topologies in which every broker connects to the leader; without parents in the configuration, ``custom`` and Flux's own choice do."""
 _SHM = "/dev/shm"  # noqa: S108 where emptyDirs are mounted, as the operator does
 
 _LIVE_EDITABLE = frozenset({"size", "min_size", "cleanup", "deadline_seconds", "form_timeout_seconds"})
@@ -150,6 +153,7 @@ def _wishes(spec: MiniClusterSpec) -> Iterator[str]:
     for key in ("schedulingGates", "nodeName"):
         if key in (template.get("spec") or {}):
             yield f"spec.podTemplate.spec.{key} is how the queue places pods: leave it out"
+    yield from host_problems(template.get("spec") or {}, "spec.podTemplate.spec")
     if spec.state is not None and not _source(spec.state.volume):
         yield "spec.state.volume names no volume: give claimName, hostPath, csiDriver or another source that outlives the pods"
     if spec.state is not None and not spec.state.volume.path:
@@ -285,6 +289,11 @@ def _flux(spec: MiniClusterSpec) -> Iterator[str]:
     for key in flux.environment or ():
         if not _ENVIRONMENT.fullmatch(key):
             yield f"spec.flux.environment: {key!r} cannot be the name of a variable: use letters, digits and underscores"
+    if flux.minimal_service and flux.topology not in _FLAT and not flux.broker_config:
+        yield (
+            f"spec.flux.topology {flux.topology!r} has brokers connect to others than the leader, and with spec.flux.minimalService "
+            "only the leader has a name: leave one of them out"
+        )
     bursting = flux.bursting
     if bursting is None:
         return

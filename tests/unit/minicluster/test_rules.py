@@ -42,6 +42,8 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"podTemplate": {"status": {}}}, "spec.podTemplate.status", "metadata and spec"),
         ({"podTemplate": {"spec": {"nodeName": "n1"}}}, "spec.podTemplate.spec.nodeName", "leave it out"),
         ({"podTemplate": {"spec": {"schedulingGates": []}}}, "spec.podTemplate.spec.schedulingGates", "leave it out"),
+        ({"podTemplate": {"spec": {"hostNetwork": True}}}, "spec.podTemplate.spec.hostNetwork", "leave it out"),
+        ({"podTemplate": {"spec": {"setHostnameAsFQDN": True}}}, "spec.podTemplate.spec.setHostnameAsFQDN", "leave it out"),
         ({"state": {"volume": {"path": "/state"}}}, "spec.state.volume", "outlives the pods"),
         ({"state": {"volume": {"claimName": "c"}}}, "spec.state.volume.path", "where the leader mounts"),
         ({"containers": []}, "spec.containers", "is empty"),
@@ -90,6 +92,8 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ),
         ({"containers": beside(name="w" * 60, ports=[80])}, "spec.containers[1].name", "shorten"),
         ({"flux": {"container": {"mountPath": "mnt"}}}, "spec.flux.container.mountPath", "slash"),
+        ({"flux": {"minimalService": True, "topology": "binomial"}}, "spec.flux.topology", "leave one of them out"),
+        ({"flux": {"minimalService": True, "topology": "kary:2"}}, "spec.flux.topology", "leave one of them out"),
         ({"flux": {"curveCert": CERTIFICATE_WITHOUT_NAME}}, "spec.flux.curveCert", ""),
         ({"flux": {"environment": {"1A": "x"}}}, "spec.flux.environment", "letters, digits"),
         ({"flux": {"bursting": {"hostlist": "a[0-", "clusters": []}}}, "spec.flux.bursting.hostlist", ""),
@@ -100,6 +104,19 @@ def test_an_ordinary_one_has_no_problem() -> None:
 def test_a_mistake_is_told_with_its_field_and_the_remedy(spec: dict[str, Any], field: str, remedy: str) -> None:
     errors = find_problems(minicluster(**spec)).errors
     assert [error for error in errors if error.startswith(field) and remedy in error], errors
+
+
+@pytest.mark.parametrize("topology", ["", "custom", "kary:0"])
+def test_brokers_that_all_connect_to_the_leader_need_no_other_name(topology: str) -> None:
+    assert find_problems(minicluster(flux={"minimalService": True, "topology": topology})).errors == ()
+
+
+def test_of_a_configuration_of_ones_own_the_topology_is_not_judged() -> None:
+    assert find_problems(minicluster(flux={"minimalService": True, "topology": "kary:2", "brokerConfig": "[tbon]"})).errors == ()
+
+
+def test_pods_that_keep_their_own_host_name_may_say_so() -> None:
+    assert find_problems(minicluster(podTemplate={"spec": {"hostNetwork": False, "setHostnameAsFQDN": False}})).errors == ()
 
 
 @pytest.mark.parametrize("name", ["x" * 53, "9lives", "under_score"])

@@ -6,11 +6,13 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pytest
 from minicluster_builders import IMAGE, minicluster, one
 
 from fluxqueue.api.objects import ObjectMeta, PodSpec
 from fluxqueue.api.requests import pod_requests
 from fluxqueue.minicluster.broker import Share
+from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.minicluster.render import objects
 from fluxqueue.queue.fluxclusters import shares_for, with_flux
 
@@ -43,6 +45,13 @@ def test_what_runs_beside_the_leader_counts_for_every_pod() -> None:
 def test_pods_that_did_not_ask_are_as_they_were() -> None:
     spec = pod_spec()
     assert with_flux(spec, ObjectMeta(), "default") == spec
+
+
+@pytest.mark.parametrize("field", ["hostNetwork", "setHostnameAsFQDN"])
+def test_brokers_whose_host_name_would_not_be_the_pods_are_not_queued(field: str) -> None:
+    spec = msgspec.convert({"containers": [{"name": "app"}], field: True}, PodSpec)
+    with pytest.raises(InvalidMarks, match=field):
+        with_flux(spec, ANNOTATED, "default")
 
 
 def test_each_broker_has_what_its_container_asked_for_or_what_its_node_has() -> None:

@@ -59,6 +59,7 @@ def test_it_is_written_beside_labels_that_are_copied_and_into_templates_without_
         (annotated().annotation(names.MINICLUSTER_MODE_ANNOTATION, "fast"), "single, launcher, session"),
         (annotated().annotation(names.MINICLUSTER_TASKS_ANNOTATION, "many"), "number of tasks"),
         (annotated().with_("spec.template.spec.containers", [{"name": "app", "image": "app", "args": ["x"]}]), "say the command"),
+        (annotated().with_("spec.template.spec.hostNetwork", True), "host name of its node"),
     ],
 )
 def test_a_job_whose_pods_could_not_be_brokers_is_refused_with_the_remedy(job: JobBuilder, said: str) -> None:
