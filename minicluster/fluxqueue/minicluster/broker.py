@@ -89,7 +89,14 @@ def hosts(identity: Identity, spec: MiniClusterSpec) -> list[str]:
     return [*lead, *own, *_burst(bursting, spec.size)]
 
 
-def configuration(identity: Identity, spec: MiniClusterSpec, shares: Sequence[Share], cluster_domain: str = CLUSTER_DOMAIN) -> str:
+def configuration(
+    identity: Identity,
+    spec: MiniClusterSpec,
+    shares: Sequence[Share],
+    cluster_domain: str = CLUSTER_DOMAIN,
+    *,
+    guests: bool = False,
+) -> str:
     """Write ``broker.toml``.
 
     Parameters
@@ -102,6 +109,8 @@ def configuration(identity: Identity, spec: MiniClusterSpec, shares: Sequence[Sh
         Of the pods 0, 1, ... that have an allocation; hosts beyond it get the last one's.
     cluster_domain
         Of the Kubernetes cluster's DNS.
+    guests
+        Whether other users than the brokers' may look at the instance; root is taken for its owner always.
 
     Returns
     -------
@@ -113,7 +122,7 @@ def configuration(identity: Identity, spec: MiniClusterSpec, shares: Sequence[Sh
         return flux.broker_config if flux.broker_config.endswith("\n") else f"{flux.broker_config}\n"
     members = hosts(identity, spec)
     lines = ["# Written from the allocation of this cluster; changes here are lost.", ""]
-    lines += ["[access]", "allow-guest-user = true", "allow-root-owner = true", ""]
+    lines += ["[access]", *(["allow-guest-user = true"] if guests else []), "allow-root-owner = true", ""]
     lines += _bootstrap(identity, flux, members, cluster_domain)
     lines += ["", "[tbon]"]
     if flux.connect_timeout:

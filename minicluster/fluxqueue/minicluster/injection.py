@@ -103,7 +103,7 @@ def inject(pod_spec: Spec, marks: Marks, index: int | None = None) -> Spec:
     if marks.view is not None:
         _first(spec, _view_container(marks))
     if marks.rest is not None and index in (None, 0):
-        _last(spec, _rest_container(marks, runner))
+        _last(spec, _rest_container(marks, spec, runner))
     spec.setdefault("subdomain", marks.service)
     return spec
 
@@ -194,11 +194,12 @@ def _view_container(marks: Marks) -> Spec:
     return container
 
 
-def _rest_container(marks: Marks, runner: Spec) -> Spec:
-    """The REST service: as the broker's user where the runner says one, else as root, whom the broker takes for its owner."""
+def _rest_container(marks: Marks, spec: Spec, runner: Spec) -> Spec:
+    """The REST service: as the broker's user where runner or pod say one, else as root, whom the broker takes for its owner."""
     assert marks.rest is not None
     rest = marks.rest
-    user = (runner.get("securityContext") or {}).get("runAsUser", 0)
+    users = [(said.get("securityContext") or {}).get("runAsUser") for said in (runner, spec)]
+    user = next((user for user in users if user is not None), 0)
     size = {"cpu": "100m", "memory": "128Mi"}
     return {
         "name": REST_CONTAINER,

@@ -17,12 +17,13 @@ from fluxqueue.minicluster.naming import Identity
 from fluxqueue.minicluster.overlay import lay_over
 from fluxqueue.minicluster.scripts import grace_of
 
-__all__ = ["SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "pod_template", "services_pod"]
+__all__ = ["SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "has_guests", "pod_template", "services_pod"]
 
 SELECTOR_LABEL = "hpa-selector"
 """Its value is the MiniCluster's name: the selector of the scale subresource."""
 
 STATE_VOLUME = "flux-state"
+_ROOT = 0
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 where an emptyDir of the operator is mounted
 
 Json = dict[str, Any]
@@ -87,6 +88,30 @@ def pod_template(identity: Identity, spec: MiniClusterSpec, marks: Marks) -> Jso
         template = lay_over(template, spec.pod_template)
     template["metadata"]["annotations"][names.INJECTION_ANNOTATION] = marks.annotation
     return template
+
+
+def has_guests(pod: Json, marks: Marks) -> bool:
+    """Whether the broker must expect other users: a sidecar that finds Flux and may be neither the broker's user nor root.
+
+    Parameters
+    ----------
+    pod
+        Spec of the brokers' template, with ``podTemplate`` in it.
+    marks
+        Which containers find Flux.
+    """
+    containers = {each["name"]: each for field in ("containers", "initContainers") for each in pod.get(field) or []}
+    owner = _user(pod, containers[marks.runner])
+    return any(_user(pod, containers[name]) not in (owner, _ROOT) for name in marks.sidecars if name in containers)
+
+
+def _user(pod: Json, container: Json) -> int | str:
+    """Who a container runs as; where nobody says, that is the image's to know, so the image stands for its user."""
+    for said in (container, pod):
+        user = (said.get("securityContext") or {}).get("runAsUser")
+        if user is not None:
+            return int(user)
+    return str(container.get("image", ""))
 
 
 def services_pod(identity: Identity, spec: MiniClusterSpec) -> Json | None:

@@ -20,7 +20,7 @@ from fluxqueue.minicluster import broker
 from fluxqueue.minicluster.injection import inject
 from fluxqueue.minicluster.marks import Marks, identity_of, marks_of
 from fluxqueue.minicluster.naming import Identity
-from fluxqueue.minicluster.pods import cluster_labels, pod_template, services_pod
+from fluxqueue.minicluster.pods import cluster_labels, has_guests, pod_template, services_pod
 from fluxqueue.minicluster.scripts import AGAIN, CERTIFICATE_KEY, files
 
 __all__ = ["CONFIGURATION_KEY", "TOKEN_KEY", "Cluster", "admitted_pods", "annotated_objects", "config_map", "objects"]
@@ -140,8 +140,13 @@ def config_map(cluster: Cluster, shares: Sequence[broker.Share], cluster_domain:
     """The ConfigMap: scripts, settings and the broker configuration of this allocation."""
     identity, spec = cluster.identity, cluster.spec
     data = files(identity, spec, spec.runner_index or 0, argv_from_pod=cluster.marks.needs_command, cluster_domain=cluster_domain)
-    data[CONFIGURATION_KEY] = broker.configuration(identity, spec, shares, cluster_domain)
+    data[CONFIGURATION_KEY] = broker.configuration(identity, spec, shares, cluster_domain, guests=_has_guests(cluster))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": identity.metadata(identity.files), "data": data}
+
+
+def _has_guests(cluster: Cluster) -> bool:
+    """Whether a sidecar that finds Flux may be another user than the broker; only those that the spec names find it."""
+    return bool(cluster.marks.sidecars) and has_guests(pod_template(cluster.identity, cluster.spec, cluster.marks)["spec"], cluster.marks)
 
 
 def admitted_pods(minicluster: MiniCluster, image: str) -> list[Json]:

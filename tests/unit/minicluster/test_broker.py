@@ -7,10 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from minicluster_builders import minicluster, shares
+from minicluster_builders import IMAGE, minicluster, shares
 
 from fluxqueue.minicluster.broker import Share, configuration, hosts, share_of
 from fluxqueue.minicluster.marks import identity_of
+from fluxqueue.minicluster.render import Cluster, config_map
 
 BOOTSTRAP_KEYS = {"curve_cert", "default_port", "default_bind", "default_connect", "hosts", "enable_ipv6"}
 HOST_KEYS = {"host", "bind", "connect", "parent"}
@@ -34,6 +35,50 @@ def test_brokers_find_their_leader_by_its_name_and_try_again_after_two_seconds()
     assert config["tbon"] == {"connect_timeout": "2s"}
     assert config["resource"]["noverify"] is True
     assert config["sched-fluxion-qmanager"] == {"queue-policy": "fcfs"}
+
+
+def access(runner: dict[str, Any], *sidecars: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "app", "image": "app:1", "command": "x", "runFlux": True, **runner}]
+    containers += [{"name": f"side-{place}", "image": "side:1", **each} for place, each in enumerate(sidecars)]
+    cluster = Cluster.of(minicluster(containers=containers, **spec), IMAGE)
+    text = config_map(cluster, shares(4))["data"]["broker.toml"]
+    return dict(tomllib.loads(text)["access"])
+
+
+def user(number: int) -> dict[str, Any]:
+    return {"securityContext": {"runAsUser": number}}
+
+
+ALONE = {"allow-root-owner": True}
+WITH_GUESTS = {"allow-guest-user": True, "allow-root-owner": True}
+
+
+def test_where_nobody_else_speaks_to_the_broker_there_are_no_guests() -> None:
+    assert configured()["access"] == ALONE
+    assert access({}) == ALONE
+    assert access(user(1000), restful={"enabled": True}) == ALONE
+
+
+@pytest.mark.parametrize(
+    ("runner", "sidecar", "expected"),
+    [
+        (user(1000), user(1000), ALONE),
+        (user(1000), user(0), ALONE),
+        (user(1000), user(2000), WITH_GUESTS),
+        (user(1000), {}, WITH_GUESTS),
+        ({}, {"image": "app:1"}, ALONE),
+        ({}, {}, WITH_GUESTS),
+    ],
+    ids=["same user", "root", "other user", "image's user", "same image", "other image"],
+)
+def test_a_sidecar_that_may_be_another_user_is_a_guest(runner: dict[str, Any], sidecar: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert access(runner, sidecar) == expected
+
+
+def test_who_a_sidecar_is_may_be_said_for_the_whole_pod_or_laid_over_it() -> None:
+    assert access({}, {}, pod={"securityContext": {"runAsUser": 1000}}) == ALONE
+    laid_over = {"spec": {"initContainers": [{"name": "side-0", **user(2000)}]}}
+    assert access({}, {}, pod={"securityContext": {"runAsUser": 1000}}, podTemplate=laid_over) == WITH_GUESTS
 
 
 @pytest.mark.parametrize(

@@ -150,10 +150,14 @@ def test_the_rest_service_runs_beside_the_leader_only_and_a_jobspec_counts_it() 
     assert beside == {None: ["flux-view", REST_CONTAINER], 0: ["flux-view", REST_CONTAINER], 1: ["flux-view"]}
 
 
-def test_the_rest_service_is_the_user_the_broker_is() -> None:
-    before, found = template(containers=[{"image": "a", "securityContext": {"runAsUser": 1234}}])
+@pytest.mark.parametrize(
+    ("container", "pod", "user"),
+    [({"runAsUser": 1234}, {"runAsUser": 9}, 1234), ({}, {"runAsUser": 1234, "runAsNonRoot": True}, 1234), ({}, {}, 0)],
+)
+def test_the_rest_service_is_the_user_the_broker_is(container: Json, pod: Json, user: int) -> None:
+    before, found = template(containers=[{"image": "a", "securityContext": container}], pod={"securityContext": pod})
     rest = inject(before, found, 0)["initContainers"][-1]
-    assert rest["securityContext"]["runAsUser"] == 1234
+    assert rest["securityContext"]["runAsUser"] == user
 
 
 def test_names_follow_from_the_pod_and_are_those_of_the_objects() -> None:
