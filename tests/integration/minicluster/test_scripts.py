@@ -299,8 +299,10 @@ def test_a_follower_waits_for_its_work_no_longer_than_its_pod_is_given() -> None
         cluster.start(1)
         cluster.wait_for("joined")
         cluster.stop(1)
+        # How often it asks in its one second is the machine's to say; that it ends while its work goes on is the point.
         assert cluster.finish(1)[0] == AGAIN
-        assert cluster.events("asked")
+        assert [event["drained"] for event in cluster.events("drained")] == [1]
+        assert cluster.log.with_suffix(".busy-1").exists()
 
 
 def test_where_all_of_it_ends_no_follower_waits_for_its_work() -> None:
