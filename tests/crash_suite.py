@@ -84,6 +84,21 @@ class Strike:
     recovery_s: float
 
 
+@dataclass(frozen=True)
+class CycleCount:
+    """Cycles that a life of the queue has run; every life counts from nothing."""
+
+    pid: int | None
+    cycles: float
+
+    def went_on_since(self, before: CycleCount) -> bool:
+        """Whether a cycle ended since: one more of the same life, or any of another."""
+        return self.cycles > (before.cycles if self.pid == before.pid else 0.0)
+
+
+NO_CYCLES = CycleCount(None, 0.0)
+
+
 @dataclass
 class CrashSuite:
     """Strikes a plane.
@@ -187,7 +202,6 @@ class CrashSuite:
         """Kill something at whatever it is doing, and wait until new work goes all the way again."""
         plane = self.stage.plane
         self.apply_some(3)
-        before = _cycles(plane, "queue")
         process = self._process(what)
         victim = process.pid
         process.send(signal.SIGKILL)
@@ -196,9 +210,8 @@ class CrashSuite:
             self.stage.until(f"{what} is gone", lambda: process.pid != victim or not process.running, 30)
             plane.programs[what].revive()
         self.stage.until(f"what was killed runs again: {what}", lambda: self._runs_again(what, victim), 60)
-        if what is Blow.QUEUE:
-            before = 0.0
-        self.stage.until(f"work is taken after {what} was killed", self._took_more, 60)
+        before = self.stage.until(f"work is taken after {what} was killed", self._took_more, 60)
+        assert before is not None
         self.stage.until(f"work goes on after {what} was killed", lambda: self._recovered(before), 60, process.log_excerpt)
         strike = Strike(f"kill {what}", time.monotonic() - died_at)
         self.strikes.append(strike)
@@ -217,12 +230,14 @@ class CrashSuite:
         process = self._process(what)
         return process.running and process.pid != victim
 
-    def _took_more(self) -> bool:
+    def _took_more(self) -> CycleCount | None:
+        """How many cycles there had been just before more work was taken; None if it was not."""
+        before = self._counted("queue")
         try:
             self.apply_some(1)
         except KubectlError:
-            return False
-        return True
+            return None
+        return before
 
     def _arm(self, armed: Path, point: Point) -> None:
         number = 1 if point in AT_START or point is Point.EDITED else self._random.choice((1, 1, 2))
@@ -316,14 +331,18 @@ class CrashSuite:
         time.sleep(0.3)  # give it a chance to be taken in first; if it was not, the next one will be
         self.stage.kubectl("delete", "job", applied.name, "--wait=false")
 
-    def _recovered(self, before: float = 0.0) -> bool:
-        """Whether a leader has run a whole cycle more than ``before``, and says that nothing is missing."""
+    def _recovered(self, before: CycleCount = NO_CYCLES) -> bool:
+        """Whether a leader has run a whole cycle since ``before``, and says that nothing is missing."""
         plane = self.stage.plane
         for name in queues(plane):
             answer = asked(plane, name)
-            if answer["role"] == "leader" and answer["ready"] and _cycles(plane, name) > before:
+            if answer["role"] == "leader" and answer["ready"] and self._counted(name).went_on_since(before):
                 return True
         return False
+
+    def _counted(self, name: str) -> CycleCount:
+        plane = self.stage.plane
+        return CycleCount(plane.programs[name].process.pid, _cycles(plane, name))
 
     # ---- judgement ---------------------------------------------------------------------------------------------------------------
 
