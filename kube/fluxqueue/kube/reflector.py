@@ -42,7 +42,9 @@ SILENCE_S: Final = 75.0
 
 WATCH_S: Final = (240, 300)
 BASE_S: Final = 0.5
-CAP_S: Final = 10.0
+CAP_S: Final = 3.0
+"""A queue is ready again only when the last of its watches is, so a short outage must not become a long one."""
+
 SHORT_WATCH_S: Final = 1.0
 """A watch that ends sooner and brought nothing is a failure, or a server that closes at once would be asked without pause."""
 

@@ -1,7 +1,8 @@
 """What ended and should run is started again, with growing patience.
 
-The kubelet's habit, in a local plane's measure: the first restart comes at once, then after 1, 2, 4 ... 30 s, and the count is
-forgotten once a program has lived for a minute. Restarts are counted and told, never hidden.
+The kubelet's habit, in a local plane's measure: the first restart comes at once, then after 1, 2, 4, 5, 5 ... s, and the count is
+forgotten once a program has lived for a minute. It grows no further, because a queue that ends as it should when its Lease is lost may
+have been killed several times just before, and all that was submitted waits for it. Restarts are counted and told, never hidden.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Protocol
 __all__ = ["Backoff", "Supervised", "Supervisor"]
 
 _FORGIVEN_AFTER_S = 60.0
-_LONGEST_S = 30.0
+_LONGEST_S = 5.0
 
 
 class Supervised(Protocol):

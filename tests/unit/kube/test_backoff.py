@@ -1,5 +1,6 @@
 import pytest
 
+from fluxqueue.kube import reflector
 from fluxqueue.kube.backoff import exponential_s, jittered_s
 
 
@@ -14,3 +15,9 @@ def test_jitter_stays_between_the_base_and_the_cap(failures: int) -> None:
     highest = jittered_s(failures, base_s=0.5, cap_s=30, random=lambda: 1.0)
     assert lowest == 0.5
     assert highest == min(30, 0.5 * 2 ** (failures + 1))
+
+
+@pytest.mark.parametrize("failures", [0, 3, 50])
+def test_a_watch_is_opened_again_within_three_seconds_however_often_it_failed(failures: int) -> None:
+    longest = jittered_s(failures, base_s=reflector.BASE_S, cap_s=reflector.CAP_S, random=lambda: 1.0)
+    assert longest <= 3.0
