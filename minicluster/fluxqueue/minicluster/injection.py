@@ -207,7 +207,10 @@ def _rest_container(marks: Marks, spec: Spec, runner: Spec) -> Spec:
         "imagePullPolicy": "IfNotPresent",
         "restartPolicy": "Always",
         "command": ["fluxqueue", "rest"],
-        "args": ["--port", str(rest.port), "--token-file", REST_TOKEN_FILE, "--settings", f"{FOLDER}/settings.sh"],
+        "args": [
+            *("--port", str(rest.port), "--token-file", REST_TOKEN_FILE, "--settings", f"{FOLDER}/settings.sh"),
+            *("--environment", f"{marks.mount_path}/config/environment"),
+        ],
         "env": [
             {"name": "FLUX_URI", "value": f"local://{marks.mount_path}/config/run/flux/local"},
             {"name": "FLUX_VIEW", "value": f"{marks.mount_path}/view"},

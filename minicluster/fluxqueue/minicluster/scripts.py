@@ -153,6 +153,7 @@ def _settings(
         assignment("fq_view", not flux.container.disable),
         assignment("fq_python_path", flux.container.python_path),
         assignment("fq_fluxion", not flux.scheduler.simple),
+        assignment("fq_serves", spec.serves_rest),
         assignment("fq_socket", not flux.disable_socket),
         assignment("fq_quiet", spec.logging.quiet),
         assignment("fq_strict", spec.logging.strict),

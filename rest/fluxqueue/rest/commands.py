@@ -4,6 +4,9 @@ The service links nothing of Flux: it runs in our image beside a broker of any v
 No word of a request ever passes a shell, and none of them can be taken for an option: what could begin with a dash is refused or stands
 behind an equals sign. Values of variables are kept from being expanded (`flux submit` would).
 
+A job has the environment that the leader's application has, as if it had been submitted there: the programs it is to find are in that image
+and not in ours. The leader writes it down before its broker starts.
+
 Each command has a deadline; output that is followed has none, and its process ends when the reader goes.
 """
 
@@ -22,7 +25,18 @@ from typing import Any
 
 from fluxqueue.api.hostlists import decode
 
-__all__ = ["Flux", "FluxFailed", "FluxMissing", "InvalidWord", "NodeGroup", "Submission", "UnknownJob", "environment_for", "read_size"]
+__all__ = [
+    "Flux",
+    "FluxFailed",
+    "FluxMissing",
+    "InvalidWord",
+    "NodeGroup",
+    "Submission",
+    "UnknownJob",
+    "environment_for",
+    "read_environment",
+    "read_size",
+]
 
 _DEADLINE_S = 30.0
 _END_S = 5.0
@@ -64,7 +78,7 @@ class Submission:
     duration_s
         Its time limit.
     environment
-        Variables beside those of the service.
+        Variables beside those of the application.
     """
 
     command: Sequence[str]
@@ -78,8 +92,13 @@ class Submission:
     name: str | None = None
     urgency: int | None = None
 
-    def words(self) -> list[str]:
+    def words(self, application: Mapping[str, str] | None = None) -> list[str]:
         """The words after ``flux``.
+
+        Parameters
+        ----------
+        application
+            Environment to begin with; None for that of this process.
 
         Raises
         ------
@@ -101,10 +120,13 @@ class Submission:
             ("job-name", self.name),
         )
         words = ["submit", *(f"--{option}={value}" for option, value in sized if value is not None)]
-        for key, value in self.environment.items():
+        for key in self.environment:
             if not _VARIABLE.fullmatch(key):
                 raise InvalidWord(f"environment: {key!r} cannot be the name of a variable: use letters, digits and underscores")
-            words.append(f"--env={key}={value.replace('$', '$$')}")
+        if application is not None:
+            words.append("--env=-*")
+        variables = {**(application or {}), **self.environment}
+        words += [f"--env={key}={value.replace('$', '$$')}" for key, value in variables.items()]
         return [*words, *self.command]
 
 
@@ -136,16 +158,20 @@ class Flux:
         Of the commands; ``FLUX_URI`` says which instance, ``PATH`` which `flux`.
     deadline_s
         Of each command but followed output.
+    application
+        File with the environment of the leader's application; see `read_environment`.
     """
 
-    def __init__(self, environment: Mapping[str, str], deadline_s: float = _DEADLINE_S) -> None:
+    def __init__(self, environment: Mapping[str, str], deadline_s: float = _DEADLINE_S, application: Path | None = None) -> None:
         self._environment = dict(environment)
+        self._application = application
         self._deadline_s = deadline_s
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
     async def submit(self, submission: Submission) -> str:
         """Submit a job; its id."""
-        said = await self._run(*submission.words())
+        application = read_environment(self._application) if self._application is not None else None
+        said = await self._run(*submission.words(application))
         return said.strip().splitlines()[-1]
 
     async def jobs(self, *, active_only: bool = False, limit: int = 1000) -> list[dict[str, Any]]:
@@ -272,6 +298,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def read_environment(file: Path) -> dict[str, str] | None:
+    """The variables that `env -0` wrote into a file; None where it is not there, says nothing, or may not be read.
+
+    What is no variable to a shell (functions that bash exports) is left out: Flux would take such names for something else.
+    """
+    try:
+        entries = file.read_bytes().decode(errors="surrogateescape").split("\0")
+    except OSError:
+        return None
+    variables = {key: value for key, equals, value in (entry.partition("=") for entry in entries) if equals and _VARIABLE.fullmatch(key)}
+    return variables or None
 
 
 def read_size(settings: Path) -> int | None:

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     configure_logging(arguments.log_level)
     size = read_size(arguments.settings) if arguments.settings else None
-    app = create_app(Flux(environment_for(os.environ)), arguments.token_file, size)
+    app = create_app(Flux(environment_for(os.environ), application=arguments.environment), arguments.token_file, size)
     config = uvicorn.Config(
         app,
         host=arguments.host,
@@ -73,5 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (default: %(default)s)")
     parser.add_argument("--token-file", type=Path, required=True, help="file with the bearer token that requests must carry")
     parser.add_argument("--settings", type=Path, help="settings.sh of the instance")
+    parser.add_argument("--environment", type=Path, help="environment of the leader's application, NUL-separated: that of submitted jobs")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
     return parser

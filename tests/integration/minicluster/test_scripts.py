@@ -13,6 +13,7 @@ from minicluster_pods import WAIT_S, Pods
 
 from fluxqueue.certs.curve import read_file
 from fluxqueue.minicluster.broker import Share
+from fluxqueue.rest.commands import read_environment
 
 AGAIN = 213
 
@@ -437,6 +438,23 @@ def test_the_environment_of_the_instance_can_be_sourced() -> None:
         text = (cluster.directory(0) / "mount" / "flux-view.sh").read_text()
         assert "export fluxsocket=local://" in text
         assert (cluster.directory(0) / "mount" / "flux-connect.sh").exists()
+
+
+def test_the_environment_of_jobs_from_beside_the_leader_is_the_applications_and_only_its_own_to_read() -> None:
+    with pods("true", size=2, environment={"LINES": "one\ntwo"}, restful={"enabled": True}) as cluster:
+        assert cluster.run()[0] == [0, 0]
+        written = cluster.directory(0) / "mount" / "config" / "environment"
+        variables = read_environment(written) or {}
+        assert variables["LINES"] == "one\ntwo"
+        assert variables["PATH"].split(":")[-1].endswith("view/bin")
+        assert stat.S_IMODE(written.stat().st_mode) == 0o600
+        assert not (cluster.directory(1) / "mount" / "config" / "environment").exists()
+
+
+def test_where_nobody_submits_from_beside_the_leader_its_environment_is_not_written() -> None:
+    with pods("true", size=1) as cluster:
+        assert cluster.run()[0] == [0]
+        assert not (cluster.directory(0) / "mount" / "config" / "environment").exists()
 
 
 def sidecar_cluster(**sidecar: Any) -> Pods:

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, InvalidWord, Submission, UnknownJob, environment_for, read_size
+from fluxqueue.rest.commands import (
+    Flux,
+    FluxFailed,
+    FluxMissing,
+    InvalidWord,
+    Submission,
+    UnknownJob,
+    environment_for,
+    read_environment,
+    read_size,
+)
 
 
 def stand_in(folder: Path, script: str, deadline_s: float = 10) -> Flux:
@@ -44,6 +54,36 @@ def test_every_wish_is_one_word_and_the_command_comes_last() -> None:
         "--fast",
         "a b; rm -rf /",
     ]
+
+
+def test_a_job_begins_with_the_applications_environment_and_not_with_the_services() -> None:
+    wish = Submission(["solve"], environment={"A": "mine"})
+    assert wish.words({"PATH": "/opt/app/bin:$x", "A": "theirs"}) == [
+        "submit",
+        "--env=-*",
+        "--env=PATH=/opt/app/bin:$$x",
+        "--env=A=mine",
+        "solve",
+    ]
+
+
+async def test_the_applications_environment_is_read_when_a_job_is_submitted(tmp_path: Path) -> None:
+    stand_in(tmp_path, 'printf "%s\\0" "$@" >"${0%/*}/words"; echo f1')
+    written = tmp_path / "environment"
+    flux = Flux({"PATH": f"{tmp_path}:/usr/bin:/bin"}, application=written)
+    await flux.submit(Submission(["solve"]))
+    assert (tmp_path / "words").read_text().split("\0")[:-1] == ["submit", "solve"]
+    written.write_bytes(b"PATH=/opt/app/bin\0LINES=one\ntwo=2\0BASH_FUNC_f%%=() { :; }\0EMPTY=\0")
+    await flux.submit(Submission(["solve"]))
+    told = (tmp_path / "words").read_text().split("\0")[:-1]
+    assert told == ["submit", "--env=-*", "--env=PATH=/opt/app/bin", "--env=LINES=one\ntwo=2", "--env=EMPTY=", "solve"]
+
+
+@pytest.mark.parametrize("text", [b"", b"\0", b"no variable\0"])
+def test_a_file_without_variables_is_no_environment(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "environment").write_bytes(text)
+    assert read_environment(tmp_path / "environment") is None
+    assert read_environment(tmp_path / "other") is None
 
 
 @pytest.mark.parametrize(

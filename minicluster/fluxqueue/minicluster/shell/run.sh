@@ -64,6 +64,8 @@ fq_lead() {
     for fq_restore in "${fq_restores[@]}"; do
         [ ! -s "$fq_restore" ] || fq_options+=("-Scontent.restore=$fq_restore")
     done
+    # What is submitted from beside this container shall find what is submitted in it finds.
+    [ "$fq_serves" = no ] || env -0 | fq_replace "$fq_config/environment" 600
     [ -z "$fq_dump" ] || fq_options+=("-Scontent.dump=${fq_dump%/*}/.new-${fq_dump##*/}")
     fq_began=$(fq_clock)
     if [ "$fq_mode" = idle ]; then
