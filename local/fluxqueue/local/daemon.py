@@ -94,6 +94,7 @@ class _Daemon:
         self._plane = InProcessPlane(folder, options, report=self._report, binaries=binaries)
         self._written: State | None = None
         self._ended = threading.Event()
+        self._starting = True
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._told)
@@ -102,6 +103,7 @@ class _Daemon:
         write_private(self._folder / "state.json", msgspec.json.encode(State(pid=os.getpid(), ready=False)))
         try:
             self._plane.start()
+            self._starting = False
             self._write_state()
             self._say({"ready": True})
             self._close_progress()
@@ -120,10 +122,10 @@ class _Daemon:
         return 0
 
     def _told(self, number: int, _: object) -> None:
-        """Before the plane is ready, break off whatever the main thread waits for; afterwards let it go round once more."""
+        """Before the plane is up, break off whatever the main thread waits for; afterwards let it go round once more."""
         self._log(f"told to end by {signal.Signals(number).name}")
         self._ended.set()
-        if self._progress is not None:
+        if self._starting:
             raise _Told
 
     def _report(self, text: str) -> None:
