@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,12 @@ from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.postgres import LocalPostgres, postgres_from_environment
 
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, and let started programs hear it: a shell that runs us in background has it ignored, and that is inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
