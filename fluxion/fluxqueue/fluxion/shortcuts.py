@@ -50,6 +50,7 @@ class Shortcut:
     def __init__(self, graph: Graph, policy: Policy, table: NodeTable) -> None:
         self._graph = graph
         self._policy = policy
+        self._descending = policy.descending
         self._table = table
 
     def covers(self, plan: Plan) -> bool:
@@ -123,7 +124,7 @@ class Shortcut:
     def _in_order(self, mask: Mask) -> Iterator[Vertex]:
         nodes = self._table.nodes
         rows = np.flatnonzero(mask)
-        if self._policy.descending:
+        if self._descending:
             rows = rows[::-1]
         # In pieces: mostly the first few rows are enough, and turning all of them into Python integers costs more than looking at them.
         for start in range(0, len(rows), _PIECE):
@@ -227,14 +228,14 @@ class Shortcut:
             if each == 0 or amount < each:
                 return None
             options.append((run, free, each))
-            possible = min(possible, shares(run, free, each, descending=self._policy.descending))
+            possible = min(possible, shares(run, free, each, descending=self._descending))
         slots = count.qualify(possible)
         if slots == 0:
             return None
         return slots, options
 
     def _take_all(self, options: list[Option], slots: int) -> list[tuple[LeafRun, int]]:
-        return [(run, take(run, free, each, slots, descending=self._policy.descending)) for run, free, each in options]
+        return [(run, take(run, free, each, slots, descending=self._descending)) for run, free, each in options]
 
     # ---- slots wherever there is room ------------------------------------------------------------------------------------------
 
@@ -283,7 +284,7 @@ class Shortcut:
         order: list[Vertex] = []
         scores: list[int] = []
         known: dict[tuple[tuple[int, int, int], ...], list[tuple[int, int]]] = {}
-        sign = -1 if self._policy.descending else 1
+        sign = -1 if self._descending else 1
         every = Count(1, _MAX_LEAVES)
         for node in self._graph.nodes:
             if not mask[node.row] or not self._admits(node, window, whole=False):
@@ -304,7 +305,7 @@ class Shortcut:
 
     def _measure(self, options: list[Option], slots: int) -> list[tuple[int, int]]:
         """Members and sum of ids of each slot."""
-        streams = [bundles(run, free, each, descending=self._policy.descending) for run, free, each in options]
+        streams = [bundles(run, free, each, descending=self._descending) for run, free, each in options]
         return [
             (sum(mask.bit_count() for mask in masks), sum(index for mask in masks for index in bits(mask)))
             for masks in islice(zip(*streams, strict=False), slots)
@@ -334,7 +335,7 @@ class Shortcut:
         rows = np.flatnonzero(mask)
         if not len(rows):
             return
-        if self._policy.descending:
+        if self._descending:
             if any(not count.fixed for _, count in plan.needs) or table.odd.intersection(kind for kind, _ in plan.needs):
                 raise Unfit
             rows = rows[::-1]
@@ -372,9 +373,9 @@ class Shortcut:
                     yield node, fit[1], fit[0]
 
     def _scored(self, plan: SlotPlan, window: Window, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Vertex, list[Option]]]:
-        sign = -1 if self._policy.descending else 1
+        sign = -1 if self._descending else 1
         for node, fit, slots in self._fits(plan, window, rows):
-            streams = [bundles(run, free, each, descending=self._policy.descending) for run, free, each in fit]
+            streams = [bundles(run, free, each, descending=self._descending) for run, free, each in fit]
             for _ in range(slots):
                 score = 1
                 for (run, _, _), stream in zip(fit, streams, strict=True):

@@ -15,7 +15,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.fluxion.graph import NODE
 from fluxqueue.fluxion.jobs import Job
 from fluxqueue.fluxion.nodetable import Counts, Mask, NodeTable
 
@@ -165,16 +164,17 @@ class Timetable:
         leaves: dict[str, tuple[list[int], list[int]]] = {kind: ([], []) for kind in self._table.free}
         first = self._size
         for job in jobs:
-            begin = len(rows)
+            begin, placement = len(rows), job.placement
             for time, sign in ((job.end, 1), (job.start, -1)) if job.reserved else ((job.end, 1),):
                 at: dict[int, int] = {}
-                for vertex, exclusive in job.placement.vertices.items():
-                    if vertex.type == NODE and vertex.row >= 0:
-                        at[vertex.row] = first + len(rows)
-                        rows.append(vertex.row)
+                for vertex, exclusive in placement.vertices.items():
+                    if (row := vertex.row) >= 0:
+                        at[row] = first + len(rows)
+                        rows.append(row)
+                        times.append(time)
                         step.append(sign)
                         held.append(sign * exclusive)
-                for run, mask in job.placement.leaves.items():
+                for run, mask in placement.leaves.items():
                     if (event := at.get(run.parent.row)) is not None:
                         events, counts = leaves[run.type]
                         events.append(event)
@@ -182,9 +182,9 @@ class Timetable:
                 if not at:
                     # What holds no node (a rack, a node that was removed) ends all the same, and that is a moment to look at.
                     rows.append(0)
+                    times.append(time)
                     step.append(0)
                     held.append(0)
-                times.extend([time] * (len(rows) - len(times)))
             self._places[job] = first + begin, first + len(rows)
         if rows:
             self._append(rows, times, step, held, leaves)

@@ -227,7 +227,8 @@ class Scheduler:
 
     def _refresh(self) -> None:
         """Bring the backlogs to what the ledger knows."""
-        changed, arriving, now = set(self._changed), dict[str, list[Workload]](), self._ledger.clock()
+        changed, now = set(self._changed), self._ledger.clock()
+        leaving, arriving = dict[str, list[WorkloadId]](), dict[str, list[Workload]]()
         self._changed.clear()
         for found in changed:
             workload = self._ledger.get(found)
@@ -239,7 +240,7 @@ class Scheduler:
             )
             stood = self._queue_of.get(found)
             if stood is not None and (workload is None or not matchable or workload.queue != stood):
-                self._backlogs[stood].remove(found)
+                leaving.setdefault(stood, []).append(found)
                 del self._queue_of[found]
             self._untold.discard(found)
             if workload is not None and matchable:
@@ -249,6 +250,8 @@ class Scheduler:
                     self._untold.add(found)
                 elif workload.reason is Reason.QUEUE_LIMIT:
                     self._limited.add(found)
+        for queue, gone in leaving.items():
+            self._backlogs[queue].remove_all(gone)
         for queue, workloads in arriving.items():
             self._backlogs.setdefault(queue, Backlog()).update(workloads)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ Column = npt.NDArray[np.int64]
 _FAMILY, _COUNT, _DURATION, _SHAPE, _NAMESPACE, _MILLICORES = range(6)
 _FIRST_ROOM = 64
 _MANY = 64
+_FEW = 2
 
 
 def key_of(workload: Workload) -> Key:
@@ -120,8 +122,12 @@ class Backlog:
             self._rebuild(arriving)
             return
         for workload in arriving:
-            self.remove(workload.id)
-            self._insert(workload)
+            key = key_of(workload)
+            if self._by_id.get(workload.id) == key:
+                self._replace(bisect_left(self._keys, key), workload)
+            else:
+                self.remove(workload.id)
+                self._insert(workload)
 
     def remove(self, workload: WorkloadId) -> None:
         """Take a workload out; one that is not there is no error."""
@@ -131,6 +137,26 @@ class Backlog:
         at, size = bisect_left(self._keys, key), len(self)
         del self._keys[at], self._workloads[at]
         self._table[:, at : size - 1] = self._table[:, at + 1 : size]
+
+    def remove_all(self, workloads: Iterable[WorkloadId]) -> None:
+        """Take many workloads out, in one move of what stands behind the first; those that are not there are no error."""
+        leaving = {workload for workload in workloads if workload in self._by_id}
+        if len(leaving) <= _FEW:
+            for workload in leaving:
+                self.remove(workload)
+            return
+        rows, size = [bisect_left(self._keys, self._by_id.pop(workload)) for workload in leaving], len(self)
+        first = min(rows)
+        kept: npt.NDArray[np.bool_] = np.ones(size - first, dtype=np.bool_)
+        kept[np.array(rows) - first] = False
+        self._table[:, first : size - len(rows)] = self._table[:, first:size][:, kept]
+        staying = kept.tolist()
+        self._keys[first:] = compress(self._keys[first:], staying)
+        self._workloads[first:] = compress(self._workloads[first:], staying)
+
+    def _replace(self, at: int, workload: Workload) -> None:
+        self._workloads[at] = workload
+        self._table[:, at] = self._row(workload)
 
     def _insert(self, workload: Workload) -> None:
         key, size = key_of(workload), len(self)

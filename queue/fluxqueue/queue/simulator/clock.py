@@ -183,8 +183,7 @@ class Simulation:
                 ran.promised_at = self._now
                 ran.first_promise_s = answer.at - _EPOCH_S
                 ran.soonest_s = self._experience.soonest(self._now, ran.first_promise_s)
-        for workload, _ in findings.granted:
-            self._backlog.remove(workload.id)
+        self._backlog.remove_all(workload.id for workload, _ in findings.granted)
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(workload.id) for workload in workloads]

@@ -122,9 +122,8 @@ class _Run:
                 if change.reason in (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST):
                     self._reasons[change.workload] = change.message
                     gone.append(change.workload)
-            for workload in gone:
-                for backlog in self._lines.values():
-                    backlog.remove(workload)
+            for backlog in self._lines.values():
+                backlog.remove_all(gone)
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(workload.id) for workload in workloads]
