@@ -101,6 +101,7 @@ class Pods:
         pod.chmod(0o777)
         for name, text in self.files.items():
             path = pod / "operator" / name
+            path.unlink(missing_ok=True)
             path.write_text(self._moved(text, pod))
             path.chmod(0o555)
         cert = pod / "curve" / "curve.cert"

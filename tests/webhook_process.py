@@ -125,11 +125,11 @@ class WebhookProcess:
         finally:
             await connection.close()
 
-    async def logged(self, event: str, times: int = 1) -> dict[str, Any]:
-        """Wait until an event that starts so has been logged this often; the last one."""
+    async def logged(self, event: str, times: int = 1, **fields: str) -> dict[str, Any]:
+        """Wait until an event that starts so, with these fields, has been logged this often; the last one."""
 
         def found() -> list[dict[str, Any]]:
-            return [line for line in self.lines if line["event"].startswith(event)]
+            return [line for line in self.lines if line["event"].startswith(event) and fields.items() <= line.items()]
 
         async with asyncio.timeout(WAIT_S), self._news:
             await self._news.wait_for(lambda: len(found()) >= times)

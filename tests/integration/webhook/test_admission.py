@@ -282,7 +282,7 @@ def test_an_authority_is_replaced_without_one_failed_admission(admission: Admiss
         assert admission.keep_certificate(now() + SPREAD_TIME)
         following = admission.secret["ca.crt"]
         assert admission.bundle == old + following
-        wait_until(lambda: admission.logged('"event": "certificate loaded"') == 2, "the new leaf served", WAIT_S)
+        wait_until(lambda: admission.logged('"event": "certificate loaded"') >= 2, "the new leaf served", WAIT_S)
         asked_again()
         assert admission.keep_certificate(now() + SPREAD_TIME + SETTLE_TIME)
         assert admission.bundle == following

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import structlog
+from cryptography import x509
 
 from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, make_authority
 from fluxqueue.certs.pairs import Fingerprint, InvalidPair, MissingPair, check_pair, fingerprint, read_pair
@@ -73,7 +74,7 @@ class ServedCertificate:
         try:
             pair = read_pair(self._directory)
             _load(_context(), pair)
-            ends = check_pair(pair).not_valid_after_utc
+            certificate = check_pair(pair)
         except MissingPair as missing:
             self._refuse(f"waiting for the certificate: {missing}", None)
         except (InvalidPair, ssl.SSLError) as problem:
@@ -81,10 +82,11 @@ class ServedCertificate:
         else:
             _load(self.context, pair)
             self._seen, self._said = found, None
+            ends = certificate.not_valid_after_utc
             self._readiness.certificate_ends = ends
             self._readiness.waiting_for = None
             self._metrics.certificate(ends.timestamp())
-            log.info("certificate loaded", directory=str(self._directory), ends=ends.isoformat())
+            log.info("certificate loaded", directory=str(self._directory), ends=ends.isoformat(), serial=_serial_of(certificate))
 
     def _refuse(self, why: str, found: Fingerprint | None) -> None:
         serving = self._readiness.certificate_ends
@@ -96,6 +98,12 @@ class ServedCertificate:
         if found is not None:
             self._metrics.certificate(None)
         log.warning(why, directory=str(self._directory), still_serving=serving.isoformat() if serving else None)
+
+
+def _serial_of(certificate: x509.Certificate) -> str:
+    """In hexadecimal bytes, as OpenSSL prints it."""
+    number = certificate.serial_number
+    return number.to_bytes((number.bit_length() + 7) // 8).hex().upper()
 
 
 def _context() -> ssl.SSLContext:
