@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from walk import Walk
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.client import FluxionClient
+from fluxqueue.local.controlplane import Component
 from fluxqueue.local.fake_nodes import NodeShape, node_object
 from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
 
@@ -76,6 +78,16 @@ def node_down(stage: Stage, node: str) -> Iterator[None]:
         yield
     finally:
         plane.set_node_down(node, False)
+
+
+@contextmanager
+def scheduler_paused(stage: Stage) -> Iterator[None]:
+    scheduler = stage.plane.control_plane.processes[Component.SCHEDULER]
+    scheduler.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        scheduler.send(signal.SIGCONT)
 
 
 def doctor(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
@@ -133,23 +145,17 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
 
 
 def test_fm37_a_node_cordoned_between_match_and_bind_is_left_for_another(stage: Stage) -> None:
-    stage.apply(job("late").with_("spec.template.spec.schedulingGates", [{"name": THEIRS}]).build())
-    row = stage.until_state("late", State.ALLOCATED)
-    (pod,) = stage.until("its pod waits for others", lambda: [pod for pod in stage.row("late").pods if not pod.spec.gated_by(names.GATE)])
-    stage.kubectl("cordon", row.hosts[0])
+    """The scheduler stands still from before the release until the node is cordoned, so the pod is released and not bound."""
+    with scheduler_paused(stage):
+        stage.apply(job("late").build())
+        row = stage.until_state("late", State.ALLOCATED)
+        stage.until("its pod is released", lambda: any(not pod.spec.gated_by(names.GATE) for pod in stage.row("late").pods))
+        assert row.ran_on == []
+        stage.kubectl("cordon", row.hosts[0])
     try:
-        stage.kubectl("patch", "pod", pod.metadata.name, "--type=merge", "-p", '{"spec":{"schedulingGates":[]}}')
-        opened: Json = {"spec": {"schedulingGates": []}}
-
-        def elsewhere() -> bool:
-            for waiting in stage.row("late").pods:
-                if waiting.spec.gated_by(THEIRS) and not waiting.spec.gated_by(names.GATE):
-                    stage.kubectl("patch", "pod", waiting.metadata.name, "--type=merge", "-p", json.dumps(opened), check=False)
-            return stage.row("late").state == State.COMPLETED
-
-        stage.until("it completes elsewhere", elsewhere, 60)
-        assert stage.row("late").requeues >= 1
-        assert stage.row("late").hosts != row.hosts
+        again = stage.until_state("late", State.COMPLETED, 60)
+        assert again.requeues >= 1
+        assert again.hosts != row.hosts
     finally:
         stage.kubectl("uncordon", row.hosts[0])
 

@@ -25,6 +25,7 @@ from fluxqueue.api.objects import Pod
 from fluxqueue.fluxion.messages import Mode
 from fluxqueue.local.controlplane import Component
 from fluxqueue.local.inprocess import NAMESPACE, InProcessPlane, PlaneOptions
+from fluxqueue.local.postgres import find_postgres
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 THEIRS = "example.com/wait"
@@ -284,7 +285,8 @@ def test_work_released_since_the_backup_that_postgres_is_restored_from_is_adopte
     stage.apply(job("before", 1, "forever").build())
     before = stage.until_state("before", State.RUNNING)
     backup = plane.folder / "backup.dump"
-    subprocess.run(["pg_dump", "--format=custom", f"--file={backup}", plane.database_dsn], check=True, timeout=60)
+    postgres = find_postgres()
+    subprocess.run([postgres.program("pg_dump"), "--format=custom", f"--file={backup}", plane.database_dsn], check=True, timeout=60)
     pod = make_pod("pod").cpu("8").with_("spec.restartPolicy", "Never").annotation(RUN_SECONDS, "forever")
     stage.apply(job("pinned", 1, "forever").build(), pod.build())
     rows = [stage.until_state(name, State.RUNNING) for name in ("pinned", "pod")]
@@ -292,7 +294,8 @@ def test_work_released_since_the_backup_that_postgres_is_restored_from_is_adopte
     try:
         with psycopg.connect(plane.database_dsn, autocommit=True) as connection:
             connection.execute("DROP SCHEMA fluxqueue, procrastinate CASCADE")
-        subprocess.run(["pg_restore", "--exit-on-error", f"--dbname={plane.database_dsn}", backup], check=True, timeout=60)
+        program = postgres.program("pg_restore")
+        subprocess.run([program, "--exit-on-error", f"--dbname={plane.database_dsn}", backup], check=True, timeout=60)
     finally:
         queue.start()
     stage.until_ready("queue")
