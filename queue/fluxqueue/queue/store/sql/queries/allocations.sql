@@ -47,10 +47,12 @@ SELECT a.workload
 
 -- claim_releases --
 WITH due AS (
+    -- The state is asked row by row: as a join, Postgres takes few of the due for Allocated and reads all live workloads to find them.
     SELECT a.jobid
-      FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
-     WHERE a.next_release_at <= (SELECT clock_timestamp()) AND w.state = 'Allocated' AND a.kind = 'grant'
-     ORDER BY a.next_release_at, a.jobid
+      FROM fluxqueue.allocation a
+     WHERE a.next_release_at <= (SELECT clock_timestamp()) AND a.kind = 'grant'
+       AND (SELECT w.state FROM fluxqueue.workload w WHERE w.id = a.workload) = 'Allocated'
+     ORDER BY a.next_release_at
      LIMIT %(limit)s
        FOR UPDATE OF a SKIP LOCKED
 ), claimed AS (
@@ -76,8 +78,9 @@ SELECT w.*, c.jobid AS a_jobid, c.kind AS a_kind, c.workload AS a_workload, c.sh
 
 -- next_release_at --
 SELECT min(a.next_release_at) AS at
-  FROM fluxqueue.allocation a JOIN fluxqueue.workload w ON w.id = a.workload
- WHERE a.next_release_at IS NOT NULL AND w.state = 'Allocated' AND a.kind = 'grant';
+  FROM fluxqueue.allocation a
+ WHERE a.next_release_at IS NOT NULL AND a.kind = 'grant'
+   AND (SELECT w.state FROM fluxqueue.workload w WHERE w.id = a.workload) = 'Allocated';
 
 -- void_claims --
 UPDATE fluxqueue.allocation
