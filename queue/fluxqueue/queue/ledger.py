@@ -293,6 +293,11 @@ class Ledger:
         if jobids:
             await self.store.release_again(self.epoch, jobids)
 
+    async def release_soon(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Try releases again shortly that failed for no fault of theirs."""
+        if jobids:
+            await self.store.release_soon(self.epoch, jobids)
+
     async def set_reasons(self, changes: Sequence[ReasonChange]) -> None:
         """Say why workloads wait; unchanged reasons cost nothing."""
         fresh = [change for change in changes if self._differs(change)]

@@ -128,6 +128,26 @@ async def test_a_claim_that_expired_is_handed_out_again_and_counted(leader: Lead
     assert attempts == [1, 2, 3]
 
 
+async def test_a_release_that_failed_is_due_soon_and_later_each_time_but_never_after_its_claim(leader: Leader, database: str) -> None:
+    (workload,) = await leader.allocate("lammps")
+    waits = []
+    for _ in range(5):
+        await _due(database)
+        assert len(await leader.store.claim_releases(leader.epoch, 10, 3.0)) == 1
+        assert await leader.store.release_soon(leader.epoch, [_jobid(workload)]) == [workload.jobid]
+        at = await leader.store.next_release_at()
+        assert at is not None
+        waits.append((at - await leader.store.now()).total_seconds())
+    assert waits == [pytest.approx(1, abs=0.5), pytest.approx(2, abs=0.5), *[pytest.approx(3, abs=0.5)] * 3]
+    await leader.store.released(leader.epoch, [_jobid(workload)])
+    assert await leader.store.release_soon(leader.epoch, [_jobid(workload)]) == []
+
+
+async def _due(database: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute("UPDATE fluxqueue.allocation SET next_release_at = now() WHERE released_at IS NULL")
+
+
 async def test_what_a_former_leader_claimed_is_due_again_at_once(leader: Leader) -> None:
     claimed, released = await leader.allocate("claimed", "released")
     await leader.store.claim_releases(leader.epoch, 10, 60.0)

@@ -54,6 +54,7 @@ CHANGES: dict[str, Change] = {
     "released": lambda by, there: by.store.released(by.epoch, [_jobid(there.allocated)]),
     "release_failed": lambda by, there: by.store.release_failed(by.epoch, _jobid(there.allocated), "503"),
     "release_again": lambda by, there: by.store.release_again(by.epoch, [_jobid(there.allocated)]),
+    "release_soon": lambda by, there: by.store.release_soon(by.epoch, [_jobid(there.allocated)]),
     "move_ends": lambda by, there: by.store.move_ends(by.epoch, [(_jobid(there.allocated), START)]),
     "inherit": _inherit,
     "take_up_again": lambda by, there: by.store.take_up_again(by.epoch, [there.cancelled.uid]),

@@ -5,7 +5,8 @@ The grant is stored before; the patch carries the uid and resourceVersion that w
 the suspended object, so what was matched is not what it asks for any more, and it goes back to be matched again. An object that is gone
 frees its allocation. A crash between patch and note repeats the patch, which finds its own work and notes it.
 
-What could not be released is due again when its claim runs out; the table knows when that is, and each round ends with setting an alarm
+What was refused is due again when its claim runs out; what failed because the API server was away or overloaded after 1 s, then 2, 4 and so
+on up to that. The table knows when that is, and each round ends with setting an alarm
 for the earliest.
 """
 
@@ -96,10 +97,12 @@ class Releaser:
         while claimed := await self._ledger.claim_releases(_CLAIM, _RETRY_AFTER_S):
             reach(Point.CLAIMED)
             limit = asyncio.Semaphore(_AT_ONCE)
+            failed: list[FluxionJobId] = []
             try:
-                done = await asyncio.gather(*(self._release(limit, workload, allocation) for workload, allocation in claimed))
+                done = await asyncio.gather(*(self._release(limit, workload, allocation, failed) for workload, allocation in claimed))
                 reach(Point.RELEASED)
                 await self._ledger.released([jobid for jobid in done if jobid is not None])
+                await self._ledger.release_soon(failed)
             finally:
                 self._ledger.release_over(allocation.jobid for _, allocation in claimed)
             if len(claimed) < _CLAIM:
@@ -123,8 +126,10 @@ class Releaser:
             # When Postgres is back, every control task is run once, and that round sets the alarm anew.
             log.warning("a release could not be asked for", error=str(error))
 
-    async def _release(self, limit: asyncio.Semaphore, workload: Workload, allocation: Allocation) -> FluxionJobId | None:
-        """Let one workload go; its allocation's id if that is done."""
+    async def _release(
+        self, limit: asyncio.Semaphore, workload: Workload, allocation: Allocation, failed: list[FluxionJobId]
+    ) -> FluxionJobId | None:
+        """Let one workload go; its allocation's id if that is done. What is worth another attempt soon is added to `failed`."""
         where = f"{workload.kind} {workload.namespace}/{workload.name}"
         mode = str(workload.release_mode)
         async with limit:
@@ -152,7 +157,8 @@ class Releaser:
                 await self._ledger.release_failed(allocation.jobid, f"{where} could not be released: {error}")
                 return None
             except ApiError as error:
-                # The API server is away or overloaded: the claim runs out and the release is tried again.
+                # The API server is away or overloaded.
+                failed.append(allocation.jobid)
                 RELEASES.labels(mode, "failed").inc()
                 log.warning("a release failed and is tried again", object=where, workload=workload.id, error=str(error))
                 return None

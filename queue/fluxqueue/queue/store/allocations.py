@@ -105,6 +105,11 @@ class Allocations(Transactions):
         (rows,) = await self._write(epoch, Statement("release_again", {"jobids": list(jobids)}))
         return _jobids(rows)
 
+    async def release_soon(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
+        """Make claimed releases due 1 s from now, 2 s after the second attempt, then 4, 8, ..., but no later than their claim runs out."""
+        (rows,) = await self._write(epoch, Statement("release_soon", {"jobids": list(jobids)}))
+        return _jobids(rows)
+
     async def live_allocations(self) -> list[Allocation]:
         """All allocations that hold something, with their slots, by job id."""
         return await self._records(allocation_of, "live_allocations")

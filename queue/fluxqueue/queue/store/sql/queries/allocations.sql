@@ -116,6 +116,13 @@ UPDATE fluxqueue.allocation
  WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at > (SELECT clock_timestamp()) AND release_error <> ''
 RETURNING jobid;
 
+-- release_soon --
+UPDATE fluxqueue.allocation
+   SET next_release_at = LEAST(next_release_at,
+                               (SELECT clock_timestamp()) + make_interval(secs => power(2, LEAST(release_attempts, 10) - 1)))
+ WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at IS NOT NULL
+RETURNING jobid;
+
 -- live_allocations --
 SELECT a.jobid AS a_jobid, a.kind AS a_kind, a.workload AS a_workload, a.shares AS a_shares, a.granted_at AS a_granted_at,
        a.starts_at AS a_starts_at, a.ends_at AS a_ends_at, a.released_at AS a_released_at, a.freed_at AS a_freed_at,
