@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import compress
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,12 @@ import numpy.typing as npt
 from fluxqueue.queue.policies.demands import FOREVER_S, demand_of, millicores_of
 from fluxqueue.queue.records import Workload, WorkloadId
 
-__all__ = ["FIRST", "Backlog", "Key", "key_of"]
+__all__ = ["FIRST", "Backlog", "Column", "Key", "key_of"]
 
 Key = tuple[int, datetime, int]
 FIRST: Key = (-(1 << 62), datetime.min.replace(tzinfo=UTC), 0)
 """Ordered before every workload."""
+_Item = TypeVar("_Item")
 Column = npt.NDArray[np.int64]
 
 _FAMILY, _COUNT, _DURATION, _SHAPE, _NAMESPACE, _MILLICORES = range(6)
@@ -34,6 +35,14 @@ _FEW = 2
 def key_of(workload: Workload) -> Key:
     """Policy order: priority (high first), submit time, id."""
     return (-workload.priority, workload.submitted_at, workload.id)
+
+
+def _between(items: list[_Item], rows: list[int]) -> list[_Item]:
+    """What stands between and behind these rows, which are in order."""
+    kept: list[_Item] = []
+    for row, following in zip(rows, [*rows[1:], len(items)], strict=True):
+        kept += items[row + 1 : following]
+    return kept
 
 
 class Backlog:
@@ -145,14 +154,14 @@ class Backlog:
             for workload in leaving:
                 self.remove(workload)
             return
-        rows, size = [bisect_left(self._keys, self._by_id.pop(workload)) for workload in leaving], len(self)
-        first = min(rows)
+        rows, size = sorted(bisect_left(self._keys, self._by_id.pop(workload)) for workload in leaving), len(self)
+        first = rows[0]
         kept: npt.NDArray[np.bool_] = np.ones(size - first, dtype=np.bool_)
         kept[np.array(rows) - first] = False
-        self._table[:, first : size - len(rows)] = self._table[:, first:size][:, kept]
-        staying = kept.tolist()
-        self._keys[first:] = compress(self._keys[first:], staying)
-        self._workloads[first:] = compress(self._workloads[first:], staying)
+        for column in self._table:  # one by one: a mask over both dimensions takes several times as long
+            column[first : size - len(rows)] = column[first:size][kept]
+        self._keys[first:] = _between(self._keys, rows)
+        self._workloads[first:] = _between(self._workloads, rows)
 
     def _replace(self, at: int, workload: Workload) -> None:
         self._workloads[at] = workload

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, NodeShare
 from fluxqueue.queue.limits import Quotas
-from fluxqueue.queue.policies.backlog import Backlog, Key
+from fluxqueue.queue.policies.backlog import Backlog, Column, Key
 from fluxqueue.queue.records import FluxionJobId, ReasonChange, Workload, WorkloadId
 
 __all__ = ["Drop", "Findings", "Line", "Mask", "Memory", "Moment", "Move", "Offer", "Pass", "Promise", "Refusals", "Step", "next_true"]
@@ -199,6 +199,7 @@ class Refusals:
     def __init__(self, line: Line, moment: Moment) -> None:
         backlog = line.backlog
         self._families, self._counts, self._durations = backlog.families, backlog.counts, backlog.durations
+        self._by_family: dict[int, tuple[npt.NDArray[np.intp], Column, Column]] = {}
         self._memory = line.memory
         self._moment = moment
         self.possible: Mask = np.ones(len(backlog), dtype=np.bool_)
@@ -244,8 +245,17 @@ class Refusals:
 
     def _close(self, mask: Mask, corner: Corner, first: int = 0) -> None:
         family, count, duration = corner
-        behind = slice(first, None)
-        mask[behind] &= (self._families[behind] != family) | (self._counts[behind] < count) | (self._durations[behind] < duration)
+        rows, counts, durations = self._relatives(family)
+        behind = slice(int(np.searchsorted(rows, first)), None)
+        mask[rows[behind][(counts[behind] >= count) & (durations[behind] >= duration)]] = False
+
+    def _relatives(self, family: int) -> tuple[npt.NDArray[np.intp], Column, Column]:
+        """Rows of a family, with their counts and durations: a pass asks again and again, and they are a small part of the queue."""
+        found = self._by_family.get(family)
+        if found is None:
+            rows = np.flatnonzero(self._families == family)
+            found = self._by_family[family] = rows, self._counts[rows], self._durations[rows]
+        return found
 
 
 def next_true(mask: Mask, position: int) -> int | None:
