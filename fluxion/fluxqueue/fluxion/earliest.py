@@ -13,7 +13,8 @@ up again without their promises.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Job
 from fluxqueue.fluxion.nodetable import Counts, Mask
+from fluxqueue.fluxion.openings import EVER, Indices, Opened, Shortfall, Times
 from fluxqueue.fluxion.plans import NodePlan, Plan, SlotPlan
 from fluxqueue.fluxion.runs import LeafRun
 from fluxqueue.fluxion.state import State
@@ -34,6 +36,13 @@ _EVER = -(1 << 62)
 _FEW_FAILURES = 4
 _Holder = tuple[int, int, bool, list[int]]
 """First start of a window that a job blocks, first start behind it, whether it blocks the whole node, and its leaves by need."""
+
+
+def _steps(rows: Indices, slots: npt.NDArray[Any]) -> Times:
+    """By how much each number of slots differs from the one before it in its row."""
+    steps: Times = slots.astype(np.int64)
+    steps[1:] -= np.where(rows[1:] == rows[:-1], steps[:-1].copy(), 0)
+    return steps
 
 
 class Outlook:
@@ -68,6 +77,8 @@ class Outlook:
             for kind, count in (slots.needs if slots is not None else ())
         ]
         self._exact: dict[int, tuple[list[int], list[int]]] = {}
+        self._all_times: Times = np.zeros(0, dtype=np.int64)
+        self._all_sums: Times = np.zeros(0, dtype=np.int64)
 
     def moments(self) -> Iterator[tuple[int, Mask]]:
         """Times at which enough could be free, with the nodes that may do: all others certainly do not.
@@ -89,16 +100,42 @@ class Outlook:
                 self._add_up()
             after = moment
 
-    def gives(self, rows: Iterable[int]) -> bool:
-        """Whether any of these nodes could give anything in time."""
-        now, until = self._state.now, self._until
-        for row in rows:
-            if self._static[row]:
-                holders, runs = self._holders(row)
-                times = {now, *(time for begin, end, _, _ in holders for time in (begin, end) if now < time < until)}
-                if any(self._beside(runs, holders, time) for time in times):
-                    return True
-        return False
+    def shortfall(self, before: int) -> Shortfall:
+        """What there was for windows that begin earlier than this, once `moments` has come there or to its end."""
+        behind = int(np.searchsorted(self._all_times, before))
+        most = np.maximum.accumulate(self._all_sums[:behind])
+        rises = np.flatnonzero(np.diff(most, prepend=0))
+        return Shortfall(before, self._all_times[rises], most[rises])
+
+    def may_do_with(self, opened: Opened, shortfall: Shortfall) -> bool:
+        """Whether what was opened since could make up for what was short before.
+
+        At each moment there is no more than there was then, and all that the opened nodes have now. Where they have nothing, nothing has
+        changed. Nothing is searched, and no other node is looked at.
+        """
+        assert self._instead is not None
+        now, table = self._state.now, self._table
+        wanted = self._static[opened.rows]
+        rows = opened.rows[wanted]
+        if not len(rows):
+            return False
+        # What held on beyond its end was in the way of windows that begin now, which is behind that end.
+        until = np.minimum(np.where(opened.until[wanted] <= now, EVER, opened.until[wanted]), self._until)
+        self._static = np.zeros_like(self._static)
+        self._static[rows] = True
+        self._layout = self._state.timetable.without(self._instead, rows)
+        self._survey()
+        last = np.zeros(len(table.nodes), dtype=np.int64)
+        last[rows] = until
+        slots = np.append(np.where(self._times < last[self._rows], self._slots, 0), np.zeros_like(rows))
+        all_rows, times = np.append(self._rows, rows), np.append(self._times, until)
+        by_row = np.lexsort((times, all_rows))
+        times = times[by_row]
+        steps = _steps(all_rows[by_row], slots[by_row])
+        order = np.argsort(times, kind="stable")
+        times, gains = times[order], np.cumsum(steps[order])
+        following = np.append(times[1:], self._until)
+        return bool(((gains > 0) & (gains + shortfall.by(following) >= self._least)).any())
 
     # ---- by column -------------------------------------------------------------------------------------------------------------
 
@@ -160,8 +197,7 @@ class Outlook:
             kept[list(self._exact)] = False
             kept_events = kept[rows]
             rows, times, slots = rows[kept_events], times[kept_events], slots[kept_events]
-        steps = slots.astype(np.int64)
-        steps[1:] -= np.where(rows[1:] == rows[:-1], slots[:-1], 0)
+        steps = _steps(rows, slots)
         moments = self._layout.times[self._layout.ends]
         moments = moments[moments < self._until]
         more_times, more_steps = self._exact_steps()
@@ -172,8 +208,8 @@ class Outlook:
         # The ends themselves stand behind all steps of the same moment, so that each sees the sum of all.
         order = np.argsort(all_times, kind="stable")
         at_end = ends[order]
-        self._moments = all_times[order][at_end]
-        self._sums = np.cumsum(all_steps[order])[at_end]
+        self._all_times, self._all_sums = all_times[order], np.cumsum(all_steps[order])
+        self._moments, self._sums = self._all_times[at_end], self._all_sums[at_end]
 
     def _first(self, after: int) -> int | None:
         """The first end later than this at which there is enough."""

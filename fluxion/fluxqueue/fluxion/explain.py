@@ -65,7 +65,7 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         Shortage(kind, amount * need.per_piece, most, NODE)
         for need in needs
         for kind, amount in need.amounts
-        if (most := survey.most(kind)) < amount * need.per_piece
+        if (most := survey.most(kind, amount * need.per_piece)) < amount * need.per_piece
     ]
     if shortages:
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
@@ -114,8 +114,8 @@ class _Survey:
         self._nodes = [node for node in nodes if window.empty or (node.up and not node.closed)]
         self.usable = bool(self._nodes)
 
-    def most(self, kind: str) -> int:
-        """The most of a type that one place could give."""
+    def most(self, kind: str, enough: int) -> int:
+        """The most of a type that one place could give, or an amount of it that is enough."""
         table = self._table
         if not table.plain:
             return max(_free(node, kind, self._window) for node in self._nodes)
@@ -127,7 +127,7 @@ class _Survey:
         bound = counts * table.largest[kind]
         open_ = np.flatnonzero(~certain & (bound > best))
         for position in open_[np.argsort(-bound[open_], kind="stable")][:_CLOSE_LOOKS].tolist():
-            if bound[position] <= best:
+            if bound[position] <= best or best >= enough:
                 break
             best = max(best, _free(table.nodes[int(self._rows[position])], kind, self._window))
         return best

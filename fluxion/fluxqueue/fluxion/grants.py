@@ -8,13 +8,14 @@ succeeds. A failed request says which of two things it met: not now, or never.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fluxqueue.fluxion.emission import shares, write_r
 from fluxqueue.fluxion.explain import explain
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import InvalidJobspec, Jobspec
-from fluxqueue.fluxion.matching import Matcher, Restriction
+from fluxqueue.fluxion.matching import Later, Matcher, Restriction
 from fluxqueue.fluxion.messages import JobRequest, MatchResult, Shortage, Verdict
 from fluxqueue.fluxion.policies import UnknownPolicy, read_policy
 from fluxqueue.fluxion.state import State
@@ -87,10 +88,11 @@ class Grants:
         placement = matcher.place(jobspec, state.now, end, restriction)
         if placement is not None:
             return self._book(Verdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
-        if request.reserve and (later := matcher.reserve(jobspec, duration_s, restriction)) is not None:
-            start, placement = later
-            answer = self._book(Verdict.RESERVED, request.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
-            return self._earliest(answer, request)
+        if request.reserve and (later := matcher.reserve(jobspec, duration_s, restriction)).placement is not None:
+            end = state.end_of(later.start, duration_s)
+            answer = self._book(Verdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation)
+            self._know(answer, request, later)
+            return answer
         result = self._refuse(jobspec, end, restriction, request.jobid, matcher, explained=request.explain)
         if len(self._no_fit) >= _MAX_REMEMBERED:
             self._no_fit.clear()
@@ -129,25 +131,29 @@ class Grants:
             job.release()
             try:
                 now = matcher.place(jobspec, state.now, end, restriction)
-                later = None if now is not None else matcher.reserve(jobspec, duration_s, restriction, instead=job)
+                later = Later() if now is not None else matcher.reserve(jobspec, duration_s, restriction, instead=job)
             finally:
                 job.book()
             if now is not None:
                 state.free(job)
                 return self._book(Verdict.GRANTED, job.jobid, state.now, end, now, with_allocation)
-            if later is not None:
+            if later.placement is not None:
                 state.free(job)
-                start, placement = later
-                answer = self._book(Verdict.RESERVED, job.jobid, start, state.end_of(start, duration_s), placement, with_allocation)
-                return self._earliest(answer, request)
-        answer = self._answer(Verdict.RESERVED, job, with_allocation)
-        return self._earliest(answer, request) if alike else answer
+                end = state.end_of(later.start, duration_s)
+                answer = self._book(Verdict.RESERVED, job.jobid, later.start, end, later.placement, with_allocation)
+                self._know(answer, request, later)
+                return answer
+            answer = self._answer(Verdict.RESERVED, job, with_allocation)
+            if alike:
+                self._know(answer, request, later)
+            return answer
+        return self._answer(Verdict.RESERVED, job, with_allocation)
 
-    def _earliest(self, answer: MatchResult, request: JobRequest) -> MatchResult:
-        """Remember with a reservation that it could not stand earlier as things are."""
-        if not request.exclude:
-            self._state.jobs[answer.jobid].settled = self._state.table.settle()
-        return answer
+    def _know(self, answer: MatchResult, request: JobRequest, later: Later) -> None:
+        """Remember with a reservation what there was at earlier moments."""
+        if not request.exclude and later.shortfall is not None:
+            tick = self._state.table.openings.settle()
+            self._state.jobs[answer.jobid].shortfall = replace(later.shortfall, tick=tick)
 
     def _still_free(self, job: Job, end: int) -> bool:
         window = Window(self._state.now, end, self._state.now)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.messages import JobInfo, Mode, NodeShare
+from fluxqueue.fluxion.openings import Shortfall
 from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["Job", "Placement", "Slot"]
@@ -111,11 +112,11 @@ class Job:
         True while it is a plan, false once it holds what it has.
     shares
         What it has by node, in order of emission.
-    settled
-        When it was last known, on the clock of the node table, that a reservation could not stand earlier; -1: not known.
+    shortfall
+        What there was for a reservation at earlier moments when it was last tried; None: not known.
     """
 
-    __slots__ = ("end", "jobid", "mode", "placement", "reserved", "settled", "shares", "start")
+    __slots__ = ("end", "jobid", "mode", "placement", "reserved", "shares", "shortfall", "start")
 
     def __init__(self, jobid: int, start: int, end: int, placement: Placement, *, reserved: bool, mode: Mode | None = None) -> None:
         self.jobid = jobid
@@ -125,7 +126,7 @@ class Job:
         self.reserved = reserved
         self.mode = mode or (Mode.RESERVED if reserved else Mode.ALLOCATED)
         self.shares: tuple[NodeShare, ...] = ()
-        self.settled = -1
+        self.shortfall: Shortfall | None = None
 
     def overlaps(self, start: int, end: int, now: int) -> bool:
         """Whether it occupies anything in [start, end); an allocation nobody has ended does so until now at least."""

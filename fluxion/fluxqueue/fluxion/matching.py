@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fluxqueue.fluxion.earliest import Outlook
 from fluxqueue.fluxion.graph import Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
+from fluxqueue.fluxion.openings import Shortfall
 from fluxqueue.fluxion.plans import Plan, plan_for
 from fluxqueue.fluxion.policies import Policy
 from fluxqueue.fluxion.shortcuts import Shortcut, Unfit
@@ -23,12 +22,11 @@ from fluxqueue.fluxion.state import State
 from fluxqueue.fluxion.walk import Walk
 from fluxqueue.fluxion.windows import Window
 
-__all__ = ["Matcher", "Restriction"]
+__all__ = ["Later", "Matcher", "Restriction"]
 
 BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
 _MAX_CACHED = 4_096
 _MAX_CACHED_TEXT = 65_536
-_MANY_NODES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,23 @@ class Restriction:
 
 
 NO_RESTRICTION = Restriction()
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The earliest later moment for a request.
+
+    Attributes
+    ----------
+    start, placement
+        When and where; no placement if there is no such moment.
+    shortfall
+        What there was at earlier moments, where that was found out.
+    """
+
+    start: int = 0
+    placement: Placement | None = None
+    shortfall: Shortfall | None = None
 
 
 class Matcher:
@@ -127,9 +142,7 @@ class Matcher:
         self._plans[jobspec] = topology, plan
         return plan
 
-    def reserve(
-        self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION, instead: Job | None = None
-    ) -> tuple[int, Placement] | None:
+    def reserve(self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION, instead: Job | None = None) -> Later:
         """The earliest later moment at which the request fits, and its place.
 
         Parameters
@@ -145,31 +158,32 @@ class Matcher:
                 for start, mask in outlook.moments():
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
                     if (placement := self._shortcut.place_among(plan, window, mask)) is not None:
-                        return start, placement
+                        return Later(start, placement, outlook.shortfall(start))
             except Unfit:
                 pass
             else:
-                return None
+                return Later(0, None, outlook.shortfall(instead.start if instead is not None else state.horizon))
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (instead is not None and start >= instead.start):
                 break
             if ending and (placement := self.place(jobspec, start, state.end_of(start, duration_s), restriction)) is not None:
-                return start, placement
-        return None
+                return Later(start, placement)
+        return Later()
 
     def may_be_bettered(self, reservation: Job, jobspec: Jobspec, duration_s: int) -> bool:
         """Whether anything has become free since that an earlier start could use; in doubt, it may.
 
-        What is free from some moment on has been free since an end before it, so only nodes that became roomier count; but what holds
-        on beyond its end counts as free later and not now, and then any new end may be the first to be tried.
+        What is free from some moment on has been free since an end before it, so only what was opened counts; but what holds on beyond
+        its end counts as free later and not now, and then any new end may be the first to be tried.
         """
-        plan, table = self._plan(jobspec), self._state.table
-        if plan is None or reservation.settled < 0 or self._state.timetable.overdue(self._state.now):
+        state, plan, shortfall = self._state, self._plan(jobspec), reservation.shortfall
+        if plan is None or shortfall is None or shortfall.before < reservation.start or state.timetable.overdue(state.now):
             return True
-        rows = np.flatnonzero(table.roomier > reservation.settled)
-        if len(rows) > _MANY_NODES:
+        opened = state.table.openings.since(shortfall.tick)
+        if opened is None:
             return True
-        return len(rows) > 0 and self._outlook(jobspec, plan, duration_s, NO_RESTRICTION, reservation).gives(rows.tolist())
+        outlook = self._outlook(jobspec, plan, duration_s, NO_RESTRICTION, reservation)
+        return outlook.may_do_with(opened, shortfall)
 
     def _outlook(self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, instead: Job | None) -> Outlook:
         state = self._state

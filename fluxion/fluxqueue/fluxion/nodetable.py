@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fluxqueue.fluxion.constraints import Constraint
 from fluxqueue.fluxion.graph import NODE, Graph, Vertex
 from fluxqueue.fluxion.jobs import Job
+from fluxqueue.fluxion.openings import Openings
 from fluxqueue.fluxion.runs import LeafRun
 
 __all__ = ["NodeTable"]
@@ -52,8 +53,8 @@ class NodeTable:
         Type -> size most leaves of a node have, by row; its extremes over all nodes.
     largest, top_id, odd
         Type -> size of the largest leaf and highest id of all; types with a leaf of another size.
-    roomier, tick
-        When something on the node last became free or changed, on a clock that `settle` moves.
+    openings
+        What became free or changed on nodes.
     least_step
         Smallest distance of the factors of neighbouring rows.
     ordered
@@ -69,19 +70,19 @@ class NodeTable:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.generation = 0
-        self.tick = 0
+        self.openings = Openings()
         self.rebuild()
 
     def rebuild(self) -> None:
         """Make all rows anew, after a change of the graph."""
         graph = self._graph
         self.generation += 1
+        self.openings.forget()
         self.nodes: list[Vertex] = sorted(graph.nodes, key=lambda node: node.id)
         self.present: Mask = np.ones(len(self.nodes), dtype=np.bool_)
         size = len(self.nodes)
         self.usable: Mask = np.zeros(size, dtype=np.bool_)
         self.open: Mask = np.zeros(size, dtype=np.bool_)
-        self.roomier: Sizes = np.full(size, self.tick, dtype=np.int64)
         self.held: Counts = np.zeros(size, dtype=np.int32)
         self.jobs: Counts = np.zeros(size, dtype=np.int32)
         self.reservations: Counts = np.zeros(size, dtype=np.int32)
@@ -144,6 +145,7 @@ class NodeTable:
         self.jobs[row] = len(node.shared) + len(node.exclusive) - reserved
         self.held[row] = sum(1 for job in node.exclusive if not job.reserved)
         self._look(node)
+        self.openings.note(row)
         for run in node.runs.values():
             self._count(run)
 
@@ -159,7 +161,6 @@ class NodeTable:
         self.present = np.append(self.present, True)
         self.usable, self.open = np.append(self.usable, False), np.append(self.open, False)
         self.held = np.append(self.held, np.int32(0))
-        self.roomier = np.append(self.roomier, np.int64(self.tick))
         self.jobs, self.reservations = np.append(self.jobs, np.int32(0)), np.append(self.reservations, np.int32(0))
         for counts in (self.free, self.full):
             for kind in counts:
@@ -202,7 +203,7 @@ class NodeTable:
                     continue
                 counts[row] += step
                 if step < 0:
-                    self.roomier[row] = self.tick
+                    self.openings.note(row, job.end)
                 if exclusive:
                     if not job.reserved:
                         self.held[row] += step
@@ -226,6 +227,7 @@ class NodeTable:
         for below in vertex.subtree():
             if below.row >= 0:
                 self._look(below)
+                self.openings.note(below.row)
 
     def _look(self, node: Vertex) -> None:
         open_ = free = node.size > 0
@@ -236,7 +238,6 @@ class NodeTable:
             if at.exclusive and any(not job.reserved for job in at.exclusive):
                 free = False
         self.open[node.row], self.usable[node.row] = open_, free
-        self.roomier[node.row] = self.tick
 
     def accepted(self, constraint: Constraint) -> Mask:
         """Nodes a constraint accepts; remembered until the graph changes."""
@@ -252,12 +253,7 @@ class NodeTable:
     def forget_properties(self) -> None:
         """Properties have changed: ask constraints again."""
         self._accepted.clear()
-        self.roomier[:] = self.tick
-
-    def settle(self) -> int:
-        """Let a moment pass; what becomes free from now on is `roomier` than the number returned."""
-        self.tick += 1
-        return self.tick - 1
+        self.openings.forget()
 
     def rows(self, nodes: Iterable[Vertex]) -> npt.NDArray[Any]:
         """Rows of these nodes."""

@@ -62,8 +62,8 @@ class OriginalCalls:
         placement = matcher.place(jobspec, 0, state.end_of(0, jobspec.duration_s))
         if placement is not None:
             return 0, _holding(placement)
-        if later and (reserved := matcher.reserve(jobspec, jobspec.duration_s)) is not None:
-            return reserved[0], _holding(reserved[1])
+        if later and (found := matcher.reserve(jobspec, jobspec.duration_s)).placement is not None:
+            return found.start, _holding(found.placement)
         if (later or satisfiable) and matcher.on_empty(jobspec) is None:
             raise MatchError(Errno.ENODEV, "no allocation possible, even on the emptied graph")
         raise MatchError(Errno.EBUSY, "not enough is free")

@@ -9,7 +9,7 @@ every event; it holds for all requests until a booking or the graph changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -112,25 +112,36 @@ class Timetable:
         layout = self.layout()
         return bool((layout.ends & (layout.times <= now)).any())
 
-    def without(self, job: Job) -> Layout:
-        """The events as they would stand if a reservation were not there."""
+    def without(self, job: Job, rows: Indices | None = None) -> Layout:
+        """The events as they would stand if a reservation were not there; of some rows only, if given, ascending."""
         layout = self.layout()
         first, behind = self._places[job]
         middle = (first + behind) // 2
-        stretches = list(zip(layout.places[middle:behind].tolist(), layout.places[first:middle].tolist(), strict=True))
+        starts, ends = layout.places[middle:behind], layout.places[first:middle]
+        index: Indices | slice = slice(None)
+        if rows is not None:
+            index = _stretches(layout, rows)
+            starts, ends = np.searchsorted(index, starts), np.searchsorted(index, ends)
+        touched = np.flatnonzero(starts < ends)
+        stretches = list(zip(starts[touched].tolist(), ends[touched].tolist(), strict=True))
 
         def back(column: Counts, own: Counts) -> Counts:
             """Undo what the job takes of a column from its start to its end."""
-            column = column.copy()
-            for (start, end), amount in zip(stretches, own[first:middle].tolist(), strict=True):
+            column = column[index].copy()
+            for (start, end), amount in zip(stretches, own[first:middle][touched].tolist(), strict=True):
                 column[start:end] += amount
             return column
 
-        return replace(
-            layout,
-            leaves={kind: back(layout.leaves[kind], own) for kind, own in self._leaves.items()},
-            jobs=back(layout.jobs, self._present),
-            held=back(layout.held, self._held),
+        return Layout(
+            layout.keys[index],
+            layout.rows[index],
+            layout.times[index],
+            layout.ends[index],
+            layout.starts[index],
+            layout.places,
+            {kind: back(layout.leaves[kind], own) for kind, own in self._leaves.items()},
+            back(layout.jobs, self._present),
+            back(layout.held, self._held),
         )
 
     def _clear(self) -> None:
@@ -234,6 +245,16 @@ class Timetable:
             added(self._present),
             added(self._held),
         )
+
+
+def _stretches(layout: Layout, rows: Indices) -> Indices:
+    """Where the events of these rows stand."""
+    keys = rows.astype(np.int64) << _ROW_BITS
+    first = np.searchsorted(layout.keys, keys)
+    lengths = np.searchsorted(layout.keys, keys + (1 << _ROW_BITS)) - first
+    before = np.cumsum(lengths) - lengths
+    index: Indices = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
+    return index
 
 
 def _longer(column: npt.NDArray[_Number], size: int) -> npt.NDArray[_Number]:
