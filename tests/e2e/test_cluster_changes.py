@@ -26,6 +26,7 @@ from walk import Walk
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.objects import Pod
 from fluxqueue.fluxion.client import FluxionClient
 from fluxqueue.local.controlplane import Component
 from fluxqueue.local.fake_nodes import NodeShape, node_object
@@ -130,7 +131,7 @@ def test_fm26_fm37_a_job_whose_node_falls_silent_runs_what_is_left_of_it_elsewhe
 
 
 def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
-    stage.apply(job("moves", 2, "forever").annotation(names.REPLACE_ANNOTATION, "pod").build())
+    stage.apply(job("moves", 2, "forever").build())
     row = stage.until_state("moves", State.RUNNING)
     plane = stage.plane.control_plane
     plane.remove_node(row.hosts[0])
@@ -141,6 +142,46 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
         stage.until_consistent()
     finally:
         plane.add_nodes([int(row.hosts[0].rpartition("-")[2])])
+    stage.until_consistent()
+
+
+def pod_of(stage: Stage, job: str, index: int) -> Pod | None:
+    """The pod of an index that is there to stay, on a node."""
+    pods = [pod for pod in stage.items("pods", Pod) if pod.completion_index == index and pod.metadata.name.startswith(f"{job}-")]
+    return next((pod for pod in pods if pod.spec.node_name and not pod.terminal and not pod.metadata.deletion_timestamp), None)
+
+
+def test_fm37_a_pod_let_go_on_its_own_gets_a_new_place_when_its_node_falls_silent_and_the_others_stay(stage: Stage) -> None:
+    stage.apply(job("spread", 3, "forever").annotation(names.REPLACE_ANNOTATION, "pod").pod_annotation(STUCK, "true").build())
+    row = stage.until_state("spread", State.RUNNING)
+    pods = {pod.completion_index: pod for pod in row.pods}
+    lost = row.hosts[1]
+    with node_down(stage, lost):
+        anew = stage.until("index 1 runs elsewhere", lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod, 60)
+        assert anew
+        assert anew.spec.node_name not in row.hosts
+        assert [(now := pod_of(stage, "spread", index)) and now.metadata.uid for index in (0, 2)] == [
+            pods[0].metadata.uid,
+            pods[2].metadata.uid,
+        ]
+        assert (stage.row("spread").requeues, stage.row("spread").state) == (0, State.RUNNING)
+        stage.until_consistent()
+        booked = {share.node for info in stage.fluxion_jobs() for share in info.shares}
+        assert booked == {*row.hosts, anew.spec.node_name}, "the silent one's place stays booked until it is gone"
+    stage.kubectl("annotate", "pod", pods[1].metadata.name, f"{STUCK}-")
+    left = {row.hosts[0], row.hosts[2], anew.spec.node_name}
+    stage.until("the silent place is given back", lambda: {share.node for info in stage.fluxion_jobs() for share in info.shares} == left)
+    stage.until_consistent()
+    for pod in stage.items("pods", Pod):
+        stage.kubectl("annotate", "pod", pod.metadata.name, f"{STUCK}-")
+
+
+def test_fm37_a_job_that_finds_no_new_place_for_a_lost_pod_waits_again_as_a_whole(stage: Stage) -> None:
+    stage.apply(job("fills", 6, "forever").annotation(names.REPLACE_ANNOTATION, "pod").build())
+    row = stage.until_state("fills", State.RUNNING)
+    with node_down(stage, row.hosts[5]):
+        assert stage.until("it waits again", lambda: stage.row("fills").requeues == 1, 90)
+    assert stage.until_state("fills", State.RUNNING, 60).requeues == 1
     stage.until_consistent()
 
 

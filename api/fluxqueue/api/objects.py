@@ -233,6 +233,7 @@ class JobSpec(Part, frozen=True):
     completions: int | None = None
     completion_mode: str | None = None
     backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
     active_deadline_seconds: int | None = None
     managed_by: str | None = None
     ttl_seconds_after_finished: int | None = None

@@ -136,6 +136,11 @@ class Caches:
         silent = [reflector for reflector in self._reflectors if not reflector.healthy]
         return "a watch is silent: news of the cluster does not arrive" if silent else None
 
+    def lost(self, node: str) -> bool:
+        """Whether nobody hears from the node of this name, be it there or not."""
+        found = self.nodes.get("", node)
+        return found is None or not found.status.ready
+
     def pods_of_job(self, uid: str) -> list[Pod]:
         """All pods a Job controls, of whatever phase."""
         return self.pods.by_index(_BY_JOB, uid)

@@ -1,9 +1,9 @@
 """How a Job gives its nodes back and waits again: which step is next.
 
-A requeue deletes no pod: that would cost the Job its back-off and count as failures. The Job is suspended; once it says so and counts no
-active pod, every trace of the allocation is taken out of it; and once its pods are terminal or gone, the workload waits again, with its
-submit time (architecture, section 5). In that order, because a stale allocation is a free pass: whoever resumed the Job would get pods
-that are not gated.
+A requeue of a whole Job deletes no pod: that would cost the Job its back-off and count as failures. The Job is suspended; once it says so
+and counts no active pod, every trace of the allocation is taken out of it; and once its pods are terminal or gone, the workload waits
+again, with its submit time (architecture, section 5). In that order, because a stale allocation is a free pass: whoever resumed the Job
+would get pods that are not gated.
 
 Pods on nodes that are not ready, or not there any more, may run on without anybody knowing. Nobody waits for them: their slots stay booked
 in the old allocation until the pod objects are gone, and the others are free.
@@ -21,10 +21,24 @@ from dataclasses import dataclass
 
 from fluxqueue.api import names
 from fluxqueue.api.objects import Job, Pod
-from fluxqueue.queue.records import Allocation, FluxionJobId, SlotState
+from fluxqueue.queue.fluxclusters import is_flux_cluster
+from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, SlotState, Workload
 from fluxqueue.queue.tracking import parse_indexes
 
-__all__ = ["Step", "Turn", "done_indexes", "hosts_by_index", "next_turn", "pods_wanted", "write_indexes"]
+__all__ = [
+    "Step",
+    "Turn",
+    "done_indexes",
+    "failures_left",
+    "goes_pod_by_pod",
+    "hosts_by_index",
+    "next_turn",
+    "pods_wanted",
+    "write_indexes",
+]
+
+_BACKOFF_LIMIT = 6
+"""Kubernetes' default."""
 
 
 class Step(enum.Enum):
@@ -110,6 +124,22 @@ def pods_wanted(job: Job) -> int:
         return at_once
     done = len(done_indexes(job)) if spec.indexed else job.status.succeeded
     return max(min(at_once, spec.completions - done), 1)
+
+
+def goes_pod_by_pod(workload: Workload, job: Job | None) -> bool:
+    """Whether each pod of a Job is let go onto its own node as it comes, so that one can be made anew without the others.
+
+    The brokers of a Flux cluster are let go like that too, but do without none of their number.
+    """
+    return workload.release_mode is ReleaseMode.GATE and job is not None and not is_flux_cluster(job)
+
+
+def failures_left(job: Job) -> int:
+    """How many more pods may fail, or be deleted, which counts the same, before the Job has failed; 0 where indexes are counted alone."""
+    spec = job.spec
+    if spec.backoff_limit_per_index is not None:
+        return 0
+    return max((_BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit) - job.status.failed, 0)
 
 
 def hosts_by_index(hosts: Sequence[str], done: str) -> tuple[str, ...]:

@@ -108,7 +108,15 @@ def parse_indexes(text: str) -> set[int]:
     return found
 
 
-def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last: JobPhase | None = None) -> Judgement:
+def judge_job(
+    job: Job | None,
+    pods: Sequence[Pod],
+    allocation: Allocation,
+    last: JobPhase | None = None,
+    *,
+    elsewhere: Sequence[Pod] = (),
+    lost: Callable[[str], bool] = lambda _node: False,
+) -> Judgement:
     """Judge the places of a Job that was let go.
 
     Parameters
@@ -121,6 +129,10 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
         With its slots, by rank.
     last
         The phase it was last seen in, for when it is gone.
+    elsewhere
+        Pods of it that have not ended and are matched on their own: those it grew by, and those that were made anew for a lost node.
+    lost
+        Whether nobody hears from the node of this name: no pod is let go onto it.
 
     Returns
     -------
@@ -140,11 +152,12 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
     assign: list[tuple[int, Pod]] = []
     newcomers = sorted((pod for uid, pod in living.items() if uid not in placed), key=_age)
     for pod in newcomers:
-        slot = _slot_for(pod, job, free)
+        gated = pod.spec.gated_by(names.GATE)
+        slot = _slot_for(pod, job, (slot for slot in free if not (gated and lost(slot.node))))
         if slot is None:
             continue
         free.remove(slot)
-        if pod.spec.gated_by(names.GATE):
+        if gated:
             if phase is JobPhase.ACTIVE:
                 assign.append((slot.rank, pod))
         else:
@@ -154,7 +167,10 @@ def judge_job(job: Job | None, pods: Sequence[Pod], allocation: Allocation, last
     busy = {rank for rank, _ in take} | {rank for rank, _ in assign} | {slot.rank for slot in placed.values()}
     idle = [slot for slot in open_slots if slot.rank not in busy]
 
-    end = _ended(phase, job, idle, len(busy))
+    end = _ended(phase, job, idle, len(busy), elsewhere)
+    if away := {slot.rank for slot in idle if lost(slot.node)}:
+        # A lost place stays open until another is found for its pod: by it is seen what the Job is short of.
+        end = end - away | away & _ended(phase, job, idle, len(busy), [pod for pod in elsewhere if pod.spec.node_name])
     vacate = tuple(slot.rank for slot in vacated if slot.rank not in end)
     bound = sum(1 for pod in living.values() if pod.spec.node_name)
     state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
@@ -323,8 +339,12 @@ def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     return candidates[0] if candidates else None
 
 
-def stands_beyond(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation) -> bool:
-    """Whether a gated pod of a released Job has no place in its allocation, and will have none: the Job was made larger.
+def stands_beyond(
+    pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, lost: Callable[[str], bool] = lambda _node: False
+) -> bool:
+    """Whether a gated pod of a released Job has no place in its allocation, and will have none.
+
+    The Job was made larger, or the pod was made for one on a lost node: whose place is no place for another.
 
     Parameters
     ----------
@@ -336,11 +356,17 @@ def stands_beyond(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocatio
         Pods of the Job that may stand in its places: all that are not matched on their own.
     allocation
         The Job's.
+    lost
+        Whether nobody hears from the node of this name.
     """
-    open_ranks = {slot.rank for slot in allocation.slots if slot.state is not SlotState.ENDED}
+    pods = list(pods)
+    staying = sorted((each for each in pods if not each.terminal and not each.metadata.deletion_timestamp), key=_age)
+    held = {each.metadata.uid for each in staying}
+    open_ranks = {
+        slot.rank for slot in allocation.slots if slot.state is not SlotState.ENDED and (slot.pod_uid in held or not lost(slot.node))
+    }
     if pod.completion_index is not None and elastic(job):
         return pod.completion_index not in open_ranks
-    staying = sorted((each for each in pods if not each.terminal and not each.metadata.deletion_timestamp), key=_age)
     return pod.metadata.uid not in {each.metadata.uid for each in staying[: len(open_ranks)]}
 
 
@@ -349,18 +375,19 @@ def _pinned_node(pod: Pod) -> str | None:
     return text if text and "," not in text and "[" not in text else None
 
 
-def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int) -> set[int]:
+def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int, elsewhere: Sequence[Pod]) -> set[int]:
     if phase is not JobPhase.ACTIVE or job is None:
         return {slot.rank for slot in idle}
     if elastic(job):
         over = parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
+        over |= {pod.completion_index for pod in elsewhere if pod.completion_index is not None}
         return {slot.rank for slot in idle if slot.rank in over or slot.rank >= (job.spec.completions or 0)}
     if job.spec.completions is None:
         # Without completions the first success ends the starting of pods: the rest run out.
         wanted = 0 if job.status.succeeded else job.spec.pods_at_once
     else:
         wanted = min(job.spec.pods_at_once, job.spec.completions - job.status.succeeded)
-    spare = len(idle) + busy - max(wanted, busy)
+    spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
     return {slot.rank for slot in sorted(idle, key=lambda slot: -slot.rank)[: max(spare, 0)]}
 
 

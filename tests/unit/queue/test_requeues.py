@@ -9,7 +9,16 @@ from queue_builders import a_job, a_pod, an_allocation
 from fluxqueue.api import names
 from fluxqueue.api.objects import Pod
 from fluxqueue.queue.records import FluxionJobId, SlotState
-from fluxqueue.queue.requeues import Step, Turn, done_indexes, hosts_by_index, next_turn, pods_wanted, write_indexes
+from fluxqueue.queue.requeues import (
+    Step,
+    Turn,
+    done_indexes,
+    failures_left,
+    hosts_by_index,
+    next_turn,
+    pods_wanted,
+    write_indexes,
+)
 from fluxqueue.queue.tracking import parse_indexes
 
 STOPPED = [{"type": "Suspended", "status": "True"}]
@@ -91,3 +100,17 @@ def test_done_indexes_have_no_node_in_the_list_so_that_place_and_index_agree() -
 @given(st.sets(st.integers(0, 50)))
 def test_indexes_are_written_as_kubernetes_writes_them(indexes: set[int]) -> None:
     assert parse_indexes(write_indexes(indexes)) == indexes
+
+
+@pytest.mark.parametrize(
+    ("job", "left"),
+    [
+        pytest.param(make_job(), 6, id="nothing said"),
+        pytest.param(make_job().with_("spec.backoffLimit", 0), 0, id="none may fail"),
+        pytest.param(make_job().with_("spec.backoffLimit", 3).with_("status.failed", 2), 1, id="some have failed"),
+        pytest.param(make_job().with_("status.failed", 9), 0, id="more than may"),
+        pytest.param(make_job().with_("spec.backoffLimitPerIndex", 2).with_("spec.backoffLimit", 100), 0, id="counted by index"),
+    ],
+)
+def test_how_many_pods_may_be_deleted_before_a_job_fails_by_it(job: JobBuilder, left: int) -> None:
+    assert failures_left(a_job(job)) == left

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from builders import make_job, make_pod
+from builders import PodBuilder, make_job, make_pod
 from queue_builders import a_job, a_pod, an_allocation
 
 from fluxqueue.api.fluxjobs import Outcome, State
@@ -197,3 +197,42 @@ def test_pods_beyond_the_places_of_a_job_without_indexes_have_none_but_successor
     newcomer, failed = pod("q", gated=True), pod("p0", phase="Failed")
     assert stands_beyond(newcomer, grown, [*standing, newcomer], allocation)
     assert not stands_beyond(newcomer, grown, [failed, *standing[1:], newcomer], allocation)
+
+
+def test_a_pod_made_anew_for_one_on_a_lost_node_has_no_place_there_even_when_the_other_is_gone() -> None:
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    standing, going = [pod("p0", 0, "n1"), pod("p2", 2, "n3")], a_pod(_going("p1", "n2").index(1), uid="p1")
+    anew, lost = pod("p1b", 1, gated=True), {"n2"}.__contains__
+    for there in ([*standing, going, anew], [*standing, anew]):
+        assert stands_beyond(anew, a_job(indexed()), there, allocation, lost)
+        assert not stands_beyond(anew, a_job(indexed()), there, allocation), "its node is well"
+        judgement = judge_job(a_job(indexed()), there, allocation, lost=lost)
+        assert (judgement.assign, judgement.end) == ((), ())
+    assert not stands_beyond(anew, a_job(indexed()), [*standing, pod("p1", 1, "n2"), anew], allocation, lost), "the other is not let go yet"
+    loose_anew, loose_going = pod("q", gated=True), a_pod(_going("p1", "n2"), uid="p1")
+    assert stands_beyond(loose_anew, a_job(loose()), [*standing, loose_going, loose_anew], allocation, lost)
+
+
+def test_the_place_of_a_pod_that_was_made_anew_elsewhere_goes_back_once_its_pod_is_gone() -> None:
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    standing, going = [pod("p0", 0, "n1"), pod("p2", 2, "n3")], a_pod(_going("p1", "n2").index(1), uid="p1")
+    for job, elsewhere in ((indexed(), pod("p1b", 1, "n4")), (loose(), pod("q", node="n4"))):
+        assert judge_job(a_job(job), [*standing, going], allocation, elsewhere=[elsewhere]).end == ()
+        assert judge_job(a_job(job), standing, allocation, elsewhere=[elsewhere]).end == (1,)
+        assert judge_job(a_job(job), standing, allocation).end == (), "another may come for it"
+
+
+def test_the_place_of_a_lost_pod_stays_open_until_another_is_found_for_the_one_made_anew() -> None:
+    allocation, lost = an_allocation(HOSTS, states=TAKEN, pods=PODS), {"n2"}.__contains__
+    standing = [pod("p0", 0, "n1"), pod("p2", 2, "n3")]
+    for job, waits, runs in (
+        (indexed(), pod("p1b", 1, gated=True), pod("p1b", 1, "n4")),
+        (loose(), pod("q", gated=True), pod("q", node="n4")),
+    ):
+        assert judge_job(a_job(job), standing, allocation, elsewhere=[waits], lost=lost).end == ()
+        assert judge_job(a_job(job), standing, allocation, elsewhere=[waits]).end == (1,), "its node is back: others may have the place"
+        assert judge_job(a_job(job), standing, allocation, elsewhere=[runs], lost=lost).end == (1,)
+
+
+def _going(name: str, node: str) -> PodBuilder:
+    return make_pod(name).owned_by("Job").phase("Running").on_node(node).with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")

@@ -44,6 +44,7 @@ from fluxqueue.queue.intake import Standing, describe_group, describe_job, descr
 from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.requeues import goes_pod_by_pod
 from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
 from fluxqueue.queue.tracking import stands_beyond
@@ -249,7 +250,7 @@ class IntakeController:
         return describe_pod(pod, around, standing, surplus_of=surplus_of, grows=grows)
 
     def _job_that_grew(self, pod: Pod, owner: str, row: Workload | None) -> Workload | None:
-        """The workload of a pod's Job, where that runs and has no place for the pod: it was made larger since it was matched."""
+        """The workload of a pod's Job, where that runs and has no place for the pod: it grew since it was matched, or lost a node."""
         workload, job = self._ledger.by_uid(owner), self._caches.jobs.get_by_uid(owner)
         allocation = self._ledger.allocation(workload.id) if workload is not None else None
         if workload is None or job is None or allocation is None or allocation.released_at is None or job.spec.suspend:
@@ -259,7 +260,8 @@ class IntakeController:
         if row is not None:
             return workload
         own = [each for each in self._caches.pods_of_job(owner) if self._ledger.by_uid(each.metadata.uid) is None]
-        return workload if stands_beyond(pod, job, own, allocation) else None
+        lost = self._caches.lost if goes_pod_by_pod(workload, job) else lambda _node: False
+        return workload if stands_beyond(pod, job, own, allocation, lost) else None
 
     async def _take_up_again(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
         """A cancelled Job that its user resumed is asked for once more: what had ended begins anew."""

@@ -20,7 +20,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.objects import Job, Node, Pod
-from fluxqueue.kube.errors import Conflict, Invalid, NotFound
+from fluxqueue.kube.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.kinds import JOBS, PODS
 from fluxqueue.kube.store import Change, ChangeKind
 from fluxqueue.kube.transport import Api, PatchType
@@ -94,6 +94,19 @@ class Requeuer:
             REQUEUES.labels(str(each.reason)).inc()
             self._keys.add(each.workload)
         return refused
+
+    async def replace(self, pods: Sequence[Pod]) -> None:
+        """Delete pods of Jobs on lost nodes, so that others are made for them; their places stay booked until they are gone."""
+        for pod in pods:
+            meta = pod.metadata
+            log.info("made anew for a lost node", pod=f"{meta.namespace}/{meta.name}", node=pod.spec.node_name)
+            try:
+                await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid)
+            except (Conflict, NotFound):
+                continue  # it is another one by now, or gone
+            except ApiError as error:
+                log.warning("a pod on a lost node could not be deleted", pod=f"{meta.namespace}/{meta.name}", error=str(error))
+                return  # whoever found it looks again
 
     async def stopped(self, workload: Workload, job: Job, allocation: Allocation) -> None:
         """A released Job was suspended: by us, then it goes its way, or by its user, then that is why it waits."""
@@ -193,7 +206,7 @@ class Requeuer:
     async def _take_job_back(self, workload: Workload, allocation: Allocation | None) -> float | None:
         job = self._caches.jobs.get_by_uid(workload.uid)
         pods = self._caches.pods_of_job(workload.uid)
-        turn = next_turn(job, pods, allocation, self._lost)
+        turn = next_turn(job, pods, allocation, self._caches.lost)
         match turn.step:
             case Step.SUSPEND:
                 assert job is not None
@@ -284,10 +297,6 @@ class Requeuer:
     def _gone(self, uid: str | None) -> bool:
         pod = self._caches.pods.get_by_uid(uid) if uid is not None else None
         return pod is None or pod.terminal
-
-    def _lost(self, name: str) -> bool:
-        node = self._caches.nodes.get("", name)
-        return node is None or not node.status.ready
 
     def _bare(self, found: WorkloadId) -> bool:
         workload = self._ledger.get(found)

@@ -32,6 +32,7 @@ from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
 from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, SlotState, Workload, WorkloadId
 from fluxqueue.queue.releases import release_pod
+from fluxqueue.queue.requeues import goes_pod_by_pod
 from fluxqueue.queue.tasks import Trigger
 from fluxqueue.queue.tracking import (
     JobPhase,
@@ -209,7 +210,15 @@ class Tracker:
                 if job_phase(job) is JobPhase.SUSPENDED and job is not None:
                     await self._stopped(workload, job, allocation)
                     continue
-                judgement = judge_job(job, self._pods(workload, allocation), allocation, self._last_job_phase.get(workload.uid))
+                own = [pod for pod in self._caches.pods_of_job(workload.uid) if not pod.terminal]
+                judgement = judge_job(
+                    job,
+                    self._pods(workload, allocation),
+                    allocation,
+                    self._last_job_phase.get(workload.uid),
+                    elsewhere=[pod for pod in own if self._ledger.by_uid(pod.metadata.uid) is not None],
+                    lost=self._caches.lost if goes_pod_by_pod(workload, job) else lambda _node: False,
+                )
             judged.append((workload, allocation, judgement))
         await self._ledger.finish(concluded)
         judged = await self._successions.settle(judged)
@@ -232,9 +241,7 @@ class Tracker:
         if wanted is not None and len(open_slots) > wanted:
             idle = [slot.rank for slot in open_slots if slot.pod_uid not in by_uid or by_uid[slot.pod_uid].terminal]
             expired += idle[max(len(idle) - (len(open_slots) - wanted), 0) :]
-        judgement = judge_group(
-            pods, allocation, lambda pod: _label_for(workload, pod), seen, expired=expired, lost=lambda node: _lost(self._caches, node)
-        )
+        judgement = judge_group(pods, allocation, lambda pod: _label_for(workload, pod), seen, expired=expired, lost=self._caches.lost)
         kept = kept_ranks(allocation, judgement)
         if line_of_group(key) is not None:
             # A StatefulSet may take long to come to its last pod: only places are counted in which one has stood.
@@ -353,11 +360,6 @@ def _label_for(workload: Workload, pod: Pod) -> str | None:
         return label_for(workload.jobspec, pod_requests(pod.spec))
     except InvalidRequest:
         return None
-
-
-def _lost(caches: Caches, name: str) -> bool:
-    node = caches.nodes.get("", name)
-    return node is None or not node.status.ready
 
 
 def _leads(rank: int, pod: Pod) -> bool:

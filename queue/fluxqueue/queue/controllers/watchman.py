@@ -4,7 +4,9 @@ Both are matters of time, so this looks every so often at all live workloads ins
 from the objects each time (`fluxqueue.queue.setbacks`), so a missed or repeated look does no harm. How long a node has been silent and a
 pod of running work has been without one is measured on this process' own clock: the times in objects are written by others.
 
-A Job is taken back and waits again. The pod of another owner is deleted, so that its successor comes gated and is matched on its own,
+A Job is taken back and waits again, or only its pods on a lost node are made anew, where its pods were let go one by one and are not a
+Flux cluster: the new pod is matched on its own, as one by which the Job grew. If that does not come to a node in time, the whole Job is
+taken back after all. The pod of another owner is deleted, so that its successor comes gated and is matched on its own,
 except where it waits for somebody else's gate, which its successor would have as well. A bare Pod is never deleted: it keeps its place and
 says what is the matter.
 """
@@ -21,7 +23,8 @@ from fluxqueue.api.objects import Pod
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.controllers.requeuer import Requeuer
 from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Allocation, FluxionJobId, ReasonChange, TakeBack, Workload, WorkloadId
+from fluxqueue.queue.records import Allocation, FluxionJobId, ReasonChange, SlotState, TakeBack, Workload, WorkloadId
+from fluxqueue.queue.requeues import failures_left, goes_pod_by_pod, pods_wanted
 from fluxqueue.queue.setbacks import FailedStart, after_failed_start, after_loss, failed_start, nodes_under
 from fluxqueue.queue.store import DatabaseUnavailable
 
@@ -32,6 +35,8 @@ log = structlog.get_logger()
 _GONE_S = 2.0
 """A node that is deleted and made anew at once was not lost."""
 _RETRY_S = 2.0
+_MENDED_S = 30.0
+"""The Job controller may take 10 s to make a pod anew (its back-off after a failure), and then it has to be matched and bound."""
 
 
 class Watchman:
@@ -56,6 +61,7 @@ class Watchman:
         self._start_timeout_s = start_timeout_s
         self._node_lost_s = node_lost_s
         self._silent_since: dict[str, float] = {}
+        self._short_since: dict[WorkloadId, float] = {}
         self._unbound_since: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -75,12 +81,17 @@ class Watchman:
         late = self._late()
         wanted: list[TakeBack] = []
         said: list[ReasonChange] = []
+        to_replace: list[Pod] = []
+        short: dict[WorkloadId, float] = {}
         now = self._ledger.clock()
         for workload, allocation in self._ledger.live():
             if allocation.remnant or allocation.released_at is None or workload.state not in (State.ALLOCATED, State.RUNNING):
                 continue
             if lost and workload.kind == "Job" and (nodes := nodes_under(allocation, lost.__contains__)):
-                wanted.append(after_loss(workload, nodes, now))
+                if self._can_be_mended(workload, allocation, lost, short):
+                    to_replace += self._pods_on(allocation, lost)
+                else:
+                    wanted.append(after_loss(workload, nodes, now))
                 continue
             due = (now - allocation.released_at).total_seconds() > self._start_timeout_s
             if not due or not (workload.state is State.ALLOCATED or workload.id in late):
@@ -94,8 +105,31 @@ class Watchman:
                 said.append(ReasonChange(workload=workload.id, reason=failed.reason, message=text))
             else:
                 wanted.append(after_failed_start(workload, failed, now))
+        self._short_since = short
         await self._ledger.set_live_reasons(said)
         await self._requeuer.requeue(wanted)
+        await self._requeuer.replace(to_replace)
+
+    def _can_be_mended(self, workload: Workload, allocation: Allocation, lost: set[str], short: dict[WorkloadId, float]) -> bool:
+        """Whether it is enough to make pods on lost nodes anew; not if some nodes are left, but too few pods for too long."""
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        kept = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED and slot.node not in lost]
+        if workload.state is not State.RUNNING or job is None or not kept or not goes_pod_by_pod(workload, job):
+            return False
+        if len(self._pods_on(allocation, lost)) > failures_left(job):
+            return False  # it would fail by it
+        pods = [pod for pod in self._caches.pods_of_job(workload.uid) if not pod.terminal and not pod.metadata.deletion_timestamp]
+        if sum(1 for pod in pods if pod.spec.node_name and pod.spec.node_name not in lost) >= pods_wanted(job):
+            return True
+        now = asyncio.get_running_loop().time()
+        short[workload.id] = since = self._short_since.get(workload.id, now)
+        return now - since <= max(self._start_timeout_s, _MENDED_S)
+
+    def _pods_on(self, allocation: Allocation, lost: set[str]) -> list[Pod]:
+        """Pods that stand in places on lost nodes and are not being deleted."""
+        uids = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.state is not SlotState.ENDED and slot.node in lost]
+        pods = (self._caches.pods.get_by_uid(uid) for uid in uids)
+        return [pod for pod in pods if pod is not None and not pod.terminal and not pod.metadata.deletion_timestamp]
 
     def _cannot_be_taken_back(self, workload: Workload, failed: FailedStart) -> bool:
         if workload.kind == "Job":
