@@ -206,7 +206,7 @@ class Outlook:
         ends = np.zeros(len(all_times), dtype=np.bool_)
         ends[len(times) + len(more_times) :] = True
         # The ends themselves stand behind all steps of the same moment, so that each sees the sum of all.
-        order = np.argsort(all_times, kind="stable")
+        order = np.argsort(all_times << 1 | ends)
         at_end = ends[order]
         self._all_times, self._all_sums = all_times[order], np.cumsum(all_steps[order])
         self._moments, self._sums = self._all_times[at_end], self._all_sums[at_end]
