@@ -6,6 +6,9 @@ or from a Job's status alone: each time something changes, the places are judged
 A place returns to the cluster when its pod is gone or terminal **and** none can follow: its index succeeded or failed for good; the Job
 finished, was deleted or was suspended; or no completions are left to start (architecture, section 3.5). A pod that is being deleted
 keeps its place until it is gone: the node still holds its resources.
+
+The Job controller counts pods up to a second late. A pod that succeeded counts all the same, so whatever is the larger of its count and
+the pods that can be seen to have succeeded is true by now.
 """
 
 from __future__ import annotations
@@ -167,10 +170,11 @@ def judge_job(
     busy = {rank for rank, _ in take} | {rank for rank, _ in assign} | {slot.rank for slot in placed.values()}
     idle = [slot for slot in open_slots if slot.rank not in busy]
 
-    end = _ended(phase, job, idle, len(busy), elsewhere)
+    succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
+    end = _ended(phase, job, idle, len(busy), succeeded, elsewhere)
     if away := {slot.rank for slot in idle if lost(slot.node)}:
         # A lost place stays open until another is found for its pod: by it is seen what the Job is short of.
-        end = end - away | away & _ended(phase, job, idle, len(busy), [pod for pod in elsewhere if pod.spec.node_name])
+        end = end - away | away & _ended(phase, job, idle, len(busy), succeeded, [pod for pod in elsewhere if pod.spec.node_name])
     vacate = tuple(slot.rank for slot in vacated if slot.rank not in end)
     bound = sum(1 for pod in living.values() if pod.spec.node_name)
     state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
@@ -375,18 +379,20 @@ def _pinned_node(pod: Pod) -> str | None:
     return text if text and "," not in text and "[" not in text else None
 
 
-def _ended(phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int, elsewhere: Sequence[Pod]) -> set[int]:
+def _ended(
+    phase: JobPhase, job: Job | None, idle: Sequence[Slot], busy: int, succeeded: Sequence[Pod], elsewhere: Sequence[Pod]
+) -> set[int]:
     if phase is not JobPhase.ACTIVE or job is None:
         return {slot.rank for slot in idle}
     if elastic(job):
         over = parse_indexes(job.status.completed_indexes) | parse_indexes(job.status.failed_indexes)
-        over |= {pod.completion_index for pod in elsewhere if pod.completion_index is not None}
+        over |= {pod.completion_index for pod in (*succeeded, *elsewhere) if pod.completion_index is not None}
         return {slot.rank for slot in idle if slot.rank in over or slot.rank >= (job.spec.completions or 0)}
     if job.spec.completions is None:
         # Without completions the first success ends the starting of pods: the rest run out.
         wanted = 0 if job.status.succeeded else job.spec.pods_at_once
     else:
-        wanted = min(job.spec.pods_at_once, job.spec.completions - job.status.succeeded)
+        wanted = min(job.spec.pods_at_once, job.spec.completions - max(job.status.succeeded, len(succeeded)))
     spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
     return {slot.rank for slot in sorted(idle, key=lambda slot: -slot.rank)[: max(spare, 0)]}
 

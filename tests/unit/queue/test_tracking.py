@@ -236,3 +236,13 @@ def test_the_place_of_a_lost_pod_stays_open_until_another_is_found_for_the_one_m
 
 def _going(name: str, node: str) -> PodBuilder:
     return make_pod(name).owned_by("Job").phase("Running").on_node(node).with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")
+
+
+def test_a_place_goes_back_as_its_pod_succeeds_before_the_job_controller_has_counted_it() -> None:
+    allocation = an_allocation(HOSTS, states=TAKEN, pods=PODS)
+    done, others = pod("p1", 1, "n2", phase="Succeeded"), [pod("p0", 0, "n1"), pod("p2", 2, "n3")]
+    assert judge_job(a_job(indexed()), [done, *others], allocation).end == (1,)
+    assert judge_job(a_job(loose()), [done, *others], allocation).end == (1,)
+    more = a_job(loose(3, 5).with_("status.succeeded", 1))
+    assert judge_job(more, [done, *others], allocation).end == (), "it may be the one that is counted: another comes for it"
+    assert judge_job(more, [done, pod("former", phase="Succeeded"), pod("first", phase="Succeeded"), *others], allocation).end == (1,)
