@@ -115,7 +115,7 @@ def _user(pod: Json, container: Json) -> int | str:
 
 
 def services_pod(identity: Identity, spec: MiniClusterSpec) -> Json | None:
-    """The pod of ``spec.services``, gated: it is queued with the brokers and gets its node with them.
+    """The pod of ``spec.services``, gated: it is queued beside the brokers, as a pod of its own.
 
     Its label ``job-name`` puts it under the headless Service; its containers run what their images run, unless a command is said.
     """
