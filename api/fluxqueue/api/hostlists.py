@@ -95,10 +95,10 @@ def decode(text: str) -> list[str]:
         if closing < 0 or "[" in entry[closing:]:
             raise InvalidHostlist(f"hostlist {text!r}: one [ ] group per entry is understood")
         stem, suffix = entry[:opening], entry[closing + 1 :]
-        for number in _numbers(entry[opening + 1 : closing], text):
-            hosts.append(f"{stem}{number}{suffix}")
-            if len(hosts) > _MAX_HOSTS:
+        for first, last, width in _ranges(entry[opening + 1 : closing], text):
+            if len(hosts) + last - first >= _MAX_HOSTS:
                 raise InvalidHostlist(f"a hostlist of more than {_MAX_HOSTS} hosts is not believable")
+            hosts += [f"{stem}{number:0{width}d}{suffix}" for number in range(first, last + 1)]
     return hosts
 
 
@@ -120,7 +120,8 @@ def _split(text: str) -> Sequence[str]:
     return entries
 
 
-def _numbers(group: str, text: str) -> Iterable[str]:
+def _ranges(group: str, text: str) -> Iterable[tuple[int, int, int]]:
+    """First, last and width of each range."""
     for part in group.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
@@ -128,6 +129,4 @@ def _numbers(group: str, text: str) -> Iterable[str]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= _MAX_HOSTS:
             raise InvalidHostlist(f"hostlist {text!r}: the range {part!r} runs backwards or is not believable")
-        width = len(match[1])
-        for number in range(first, last + 1):
-            yield f"{number:0{width}d}"
+        yield first, last, len(match[1])
