@@ -297,7 +297,8 @@ class Shortcut:
                 raise Unfit
             key = tuple((free, each, run.size) for run, free, each in options[node])
             if key not in known or any(run.odd_sizes for run, _, _ in options[node]):
-                known[key] = self._measure(options[node], slots)
+                # Slots are formed from the best leaf on; leaves without a slot stand as they were found, by which equals are told apart.
+                known[key] = self._measure(options[node], slots)[:: -1 if plan.plain and self._descending else 1]
             factor = 2 + (node.factor if self._policy.node_centric else 0)
             scores.extend(sign * (1 + members * factor + ids) for members, ids in known[key])
             order.extend([node] * slots)

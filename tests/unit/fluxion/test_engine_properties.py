@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from unit.fluxion.builders import NOW, ask, check_books, engine, flat_jgf, holdings, jobspec, node, nodes, slot, state_of
 
@@ -71,7 +71,8 @@ def run(made: Engine, sequence: Any) -> list[Any]:
 
 
 @RELAXED
-@given(st.sampled_from(POLICIES), st.integers(1, 6), st.integers(0, 3), steps)
+@example("high", 6, 0, [("allocate", {"type": "core", "count": 1, "exclusive": True}, 10)])  # more equals than sort stably
+@given(st.sampled_from(POLICIES), st.integers(1, 9), st.integers(0, 3), steps)
 def test_shortcuts_and_the_walk_give_the_same_answers(policy: str, count: int, per_rack: int, sequence: Any) -> None:
     graph = flat_jgf(count, per_rack=per_rack)
     quick, slow = Engine(), Engine()
