@@ -1,8 +1,8 @@
 """The long form of the crash suite: a thousand gang starts, every crash point again and again, and what came of it as JSON and a picture.
 
-``make test-faults-long``, or ``python tests/faults/long_form.py --minutes 25 --seed 7 --json FILE --svg FILE``. It ends when every point
-was struck often enough and enough was started, or when its time is up. What FILE tells of former runs counts, so several short runs make
-a long one. The exit status is 1 if anything was lost, booked twice, released in part or left over.
+``make test-faults-long``, or ``PYTHONPATH=tests python tests/faults/long_form.py --minutes 25 --seed 7 --json FILE --svg FILE``. It ends
+when every point was struck often enough and enough was started, or when its time is up. What FILE tells of former runs counts, so several
+short runs make a long one. The exit status is 1 if anything was lost, booked twice, released in part or left over.
 """
 
 from __future__ import annotations
