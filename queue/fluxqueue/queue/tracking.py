@@ -332,7 +332,11 @@ def elastic(job: Job) -> bool:
 
 
 def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
-    """The slot a pod stands in, or will: by node if it is tied to one, else by completion index, else the first free one."""
+    """The slot a pod stands in, or will: by node if it is tied to one, else by completion index, else the first free one.
+
+    A place in which no pod has stood yet goes before one whose pod has ended: each pod of a gang gets the place that was matched for it,
+    also where the first had ended before the last was let go.
+    """
     candidates = list(free)
     tied = pod.spec.node_name or _pinned_node(pod)
     if tied and not pod.spec.gated_by(names.GATE):
@@ -340,7 +344,7 @@ def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     index = pod.completion_index
     if index is not None and job is not None and elastic(job):
         return next((slot for slot in candidates if slot.rank == index), None)
-    return candidates[0] if candidates else None
+    return min(candidates, key=lambda slot: slot.pod_uid is not None, default=None)
 
 
 def stands_beyond(
@@ -394,7 +398,7 @@ def _ended(
     else:
         wanted = min(job.spec.pods_at_once, job.spec.completions - max(job.status.succeeded, len(succeeded)))
     spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
-    return {slot.rank for slot in sorted(idle, key=lambda slot: -slot.rank)[: max(spare, 0)]}
+    return {slot.rank for slot in sorted(idle, key=lambda slot: (slot.pod_uid is None, -slot.rank))[: max(spare, 0)]}
 
 
 def _conclusion(phase: JobPhase, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:

@@ -246,3 +246,11 @@ def test_a_place_goes_back_as_its_pod_succeeds_before_the_job_controller_has_cou
     more = a_job(loose(3, 5).with_("status.succeeded", 1))
     assert judge_job(more, [done, *others], allocation).end == (), "it may be the one that is counted: another comes for it"
     assert judge_job(more, [done, pod("former", phase="Succeeded"), pod("first", phase="Succeeded"), *others], allocation).end == (1,)
+
+
+def test_a_pod_that_is_let_go_late_gets_its_own_place_not_that_of_one_that_has_ended() -> None:
+    allocation = an_allocation(HOSTS[:2], states=[SlotState.TAKEN, SlotState.FREE], pods=["p0"])
+    ended, late = pod("p0", node="n1", phase="Succeeded"), pod("p1", gated=True)
+    judgement = judge_job(a_job(loose(2, 2)), [ended, late], allocation)
+    assert ([(rank, assigned.metadata.uid) for rank, assigned in judgement.assign], judgement.end) == ([(1, "p1")], (0,))
+    assert judge_job(a_job(loose(2, 2)), [ended], allocation).end == (0,), "the other place is kept for the one that comes"
