@@ -148,7 +148,7 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
 def pod_of(stage: Stage, job: str, index: int) -> Pod | None:
     """The pod of an index that is there to stay, on a node."""
     pods = [pod for pod in stage.items("pods", Pod) if pod.completion_index == index and pod.metadata.name.startswith(f"{job}-")]
-    return next((pod for pod in pods if pod.spec.node_name and not pod.terminal and not pod.metadata.deletion_timestamp), None)
+    return next((pod for pod in pods if pod.spec.node_name and pod.staying), None)
 
 
 def test_fm37_a_pod_let_go_on_its_own_gets_a_new_place_when_its_node_falls_silent_and_the_others_stay(stage: Stage) -> None:

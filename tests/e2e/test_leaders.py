@@ -149,14 +149,14 @@ def test_a_paused_leader_that_wakes_up_after_it_was_replaced_writes_nothing(stag
         try:
             (old_epoch,) = connection.execute("SELECT epoch FROM fluxqueue.leader").fetchone() or (0,)
             stage.apply_all(*(job(f"meanwhile-{number}", 1).cpu("2").build() for number in range(8)))
-            until_led_by_another(stage, former, 30)
+            until_led_by_another(stage, former, 15)
             newer = "SELECT acquired_at FROM fluxqueue.leader WHERE epoch > %s"  # it has the Lease first, the table a little later
             (replaced_at,) = stage.until("it leads in the table too", lambda: connection.execute(newer, (old_epoch,)).fetchone()) or (None,)
             stage.until_settled(90)
             stage.apply_all(*(job(f"as-it-wakes-{number}", 1).cpu("2").build() for number in range(8)))
         finally:
             process.send(signal.SIGCONT)
-        stage.until("the one that woke up has ended", lambda: process.pid != paused_pid, 60)
+        stage.until("the one that woke up has ended", lambda: process.pid != paused_pid, 15)
         rows = stage.until_settled(90)
         late = connection.execute("SELECT count(*) FROM fluxqueue.transition WHERE epoch = %s AND at > %s", (old_epoch, replaced_at))
         assert late.fetchone() == (0,)

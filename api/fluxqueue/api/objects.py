@@ -219,6 +219,11 @@ class Pod(Part, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
+    def staying(self) -> bool:
+        """Whether it runs or may come to run, and nobody is deleting it."""
+        return not self.terminal and not self.metadata.deletion_timestamp
+
+    @property
     def completion_index(self) -> int | None:
         """The index of an Indexed Job's pod, or None."""
         text = self.metadata.annotation("batch.kubernetes.io/job-completion-index")

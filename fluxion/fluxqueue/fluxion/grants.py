@@ -89,10 +89,7 @@ class Grants:
         if placement is not None:
             return self._book(Verdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
         if request.reserve and (later := matcher.reserve(jobspec, duration_s, restriction)).placement is not None:
-            end = state.end_of(later.start, duration_s)
-            answer = self._book(Verdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation)
-            self._know(answer, request, later)
-            return answer
+            return self._book_later(request, later, later.placement, duration_s, with_allocation)
         result = self._refuse(jobspec, end, restriction, request.jobid, matcher, explained=request.explain)
         if len(self._no_fit) >= _MAX_REMEMBERED:
             self._no_fit.clear()
@@ -139,21 +136,22 @@ class Grants:
                 return self._book(Verdict.GRANTED, job.jobid, state.now, end, now, with_allocation)
             if later.placement is not None:
                 state.free(job)
-                end = state.end_of(later.start, duration_s)
-                answer = self._book(Verdict.RESERVED, job.jobid, later.start, end, later.placement, with_allocation)
-                self._know(answer, request, later)
-                return answer
-            answer = self._answer(Verdict.RESERVED, job, with_allocation)
+                return self._book_later(request, later, later.placement, duration_s, with_allocation)
             if alike:
-                self._know(answer, request, later)
-            return answer
+                self._know(job, request, later)
         return self._answer(Verdict.RESERVED, job, with_allocation)
 
-    def _know(self, answer: MatchResult, request: JobRequest, later: Later) -> None:
+    def _book_later(self, request: JobRequest, later: Later, placement: Placement, duration_s: int, with_allocation: bool) -> MatchResult:
+        """Make a reservation."""
+        end = self._state.end_of(later.start, duration_s)
+        answer = self._book(Verdict.RESERVED, request.jobid, later.start, end, placement, with_allocation)
+        self._know(self._state.jobs[answer.jobid], request, later)
+        return answer
+
+    def _know(self, job: Job, request: JobRequest, later: Later) -> None:
         """Remember with a reservation what there was at earlier moments."""
         if not request.exclude and later.shortfall is not None:
-            tick = self._state.table.openings.settle()
-            self._state.jobs[answer.jobid].shortfall = replace(later.shortfall, tick=tick)
+            job.shortfall = replace(later.shortfall, tick=self._state.table.openings.settle())
 
     def _still_free(self, job: Job, end: int) -> bool:
         window = Window(self._state.now, end, self._state.now)

@@ -162,7 +162,7 @@ class Matcher:
             except Unfit:
                 pass
             else:
-                return Later(0, None, outlook.shortfall(instead.start if instead is not None else state.horizon))
+                return Later(shortfall=outlook.shortfall(instead.start if instead is not None else state.horizon))
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (instead is not None and start >= instead.start):
                 break

@@ -113,7 +113,10 @@ class Timetable:
         return bool((layout.ends & (layout.times <= now)).any())
 
     def without(self, job: Job, rows: Indices | None = None) -> Layout:
-        """The events as they would stand if a reservation were not there; of some rows only, if given, ascending."""
+        """The events as they would stand if a reservation were not there.
+
+        With `rows`, ascending, only the events of those; `places` stay those of all.
+        """
         layout = self.layout()
         first, behind = self._places[job]
         middle = (first + behind) // 2

@@ -75,7 +75,7 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int) -> Claim | None:
 def claim_of_pod(pod: Pod) -> Claim | None:
     """Read a pod that is matched on its own; None where it was not released, or has ended."""
     jobid, node = jobid_of(pod.metadata), _node_of(pod)
-    if jobid is None or not node or pod.terminal or pod.metadata.deletion_timestamp or pod.spec.gated_by(names.GATE):
+    if jobid is None or not node or not pod.staying or pod.spec.gated_by(names.GATE):
         return None
     return Claim(jobid, (node,))
 

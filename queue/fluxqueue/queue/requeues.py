@@ -23,7 +23,7 @@ from fluxqueue.api import names
 from fluxqueue.api.objects import Job, Pod
 from fluxqueue.queue.fluxclusters import is_flux_cluster
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, SlotState, Workload
-from fluxqueue.queue.tracking import parse_indexes
+from fluxqueue.queue.tracking import nowhere, parse_indexes
 
 __all__ = [
     "Step",
@@ -32,6 +32,7 @@ __all__ = [
     "failures_left",
     "goes_pod_by_pod",
     "hosts_by_index",
+    "lost_places",
     "next_turn",
     "pods_wanted",
     "write_indexes",
@@ -132,6 +133,11 @@ def goes_pod_by_pod(workload: Workload, job: Job | None) -> bool:
     The brokers of a Flux cluster are let go like that too, but do without none of their number.
     """
     return workload.release_mode is ReleaseMode.GATE and job is not None and not is_flux_cluster(job)
+
+
+def lost_places(workload: Workload, job: Job | None, lost: Callable[[str], bool]) -> Callable[[str], bool]:
+    """On which nodes a Job's places are for no other pod: lost ones, if it goes pod by pod; any other is taken back as a whole."""
+    return lost if goes_pod_by_pod(workload, job) else nowhere
 
 
 def failures_left(job: Job) -> int:

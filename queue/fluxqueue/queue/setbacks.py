@@ -63,7 +63,7 @@ def failed_start(allocation: Allocation, pods: Sequence[Pod], within_s: float) -
         How long they had.
     """
     open_slots = {slot.rank: slot for slot in allocation.slots if slot.state is not SlotState.ENDED}
-    living = [pod for pod in pods if not pod.terminal and not pod.metadata.deletion_timestamp]
+    living = [pod for pod in pods if pod.staying]
     unbound = sorted((pod for pod in living if not pod.spec.node_name), key=lambda pod: pod.metadata.name)
     node_of = {slot.pod_uid: slot.node for slot in open_slots.values() if slot.pod_uid}
     refused = [pod for pod in unbound if _refusal(pod)]

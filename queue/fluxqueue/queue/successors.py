@@ -64,7 +64,7 @@ def wants_more(owner: ScaledWorkload | None, pods: Iterable[Pod]) -> bool:
     """
     if owner is None or owner.metadata.deletion_timestamp:
         return False
-    staying = sum(1 for pod in pods if not pod.terminal and not pod.metadata.deletion_timestamp)
+    staying = sum(1 for pod in pods if pod.staying)
     return staying < owner.spec.size
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "judge_job",
     "judge_pod",
     "kept_ranks",
+    "nowhere",
     "parse_indexes",
     "stands_beyond",
 ]
@@ -111,6 +112,11 @@ def parse_indexes(text: str) -> set[int]:
     return found
 
 
+def nowhere(_node: str) -> bool:
+    """No place counts as lost."""
+    return False
+
+
 def judge_job(
     job: Job | None,
     pods: Sequence[Pod],
@@ -118,7 +124,7 @@ def judge_job(
     last: JobPhase | None = None,
     *,
     elsewhere: Sequence[Pod] = (),
-    lost: Callable[[str], bool] = lambda _node: False,
+    lost: Callable[[str], bool] = nowhere,
 ) -> Judgement:
     """Judge the places of a Job that was let go.
 
@@ -237,7 +243,7 @@ def judge_group(
     seen: Mapping[str, str],
     *,
     expired: Collection[int] = (),
-    lost: Callable[[str], bool] = lambda _node: False,
+    lost: Callable[[str], bool] = nowhere,
 ) -> Judgement:
     """Judge the places of a pod group.
 
@@ -347,9 +353,7 @@ def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
     return min(candidates, key=lambda slot: slot.pod_uid is not None, default=None)
 
 
-def stands_beyond(
-    pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, lost: Callable[[str], bool] = lambda _node: False
-) -> bool:
+def stands_beyond(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, lost: Callable[[str], bool] = nowhere) -> bool:
     """Whether a gated pod of a released Job has no place in its allocation, and will have none.
 
     The Job was made larger, or the pod was made for one on a lost node: whose place is no place for another.
@@ -367,8 +371,7 @@ def stands_beyond(
     lost
         Whether nobody hears from the node of this name.
     """
-    pods = list(pods)
-    staying = sorted((each for each in pods if not each.terminal and not each.metadata.deletion_timestamp), key=_age)
+    staying = sorted((each for each in pods if each.staying), key=_age)
     held = {each.metadata.uid for each in staying}
     open_ranks = {
         slot.rank for slot in allocation.slots if slot.state is not SlotState.ENDED and (slot.pod_uid in held or not lost(slot.node))

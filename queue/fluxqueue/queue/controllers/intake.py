@@ -44,7 +44,7 @@ from fluxqueue.queue.intake import Standing, describe_group, describe_job, descr
 from fluxqueue.queue.jobspecs import label_for
 from fluxqueue.queue.ledger import Ending, Ledger
 from fluxqueue.queue.records import NewWorkload, Slot, SlotState, Workload, WorkloadId
-from fluxqueue.queue.requeues import goes_pod_by_pod
+from fluxqueue.queue.requeues import lost_places
 from fluxqueue.queue.steering import taken_in, wishes_after
 from fluxqueue.queue.tasks import Trigger
 from fluxqueue.queue.tracking import stands_beyond
@@ -260,8 +260,7 @@ class IntakeController:
         if row is not None:
             return workload
         own = [each for each in self._caches.pods_of_job(owner) if self._ledger.by_uid(each.metadata.uid) is None]
-        lost = self._caches.lost if goes_pod_by_pod(workload, job) else lambda _node: False
-        return workload if stands_beyond(pod, job, own, allocation, lost) else None
+        return workload if stands_beyond(pod, job, own, allocation, lost_places(workload, job, self._caches.lost)) else None
 
     async def _take_up_again(self, found: Sequence[NewWorkload]) -> list[WorkloadId]:
         """A cancelled Job that its user resumed is asked for once more: what had ended begins anew."""
@@ -352,7 +351,7 @@ class IntakeController:
         standing = [found for slot in slots if (found := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
         if any(found.metadata.uid == pod.metadata.uid for found in standing):
             return None
-        staying = [found for found in standing if not found.terminal and not found.metadata.deletion_timestamp]
+        staying = [found for found in standing if found.staying]
         if row is None and len(staying) < len(slots) and self._fits(group, pod, slots, staying):
             return None
         return where if len(staying) >= group.pods else ""

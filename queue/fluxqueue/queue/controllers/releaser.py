@@ -6,8 +6,7 @@ the suspended object, so what was matched is not what it asks for any more, and 
 frees its allocation. A crash between patch and note repeats the patch, which finds its own work and notes it.
 
 What was refused is due again when its claim runs out; what failed because the API server was away or overloaded after 1 s, then 2, 4 and so
-on up to that. The table knows when that is, and each round ends with setting an alarm
-for the earliest.
+on up to that. The table knows when that is, and each round ends with setting an alarm for the earliest.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Requeuer:
     async def _take_pod_back(self, workload: Workload, allocation: Allocation | None) -> float | None:
         """Delete a pod that has an owner to make another; its place goes back when it is gone, as that of any pod does."""
         pod = self._caches.pods.get_by_uid(workload.uid)
-        if pod is None or pod.terminal or pod.metadata.deletion_timestamp:
+        if pod is None or not pod.staying:
             if allocation is None or allocation.released_at is None:
                 await self._end(workload, "was deleted before it was released")
             return None

@@ -32,7 +32,7 @@ from fluxqueue.queue.ledger import Ending, Ledger, TakenSlot
 from fluxqueue.queue.metrics import RELEASES, SLOTS_ENDED
 from fluxqueue.queue.records import Allocation, FluxionJobId, ReleaseMode, SlotState, Workload, WorkloadId
 from fluxqueue.queue.releases import release_pod
-from fluxqueue.queue.requeues import goes_pod_by_pod
+from fluxqueue.queue.requeues import lost_places
 from fluxqueue.queue.tasks import Trigger
 from fluxqueue.queue.tracking import (
     JobPhase,
@@ -158,13 +158,18 @@ class Tracker:
         if group is not None and group.state is not State.PENDING:
             self._keys.add(group.id)
 
-    def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
-        """The pods of a Job: those it controls, and those that stand in its places though nobody controls them any more."""
-        mine = (pod for pod in self._caches.pods_of_job(workload.uid) if self._ledger.by_uid(pod.metadata.uid) is None)
-        owned = {pod.metadata.uid: pod for pod in mine}
+    def _pods(self, workload: Workload, allocation: Allocation) -> tuple[list[Pod], list[Pod]]:
+        """The pods of a Job for its places, controlled by it or left standing there by nobody; and its living ones matched on their own."""
+        owned: dict[str, Pod] = {}
+        elsewhere: list[Pod] = []
+        for controlled in self._caches.pods_of_job(workload.uid):
+            if self._ledger.by_uid(controlled.metadata.uid) is None:
+                owned[controlled.metadata.uid] = controlled
+            elif not controlled.terminal:
+                elsewhere.append(controlled)
         standing = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.pod_uid not in owned]
         left = [pod for uid in standing if (pod := self._caches.pods.get_by_uid(uid)) is not None]
-        return [*owned.values(), *left]
+        return [*owned.values(), *left], elsewhere
 
     def _forget_the_ended(self) -> None:
         """Most is forgotten as workloads end here; pods deleted while they waited, or whose places were inherited, end elsewhere."""
@@ -210,15 +215,9 @@ class Tracker:
                 if job_phase(job) is JobPhase.SUSPENDED and job is not None:
                     await self._stopped(workload, job, allocation)
                     continue
-                own = [pod for pod in self._caches.pods_of_job(workload.uid) if not pod.terminal]
-                judgement = judge_job(
-                    job,
-                    self._pods(workload, allocation),
-                    allocation,
-                    self._last_job_phase.get(workload.uid),
-                    elsewhere=[pod for pod in own if self._ledger.by_uid(pod.metadata.uid) is not None],
-                    lost=self._caches.lost if goes_pod_by_pod(workload, job) else lambda _node: False,
-                )
+                pods, elsewhere = self._pods(workload, allocation)
+                last, lost = self._last_job_phase.get(workload.uid), lost_places(workload, job, self._caches.lost)
+                judgement = judge_job(job, pods, allocation, last, elsewhere=elsewhere, lost=lost)
             judged.append((workload, allocation, judgement))
         await self._ledger.finish(concluded)
         judged = await self._successions.settle(judged)

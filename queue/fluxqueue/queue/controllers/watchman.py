@@ -6,9 +6,9 @@ pod of running work has been without one is measured on this process' own clock:
 
 A Job is taken back and waits again, or only its pods on a lost node are made anew, where its pods were let go one by one and are not a
 Flux cluster: the new pod is matched on its own, as one by which the Job grew. If that does not come to a node in time, the whole Job is
-taken back after all. The pod of another owner is deleted, so that its successor comes gated and is matched on its own,
-except where it waits for somebody else's gate, which its successor would have as well. A bare Pod is never deleted: it keeps its place and
-says what is the matter.
+taken back after all. The pod of another owner is deleted, so that its successor comes gated and is matched on its own, except where it
+waits for somebody else's gate, which its successor would have as well. A bare Pod is never deleted: it keeps its place and says what is
+the matter.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ class Watchman:
             if allocation.remnant or allocation.released_at is None or workload.state not in (State.ALLOCATED, State.RUNNING):
                 continue
             if lost and workload.kind == "Job" and (nodes := nodes_under(allocation, lost.__contains__)):
-                if self._can_be_mended(workload, allocation, lost, short):
-                    to_replace += self._pods_on(allocation, lost)
-                else:
+                pods = self._to_replace(workload, allocation, lost, short)
+                if pods is None:
                     wanted.append(after_loss(workload, nodes, now))
+                else:
+                    to_replace += pods
                 continue
             due = (now - allocation.released_at).total_seconds() > self._start_timeout_s
             if not due or not (workload.state is State.ALLOCATED or workload.id in late):
@@ -110,26 +111,25 @@ class Watchman:
         await self._requeuer.requeue(wanted)
         await self._requeuer.replace(to_replace)
 
-    def _can_be_mended(self, workload: Workload, allocation: Allocation, lost: set[str], short: dict[WorkloadId, float]) -> bool:
-        """Whether it is enough to make pods on lost nodes anew; not if some nodes are left, but too few pods for too long."""
+    def _to_replace(self, workload: Workload, allocation: Allocation, lost: set[str], short: dict[WorkloadId, float]) -> list[Pod] | None:
+        """The pods on lost nodes that are still to be deleted; None where the Job is to be taken back as a whole.
+
+        A Job that has too few pods is entered in `short`; if that lasts, it is taken back.
+        """
         job = self._caches.jobs.get_by_uid(workload.uid)
         kept = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED and slot.node not in lost]
         if workload.state is not State.RUNNING or job is None or not kept or not goes_pod_by_pod(workload, job):
-            return False
-        if len(self._pods_on(allocation, lost)) > failures_left(job):
-            return False  # it would fail by it
-        pods = [pod for pod in self._caches.pods_of_job(workload.uid) if not pod.terminal and not pod.metadata.deletion_timestamp]
-        if sum(1 for pod in pods if pod.spec.node_name and pod.spec.node_name not in lost) >= pods_wanted(job):
-            return True
+            return None
+        uids = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.state is not SlotState.ENDED and slot.node in lost]
+        pods = [pod for uid in uids if (pod := self._caches.pods.get_by_uid(uid)) is not None and pod.staying]
+        if len(pods) > failures_left(job):
+            return None  # it would fail by it
+        bound = [pod for pod in self._caches.pods_of_job(workload.uid) if pod.staying and pod.spec.node_name]
+        if sum(1 for pod in bound if pod.spec.node_name not in lost) >= pods_wanted(job):
+            return pods
         now = asyncio.get_running_loop().time()
         short[workload.id] = since = self._short_since.get(workload.id, now)
-        return now - since <= max(self._start_timeout_s, _MENDED_S)
-
-    def _pods_on(self, allocation: Allocation, lost: set[str]) -> list[Pod]:
-        """Pods that stand in places on lost nodes and are not being deleted."""
-        uids = [slot.pod_uid for slot in allocation.slots if slot.pod_uid and slot.state is not SlotState.ENDED and slot.node in lost]
-        pods = (self._caches.pods.get_by_uid(uid) for uid in uids)
-        return [pod for pod in pods if pod is not None and not pod.terminal and not pod.metadata.deletion_timestamp]
+        return pods if now - since <= max(self._start_timeout_s, _MENDED_S) else None
 
     def _cannot_be_taken_back(self, workload: Workload, failed: FailedStart) -> bool:
         if workload.kind == "Job":
