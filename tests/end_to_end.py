@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,6 +56,12 @@ class Stage:
     def kubectl(self, *words: str, stdin: str | None = None, check: bool = True) -> Any:
         """Run kubectl in the namespace; a CompletedProcess."""
         return self.plane.kubectl("-n", self.namespace, *words, stdin=stdin, check=check)
+
+    def plugin(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``kubectl fluxqueue`` in the namespace."""
+        program = Path(sys.executable).with_name("kubectl-fluxqueue")
+        command = [str(program), *words, "-n", self.namespace, "--kubeconfig", str(self.plane.kubeconfig)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def apply(self, *things: Mapping[str, Any] | Path) -> list[Applied]:
         """``kubectl apply`` objects or files, in this order."""

@@ -2,9 +2,7 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -63,13 +61,6 @@ def queue(stage: Stage) -> Iterator[str]:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(name)))
     yield name
     stage.kubectl("delete", "fluxqueue", name, "--ignore-not-found")
-
-
-def plugin(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``kubectl fluxqueue`` in the namespace."""
-    program = Path(sys.executable).with_name("kubectl-fluxqueue")
-    command = [str(program), *words, "-n", stage.namespace, "--kubeconfig", str(stage.plane.kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def change(stage: Stage, queue: str, **spec: Any) -> None:
@@ -343,14 +334,14 @@ def test_who_waits_is_told_its_place_its_reservation_and_when_it_starts(full: St
     assert (second.position, second.reserved_at) == (2, None)
     assert (second.eta_soonest or "") <= (second.eta or "")
     assert (first.eta or "") < (second.eta or "")
-    said = plugin(full, "explain", "job/first").stdout
+    said = full.plugin("explain", "job/first").stdout
     assert "at position 1" in said
     assert "reserved for" in said
 
 
 def test_the_verbs_of_the_plugin_do_what_they_say(full: Stage) -> None:
     def verb(*words: str) -> subprocess.CompletedProcess[str]:
-        return plugin(full, *words)
+        return full.plugin(*words)
 
     full.apply(job("steered").build())
     full.until_reason("steered", "WaitingForNodes")

@@ -226,6 +226,109 @@ def test_it_shrinks_and_grows_within_its_maximum_through_the_scale_subresource(s
     gone(stage, "elastic")
 
 
+def with_services(name: str, size: int = 2, cpu: str = "2", services_cpu: str = "2", **spec: Any) -> Json:
+    container = {"name": "registry", "image": "registry", "resources": {"requests": {"cpu": services_cpu}, "limits": {"cpu": services_cpu}}}
+    return cluster(name, size, cpu=cpu, services=[container], **spec)
+
+
+def services_pods(stage: Stage, name: str) -> list[Json]:
+    found = stage.plane.control_plane.client.get(f"/api/v1/namespaces/{stage.namespace}/pods")["items"]
+    return [pod for pod in found if pod["metadata"]["name"].startswith(f"{name}-services")]
+
+
+def gated(pod: Json) -> bool:
+    return names.GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+
+
+def until_services_run(stage: Stage, name: str, within_s: float = 30) -> Json:
+    stage.until(
+        f"the services pod of {name} runs",
+        lambda: [pod["status"].get("phase") for pod in services_pods(stage, name)] == ["Running"],
+        within_s,
+        lambda: services_pods(stage, name),
+    )
+    return services_pods(stage, name)[0]
+
+
+def test_the_services_pod_waits_for_room_with_its_gang_and_ends_with_it(stage: Stage) -> None:
+    stage.apply(make_job("busy").indexed(6).cpu("7").pod_annotation(RUN_SECONDS, "6").build())
+    stage.until_state("busy", State.RUNNING)
+    # Two nodes are free: enough for the brokers, and not for what is to run beside them.
+    brokers_end = {"metadata": {"annotations": {RUN_SECONDS: "5"}}}
+    apply(stage, with_services("flux", cpu="7", services_cpu="5", podTemplate=brokers_end))
+    stage.until("the services pod is there", lambda: len(services_pods(stage, "flux")) == 1)
+    waiting = until_state(stage, "flux", "Queued")
+    assert gated(services_pods(stage, "flux")[0])
+    assert raw_pods(stage, "flux") == []
+    assert waiting.status.nodes == ""
+    (row,) = [job for job in stage.fluxjobs() if job.spec.object_ref.name == "flux"]
+    assert row.spec.pods == 3
+    assert all(not job.spec.object_ref.name.startswith("flux-services") for job in stage.fluxjobs())
+    told = stage.plugin("explain", "pod/flux-services").stdout
+    assert "2 pods, each with 7 cpu, and a services pod, together" in told
+
+    running = until_state(stage, "flux", "Running", 40)
+    beside = until_services_run(stage, "flux")
+    nodes = nodes_of(stage, "flux")
+    assert decode(running.status.nodes) == nodes
+    assert beside["spec"]["nodeName"] not in nodes
+    assert beside["metadata"]["labels"][names.JOBID_LABEL] == running.status.jobid
+    configuration = tomllib.loads(mounted(stage, raw_pods(stage, "flux")[0], "ConfigMap")["data"]["broker.toml"])
+    assert configuration["bootstrap"]["hosts"] == [{"host": "flux-[0-1]"}]
+
+    until_state(stage, "flux", "Succeeded", 40)
+    stage.until("it went with its gang", lambda: not services_pods(stage, "flux"), 30)
+    ended = State.COMPLETED
+    stage.until("its workload is over", lambda: [job.status.state for job in stage.fluxjobs() if job.spec.pods == 3] == [ended], 30)
+
+
+def test_a_gang_that_is_taken_back_takes_its_services_pod_along(stage: Stage) -> None:
+    apply(stage, with_services("flux"))
+    until_state(stage, "flux", "Running", 30)
+    first = until_services_run(stage, "flux")
+    stage.kubectl("patch", "job", "flux", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    stage.until(
+        "another waits in its place",
+        lambda: [gated(pod) for pod in services_pods(stage, "flux") if pod["metadata"]["uid"] != first["metadata"]["uid"]] == [True],
+        30,
+        lambda: services_pods(stage, "flux"),
+    )
+    assert len(services_pods(stage, "flux")) == 1
+    stage.kubectl("patch", "job", "flux", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    until_state(stage, "flux", "Running", 40)
+    assert until_services_run(stage, "flux")["metadata"]["uid"] != first["metadata"]["uid"]
+    stage.until_consistent()
+
+
+def test_a_services_pod_that_was_deleted_comes_back_to_its_place(stage: Stage) -> None:
+    apply(stage, with_services("flux"))
+    running = until_state(stage, "flux", "Running", 30)
+    first = until_services_run(stage, "flux")
+    stage.kubectl("delete", "pod", "flux-services", "--wait=true", "--timeout=30s")
+    again = until_services_run(stage, "flux")
+    assert again["metadata"]["uid"] != first["metadata"]["uid"]
+    assert again["spec"]["nodeName"] == first["spec"]["nodeName"]
+    assert seen(stage, "flux").status.jobid == running.status.jobid
+
+
+def test_services_edited_while_they_wait_are_made_anew_and_cancelled_ones_go(stage: Stage) -> None:
+    stage.apply(make_job("busy").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("busy", State.RUNNING)
+    apply(stage, with_services("flux"))
+    stage.until("the services pod is there", lambda: len(services_pods(stage, "flux")) == 1)
+    apply(stage, with_services("flux", services_cpu="3"))
+    stage.until(
+        "it asks for what is wanted now",
+        lambda: [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in services_pods(stage, "flux")] == ["3"],
+        30,
+        lambda: services_pods(stage, "flux"),
+    )
+    stage.until("its Job is in the queue again", lambda: any(job.spec.object_ref.name == "flux" for job in stage.fluxjobs()))
+    assert stage.plugin("cancel", "job/flux").returncode == 0
+    until_state(stage, "flux", "Cancelled")
+    stage.until("no services pod is left", lambda: not services_pods(stage, "flux"), 30)
+
+
 def test_every_example_goes_through_admission_queue_and_release(stage: Stage) -> None:
     names_of: list[str] = []
     tidy: set[str] = set()

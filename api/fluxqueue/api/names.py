@@ -35,6 +35,8 @@ POD_GROUP_LABEL: Final = "fluxqueue/pod-group"
 JOBID_LABEL: Final = "fluxqueue/jobid"
 PROVISIONS_LABEL: Final = "fluxqueue/provisions"
 """On ProvisioningRequests and their pod templates: uid of the workload they are for."""
+SERVICES_OF_LABEL: Final = "fluxqueue/services-of"
+"""On the services pod of a MiniCluster: the uid of the Job in whose allocation it has its place."""
 UNSCHEDULABLE_LABEL: Final = "fluxqueue/unschedulable"
 UNSCHEDULABLE_VALUE: Final = "yes"
 

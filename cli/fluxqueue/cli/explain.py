@@ -18,7 +18,7 @@ from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.tables import age, clock, columns, instant, paint
 
-__all__ = ["Observed", "explain", "placement", "pod_state"]
+__all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
@@ -65,6 +65,10 @@ _HELPS = {
 }
 
 
+_BESIDE = '"label":"services"'
+"""In a jobspec, which is canonical JSON: a place for the services pod of a MiniCluster."""
+
+
 @dataclass(frozen=True)
 class Observed:
     """What was read of one workload.
@@ -77,6 +81,11 @@ class Observed:
     template: PodSpec | None = None
     duration_stated: bool = True
     pods: Sequence[Pod] = ()
+
+
+def has_services(job: FluxJob) -> bool:
+    """Whether a services pod is matched beside the others."""
+    return _BESIDE in job.spec.jobspec
 
 
 def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False) -> str:
@@ -135,14 +144,18 @@ def _headline(job: FluxJob, now: datetime) -> str:
 
 def _asked(seen: Observed) -> str:
     job = seen.job
-    pods = "1 pod" if job.spec.pods == 1 else f"{job.spec.pods} pods"
+    beside = has_services(job)
+    alike = job.spec.pods - beside
+    pods = "1 pod" if alike == 1 else f"{alike} pods"
     if seen.template is not None:
         try:
             amounts = [f"{_amount(name, value)} {name}" for name, value in sorted(pod_requests(seen.template).items())]
         except InvalidRequest as error:
             amounts = [f"something unreadable ({error})"]
-        each = "each with" if job.spec.pods != 1 else "with"
+        each = "each with" if alike != 1 else "with"
         pods = f"{pods}, {each} {' and '.join(amounts)}" if amounts else f"{pods} without requests"
+    if beside:
+        pods += ", and a services pod"
     text = f"{pods}, together" if job.spec.pods > 1 else pods
     if job.spec.duration_seconds:
         text += f", for {age(job.spec.duration_seconds)}{'' if seen.duration_stated else ' (assumed: the object does not say)'}"

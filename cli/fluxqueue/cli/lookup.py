@@ -16,7 +16,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, fluxjob_name
 from fluxqueue.api.objects import Job, ObjectMeta, Part, Pod, PodSpec
 from fluxqueue.cli.cluster import Cluster, ClusterError, NoSuchResource, NotFound
-from fluxqueue.cli.explain import Observed
+from fluxqueue.cli.explain import Observed, has_services
 from fluxqueue.cli.listing import collection, list_jobs
 
 __all__ = ["find", "fluxjobs_of", "of_owner"]
@@ -171,6 +171,8 @@ def _of_pod(cluster: Cluster, namespace: str, pod: Pod) -> FluxJob:
     owner = pod.metadata.controller
     if owner is not None and owner.kind == "Job":
         return _named(cluster, namespace, "Job", owner.name, owner.uid)
+    if owner is not None and (served := pod.metadata.label(names.SERVICES_OF_LABEL)) is not None:
+        return _named(cluster, namespace, "Job", owner.name, served)
     return _named(cluster, namespace, "Pod", pod.metadata.name, pod.metadata.uid)
 
 
@@ -213,6 +215,8 @@ def _observed(cluster: Cluster, job: FluxJob) -> Observed:
     pods: Sequence[Pod] = ()
     if ref.kind == "Job":
         pods = _pods(cluster, namespace, f"{_CONTROLLER_UID}={ref.uid}")
+        if has_services(job):
+            pods = [*pods, *_pods(cluster, namespace, f"{names.SERVICES_OF_LABEL}={ref.uid}")]
         try:
             owner = _job(cluster, namespace, ref.name)
         except NotFound:

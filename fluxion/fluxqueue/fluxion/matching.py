@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from fluxqueue.fluxion.earliest import Outlook
-from fluxqueue.fluxion.graph import Vertex
+from fluxqueue.fluxion.graph import NODE, Vertex
 from fluxqueue.fluxion.jobs import Job, Placement
 from fluxqueue.fluxion.jobspecs import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
 from fluxqueue.fluxion.openings import Shortfall
@@ -108,7 +108,7 @@ class Matcher:
         if jobspec.asks_for_none:
             return None
         if not self.astray and _unlike_slots(jobspec):
-            return self._each_slot(jobspec, window)
+            return self._each_part(jobspec, window)
         plan = self._plan(jobspec)
         if plan is not None:
             try:
@@ -117,15 +117,20 @@ class Matcher:
                 pass
         return Walk(self._state.graph, self.policy, window, self.astray).place(jobspec.resources)
 
-    def _each_slot(self, jobspec: Jobspec, window: Window) -> Placement | None:
-        """Place slots of several labels one after the other."""
+    def _each_part(self, jobspec: Jobspec, window: Window) -> Placement | None:
+        """Place slots of several labels one after the other; of those that ask for nodes, no two are on the same."""
         together = Placement()
-        for slot in sorted(jobspec.resources, key=_size, reverse=True):
+        asked_for: set[Vertex] = set()
+        for part in sorted(jobspec.resources, key=_size, reverse=True):
             rest = replace(window, besides=together.leaves)
-            part = Walk(self._state.graph, self._state.policy, rest).place((slot,))
-            if part is None:
+            if part.type == NODE:
+                rest = replace(rest, exclude={*window.exclude, *asked_for})
+            found = Walk(self._state.graph, self._state.policy, rest).place((part,))
+            if found is None:
                 return None
-            together.join(part)
+            if part.type == NODE:
+                asked_for.update(vertex for vertex in found.vertices if vertex.type == NODE)
+            together.join(found)
         return together
 
     def _plan(self, jobspec: Jobspec) -> Plan | None:
@@ -211,14 +216,23 @@ class Matcher:
 
 
 def _unlike_slots(jobspec: Jobspec) -> bool:
-    """Whether the request is several slots side by side, told apart by their labels."""
-    slots = jobspec.resources
-    return len(slots) > 1 and all(level.type == SLOT for level in slots) and len({slot.label for slot in slots}) == len(slots)
+    """Whether the request is several slots side by side, told apart by their labels; each may be one of a node of its own."""
+    slots = [_slot_of(part) for part in jobspec.resources]
+    labels = {slot.label for slot in slots if slot is not None}
+    return len(slots) > 1 and len(labels) == len(slots) and None not in slots
 
 
-def _size(slot: Resource) -> tuple[int, ...]:
-    """What slots are ordered by: more kinds of resources before fewer, and of the same kinds the larger ones."""
-    return len(slot.children), *(level.count.low for level in slot.children)
+def _slot_of(part: Resource) -> Resource | None:
+    """The slot that a part of a request is made of: itself, or the only one it wants of each of its nodes."""
+    if part.type == NODE and len(part.children) == 1:
+        part = part.children[0]
+    return part if part.type == SLOT else None
+
+
+def _size(part: Resource) -> tuple[int, ...]:
+    """What parts are ordered by: nodes of their own before all else, more kinds of resources before fewer, larger before smaller."""
+    slot = _slot_of(part) or part
+    return part.type == NODE, len(slot.children), *(level.count.low for level in slot.children)
 
 
 def minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:

@@ -114,10 +114,19 @@ def _user(pod: Json, container: Json) -> int | str:
     return str(container.get("image", ""))
 
 
-def services_pod(identity: Identity, spec: MiniClusterSpec) -> Json | None:
-    """The pod of ``spec.services``, gated: it is queued beside the brokers, as a pod of its own.
+def services_pod(identity: Identity, spec: MiniClusterSpec, job_uid: str = "") -> Json | None:
+    """The pod of ``spec.services``, gated: it is queued as one more pod of the brokers' Job, and let go with them.
 
     Its label ``job-name`` puts it under the headless Service; its containers run what their images run, unless a command is said.
+
+    Parameters
+    ----------
+    identity
+        Whose pod.
+    spec
+        Valid.
+    job_uid
+        Of the brokers' Job, once that is made.
     """
     if not spec.services:
         return None
@@ -132,7 +141,7 @@ def services_pod(identity: Identity, spec: MiniClusterSpec) -> Json | None:
     if volumes := _volumes(spec.services):
         pod["volumes"] = volumes
     metadata = identity.metadata(identity.services_pod, {**cluster_labels(identity), **_queue_label(spec), **(spec.pod.labels or {})})
-    metadata["labels"]["job-name"] = identity.name
+    metadata["labels"] |= {"job-name": identity.name, **({names.SERVICES_OF_LABEL: job_uid} if job_uid else {})}
     if spec.pod.annotations:
         metadata["annotations"] = dict(spec.pod.annotations)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}

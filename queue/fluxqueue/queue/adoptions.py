@@ -10,7 +10,7 @@ Everything here is pure; `fluxqueue.queue.controllers.adopter` looks and stores.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +18,8 @@ import msgspec
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, SchedulingGate
 from fluxqueue.fluxion.messages import NodeShare
-from fluxqueue.queue.jobspecs import SLOT, sizes_in
+from fluxqueue.queue.fluxclusters import job_served_by
+from fluxqueue.queue.jobspecs import BESIDE, SLOT, sizes_in
 from fluxqueue.queue.records import FluxionJobId
 
 __all__ = ["Claim", "claim_of_job", "claim_of_pod", "job_as_it_waited", "jobid_of", "pod_as_it_waited", "shares_of"]
@@ -48,7 +49,7 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int) -> Claim | None:
     pods
         All it controls.
     wanted
-        Pods that run at once.
+        Pods that run at once, with the services pod beside them if there is one.
 
     Returns
     -------
@@ -68,7 +69,7 @@ def claim_of_job(job: Job, pods: Iterable[Pod], wanted: int) -> Claim | None:
         hosts = hosts[:1] if wanted == 1 else hosts
     else:
         standing = [pod for pod in pods if not pod.terminal and jobid_of(pod.metadata) == jobid]
-        hosts = tuple(node for pod in sorted(standing, key=lambda pod: pod.metadata.name) if (node := _node_of(pod)))
+        hosts = tuple(node for pod in sorted(standing, key=_place) if (node := _node_of(pod)))
     return Claim(jobid, hosts) if len(hosts) >= wanted > 0 else None
 
 
@@ -94,13 +95,30 @@ def pod_as_it_waited(pod: Pod) -> Pod:
 
 
 def shares_of(jobspec: str, hosts: Iterable[str]) -> tuple[NodeShare, ...]:
-    """What the slots of a workload whose pods are all alike take on each of their nodes."""
-    amounts = sizes_in(jobspec)[SLOT]
-    counts = Counter(host for host in hosts if host != names.NO_NODE)
-    return tuple(
-        NodeShare(node=node, slots={SLOT: count}, amounts={kind: amount * count for kind, amount in amounts.items()})
-        for node, count in counts.items()
-    )
+    """What the slots of a workload whose pods are all alike take on each of their nodes; where it has one beside them, that is the last."""
+    sizes, nodes = sizes_in(jobspec), list(hosts)
+    labels = [SLOT] * len(nodes)
+    if BESIDE in sizes:
+        labels[-1] = BESIDE
+    slots: dict[str, Counter[str]] = {}
+    for node, label in zip(nodes, labels, strict=True):
+        if node != names.NO_NODE:
+            slots.setdefault(node, Counter())[label] += 1
+    return tuple(NodeShare(node=node, slots=dict(counts), amounts=_amounts(sizes, counts)) for node, counts in slots.items())
+
+
+def _amounts(sizes: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for label, count in counts.items():
+        for kind, amount in sizes[label].items():
+            total[kind] += amount * count
+    return dict(total)
+
+
+def _place(pod: Pod) -> tuple[bool, int, str]:
+    """What pods are ordered by: the one beside the others last, those with an index by that, and the others by name."""
+    index = pod.completion_index
+    return job_served_by(pod) is not None, -1 if index is None else index, pod.metadata.name
 
 
 def _node_of(pod: Pod) -> str:

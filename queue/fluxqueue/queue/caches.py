@@ -33,6 +33,7 @@ from fluxqueue.kube.kinds import (
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
+from fluxqueue.queue.fluxclusters import job_served_by, owner_uid, services_of
 from fluxqueue.queue.groups import JOB_SET, GroupKey, group_of, group_of_workload, jobset_of
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 from fluxqueue.queue.records import Allocation, Workload
@@ -43,6 +44,7 @@ __all__ = ["Caches", "lasting_taints"]
 log = structlog.get_logger()
 
 _BY_JOB = "job"
+_BY_MINICLUSTER = "minicluster"
 _BY_OBJECT = "object"
 _BY_GROUP = "group"
 _BY_LINE = "line"
@@ -87,6 +89,7 @@ class Caches:
         self.miniclusters: Store[MiniCluster] = Store()
         self.pods.add_index(_BY_JOB, _job_of)
         self.pods.add_index(_BY_GROUP, _group_of)
+        self.pods.add_index(_BY_MINICLUSTER, _minicluster_of)
         self.jobs.add_index(_BY_GROUP, _jobset_of)
         self.pods.add_index(_BY_LINE, _line_of)
         self.fluxjobs.add_index(_BY_OBJECT, lambda fluxjob: (fluxjob.spec.object_ref.uid,))
@@ -142,8 +145,17 @@ class Caches:
         return found is None or not found.status.ready
 
     def pods_of_job(self, uid: str) -> list[Pod]:
-        """All pods a Job controls, of whatever phase."""
+        """All pods of a Job, of whatever phase: those it controls, and the one that runs services beside them."""
         return self.pods.by_index(_BY_JOB, uid)
+
+    def services_pods(self, minicluster_uid: str) -> list[Pod]:
+        """The services pods of a MiniCluster, of whatever phase: the one that is to be there, and those that go."""
+        return self.pods.by_index(_BY_MINICLUSTER, minicluster_uid)
+
+    def services_of(self, job: Job) -> Pod | None:
+        """The services pod of the MiniCluster that a Job belongs to, as it is made; None where there is to be none."""
+        owner = self.miniclusters.get(job.metadata.namespace, job.metadata.name) if owner_uid(job) is not None else None
+        return services_of(owner, job)
 
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """All pods that name a group and may, of whatever phase."""
@@ -256,3 +268,8 @@ def _line_of(pod: Pod) -> Iterable[Hashable]:
 def _job_of(pod: Pod) -> Iterable[Hashable]:
     uid = owning_job_uid(pod)
     return (uid,) if uid else ()
+
+
+def _minicluster_of(pod: Pod) -> Iterable[Hashable]:
+    owner = pod.metadata.controller
+    return (owner.uid,) if owner is not None and job_served_by(pod) is not None else ()

@@ -17,11 +17,12 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, MiniCluster, MiniClusterSpec
-from fluxqueue.api.objects import Job, ObjectMeta, PodSpec
+from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec
 from fluxqueue.api.requests import pod_requests
 from fluxqueue.minicluster.broker import Share, share_of
 from fluxqueue.minicluster.injection import inject
-from fluxqueue.minicluster.marks import InvalidMarks, Marks, annotated_minicluster, marks_of_pod
+from fluxqueue.minicluster.marks import InvalidMarks, Marks, annotated_minicluster, identity_of, marks_of_pod
+from fluxqueue.minicluster.pods import services_pod
 
 __all__ = [
     "DIGEST_ANNOTATION",
@@ -29,9 +30,11 @@ __all__ = [
     "deadline_of",
     "digest_of",
     "is_flux_cluster",
+    "job_served_by",
     "minicluster_of_job",
     "owner_uid",
     "queued_job",
+    "services_of",
     "shares_for",
     "with_flux",
 ]
@@ -61,6 +64,22 @@ def owner_uid(job: Job) -> str | None:
     return (
         owner.uid if owner is not None and owner.kind == "MiniCluster" and owner.api_version.startswith(names.MINICLUSTER_GROUP) else None
     )
+
+
+def services_of(minicluster: MiniCluster | None, job: Job) -> Pod | None:
+    """The services pod of a MiniCluster as it is made, for the Job of it; None where it has none, or the Job is somebody else's."""
+    if minicluster is None or minicluster.metadata.uid != owner_uid(job):
+        return None
+    made = services_pod(identity_of(minicluster), minicluster.spec, job.metadata.uid)
+    return msgspec.convert(made, Pod) if made is not None else None
+
+
+def job_served_by(pod: Pod) -> str | None:
+    """The uid of the Job beside whose pods a services pod has its place; None for any other pod."""
+    owner = pod.metadata.controller
+    if owner is None or owner.kind != "MiniCluster" or not owner.api_version.startswith(names.MINICLUSTER_GROUP):
+        return None
+    return pod.metadata.label(names.SERVICES_OF_LABEL) or None
 
 
 def digest_of(spec: MiniClusterSpec) -> str:

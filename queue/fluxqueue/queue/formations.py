@@ -22,6 +22,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.miniclusters import MiniCluster, MiniClusterState, MiniClusterStatus, MissingBroker
 from fluxqueue.api.objects import ContainerStatus, Job, ObjectCondition, Pod
+from fluxqueue.queue.jobspecs import BESIDE
 from fluxqueue.queue.records import Allocation, SlotState, Workload
 
 __all__ = ["Formation", "Standing", "exit_code_of", "formation_of", "quorum_of", "status_of", "time_left_s"]
@@ -59,7 +60,9 @@ class Standing:
     problems
         Why it cannot be made, or edits that cannot be applied.
     job, pods
-        Its Job and that Job's pods, None and empty before they are made.
+        Its Job and the brokers' pods, None and empty before they are made.
+    services
+        The pod beside them.
     workload, allocation
         Its row in the queue, None before it was taken in and after it ended.
     cancelled
@@ -73,6 +76,7 @@ class Standing:
     workload: Workload | None = None
     allocation: Allocation | None = None
     cancelled: bool = False
+    services: Pod | None = None
 
 
 def formation_of(name: str, size: int, pods: Sequence[Pod]) -> Formation:
@@ -179,7 +183,7 @@ def _nodes(standing: Standing) -> str:
     allocation, size = standing.allocation, standing.minicluster.spec.size
     if allocation is None:
         return ""
-    places = {slot.rank: slot.node for slot in allocation.slots if slot.state is not SlotState.ENDED}
+    places = {slot.rank: slot.node for slot in allocation.slots if slot.state is not SlotState.ENDED and slot.label != BESIDE}
     grown = {pod.completion_index: pod.spec.node_name for pod in standing.pods if pod.spec.node_name and not pod.terminal}
     nodes = [places.get(rank) or grown.get(rank) for rank in range(size)]
     known = itertools.takewhile(lambda node: node is not None, nodes)
@@ -215,8 +219,9 @@ def _state(standing: Standing, brokers: Formation) -> tuple[MiniClusterState, st
         return MiniClusterState.STOPPED, workload.message
     allocation = standing.allocation
     if (allocation is not None and _has_formed(minicluster, allocation)) or brokers.online >= quorum_of(minicluster):
-        missing = _waiting_for(brokers) if brokers.missing and workload.state is not State.DRAINING else ""
-        return MiniClusterState.RUNNING, problem or missing
+        if workload.state is State.DRAINING:
+            return MiniClusterState.RUNNING, problem
+        return MiniClusterState.RUNNING, problem or (_waiting_for(brokers) if brokers.missing else _without_services(standing.services))
     if workload.state is State.DRAINING:
         return MiniClusterState.STARTING, "its Job ends"
     return MiniClusterState.STARTING, problem or _waiting_for(brokers)
@@ -226,6 +231,13 @@ def _waiting_for(brokers: Formation) -> str:
     first = brokers.missing[0]
     more = f" and {len(brokers.missing) - 1} more" if len(brokers.missing) > 1 else ""
     return f"{brokers.online}/{brokers.wanted} brokers online, waiting for {first.pod}{more}: {first.reason}"
+
+
+def _without_services(pod: Pod | None) -> str:
+    """Why the services beside the brokers are not there; empty if they are, or there are to be none."""
+    if pod is None or _ready(pod):
+        return ""
+    return f"its services do not run, {pod.metadata.name}: {_why_missing(pod, 'it is not ready yet')}"
 
 
 def _exit_code(standing: Standing) -> int | None:
@@ -267,7 +279,7 @@ def _ready(pod: Pod) -> bool:
     return ready is not None and ready.status == "True" and not pod.terminal
 
 
-def _why_missing(pod: Pod | None) -> str:
+def _why_missing(pod: Pod | None, otherwise: str = "its broker has not joined yet") -> str:
     if pod is None:
         return "its pod has not been made yet"
     if pod.spec.gated_by(names.GATE):
@@ -294,7 +306,7 @@ def _why_missing(pod: Pod | None) -> str:
             return f"container {status.name} was started again {status.restart_count} times, last after code {ended.exit_code}"
     if not pod.status.container_statuses:
         return "its containers are being made"
-    return "its broker has not joined yet"
+    return otherwise
 
 
 def _containers(pod: Pod) -> list[ContainerStatus]:

@@ -29,9 +29,9 @@ from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
-from fluxqueue.queue.fluxclusters import is_flux_cluster, with_flux
+from fluxqueue.queue.fluxclusters import is_flux_cluster, job_served_by, with_flux
 from fluxqueue.queue.groups import JOB_SET, POD_GROUP, Gathering, GroupKey
-from fluxqueue.queue.jobspecs import Role, jobspec_of, shape_of, slot_resources
+from fluxqueue.queue.jobspecs import Beside, Role, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
 from fluxqueue.queue.requeues import done_indexes, pods_wanted, write_indexes
 
@@ -123,7 +123,9 @@ class Standing:
 _NEW = Standing()
 
 
-def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, has_gated_pods: bool = False) -> NewWorkload | None:
+def describe_job(
+    job: Job, around: Surroundings, standing: Standing = _NEW, *, has_gated_pods: bool = False, services: Pod | None = None
+) -> NewWorkload | None:
     """Read a Job.
 
     Parameters
@@ -136,6 +138,8 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
         Its row and the wishes of people, if there are any.
     has_gated_pods
         Whether pods of this Job carry our gate: a Job that runs although we did not release it is ours only then.
+    services
+        The pod that is to run beside those of a Flux cluster, as it is made: a place for it is matched with theirs.
 
     Returns
     -------
@@ -176,7 +180,8 @@ def describe_job(job: Job, around: Surroundings, standing: Standing = _NEW, *, h
         complete=False,
         api_version="batch/v1",
         kind="Job",
-        pods=max(wanted, 0),
+        pods=max(wanted, 0) + (1 if services is not None else 0),
+        services=services,
         deadline_s=spec.active_deadline_seconds,
         ends=True,
         mode=mode,
@@ -293,9 +298,9 @@ def _ends(spec: PodSpec) -> bool:
 
 
 def owning_job_uid(pod: Pod) -> str | None:
-    """The uid of the Job that controls the pod, or None."""
+    """The uid of the Job that a pod is a part of: that controls it, or beside whose pods it runs services; None if of none."""
     owner = pod.metadata.controller
-    return owner.uid if owner and owner.kind == "Job" and owner.api_version.startswith("batch/") else None
+    return owner.uid if owner and owner.kind == "Job" and owner.api_version.startswith("batch/") else job_served_by(pod)
 
 
 def release_mode_of(job: Job) -> ReleaseMode:
@@ -343,6 +348,7 @@ def _describe(
     pods: int = 1,
     done: str = "",
     complete: bool = True,
+    services: Pod | None = None,
 ) -> NewWorkload:
     where = f"{kind} {meta.namespace}/{meta.name}"
     spec = asked[0].spec
@@ -410,10 +416,18 @@ def _describe(
                 "so give all its pods the same"
             )
         constraint, apart = rules[0]
+        beside = None
+        if services is not None:
+            # One request has one set of rules, so all pods go where each of them may.
+            served = _completed(services.spec, around)
+            own, _ = _rules(served, around, defaults, services.metadata.labels or {}, standing)
+            constraint = constraint if own in (None, constraint) else {"and": [each for each in (constraint, own) if each]}
+            beside = Beside(pod_requests(served), apart and keeps_apart(spec, services.metadata.labels or {}))
         if apart and len({tuple(sorted(slot_resources(pod_requests(each.spec)).items())) for each in asked}) > 1:
             raise InexpressibleConstraint("pods of different sizes cannot be kept on a node each: make them alike, or prefer it only")
         roles = [Role(pod_requests(each.spec), each.count) for each in asked]
-        jobspec = jobspec_of(f"{meta.namespace}/{meta.name}", roles, duration_s=duration_s, constraint=constraint, one_per_node=apart)
+        name = f"{meta.namespace}/{meta.name}"
+        jobspec = jobspec_of(name, roles, duration_s=duration_s, constraint=constraint, one_per_node=apart, beside=beside)
         shape = shape_of(jobspec)
     except (InvalidRequest, InexpressibleConstraint) as error:
         problems.append((Reason.INVALID_REQUEST, f"{where}: {error}"))

@@ -22,10 +22,25 @@ import orjson
 from fluxqueue.api.graphnames import POD_SLOTS, resource_type
 from fluxqueue.fluxion.messages import NodeShare
 
-__all__ = ["SLOT", "Role", "jobspec_of", "label_for", "labels_of", "places_of", "shape_of", "sizes_in", "slot_resources"]
+__all__ = [
+    "BESIDE",
+    "SLOT",
+    "Beside",
+    "Role",
+    "jobspec_of",
+    "label_for",
+    "labels_of",
+    "places_of",
+    "shape_of",
+    "sizes_in",
+    "slot_resources",
+]
 
 SLOT = "pod"
 """Label of the slot every pod stands for; where a workload has pods of several sizes, ``pod.0``, ``pod.1`` and so on."""
+
+BESIDE = "services"
+"""Label of the slot of a pod that goes beside those of a Job; its rank comes after theirs."""
 
 _MEBI = Decimal(1 << 20)
 _MILLI = Decimal(1000)
@@ -73,6 +88,22 @@ class Role:
     pods: int
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A pod that goes beside those of a Job: the services pod of a MiniCluster.
+
+    Attributes
+    ----------
+    requests
+        Effective requests, by Kubernetes resource name.
+    apart
+        Whether it may not share a node with those that have one each.
+    """
+
+    requests: Mapping[str, Decimal]
+    apart: bool = False
+
+
 def jobspec_of(
     name: str,
     roles: Sequence[Role],
@@ -80,6 +111,7 @@ def jobspec_of(
     duration_s: int | None,
     constraint: Mapping[str, Any] | None = None,
     one_per_node: bool = False,
+    beside: Beside | None = None,
 ) -> str:
     """Write a workload's jobspec (RFC 14, version 1).
 
@@ -95,6 +127,8 @@ def jobspec_of(
         RFC 31 constraint on nodes, of all roles.
     one_per_node
         Whether no two pods may share a node; of one role only.
+    beside
+        A pod that is no role's, whatever its size.
 
     Returns
     -------
@@ -108,8 +142,11 @@ def jobspec_of(
     slots: list[dict[str, Any]] = []
     for number, (size, pods) in enumerate(sorted(sizes.items())):
         label = SLOT if len(sizes) == 1 else f"{SLOT}.{number}"
-        members = [{"type": kind, "count": count} for kind, count in size]
-        slots.append({"type": "slot", "count": 1 if one_per_node else pods, "label": label, "with": members})
+        slots.append(_slot(label, size, 1 if one_per_node else pods))
+    parts = [_nodes(sum(sizes.values()), slots)] if one_per_node else [*slots]
+    if beside is not None:
+        slots.append(_slot(BESIDE, tuple(sorted(slot_resources(beside.requests).items())), 1))
+        parts.append(_nodes(1, slots[-1:]) if beside.apart else slots[-1])
     system: dict[str, Any] = {}
     if duration_s is not None:
         system["duration"] = duration_s
@@ -117,25 +154,33 @@ def jobspec_of(
         system["constraints"] = constraint
     spec = {
         "version": 1,
-        "resources": [{"type": "node", "count": sum(sizes.values()), "with": slots}] if one_per_node else slots,
+        "resources": parts,
         "tasks": [{"command": [name], "slot": slot["label"], "count": {"per_slot": 1}} for slot in slots],
         "attributes": {"system": system},
     }
     return orjson.dumps(spec).decode()
 
 
+def _slot(label: str, size: Iterable[tuple[str, int]], count: int) -> dict[str, Any]:
+    return {"type": "slot", "count": count, "label": label, "with": [{"type": kind, "count": amount} for kind, amount in size]}
+
+
+def _nodes(count: int, slots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"type": "node", "count": count, "with": list(slots)}
+
+
 @lru_cache(maxsize=4_096)
 def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
     """What one slot of each label is made of, as `jobspec_of` wrote it."""
-    top = orjson.loads(jobspec)["resources"]
-    slots = top[0]["with"] if top[0]["type"] == "node" else top
+    parts = orjson.loads(jobspec)["resources"]
+    slots = [slot for part in parts for slot in (part["with"] if part["type"] == "node" else [part])]
     return {slot["label"]: {member["type"]: member["count"] for member in slot["with"]} for slot in slots}
 
 
 def label_for(jobspec: str, requests: Mapping[str, Decimal]) -> str | None:
     """The label of the slots that are made for a pod of these requests; None where there are none."""
     size = slot_resources(requests)
-    return next((label for label, members in sizes_in(jobspec).items() if members == size), None)
+    return next((label for label, members in sizes_in(jobspec).items() if members == size and label != BESIDE), None)
 
 
 def places_of(shares: Iterable[NodeShare]) -> list[tuple[str, str]]:

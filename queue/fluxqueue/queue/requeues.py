@@ -70,7 +70,7 @@ def next_turn(job: Job | None, pods: Sequence[Pod], allocation: Allocation | Non
     job
         As it stands; None once it is gone.
     pods
-        All pods it controls, of whatever phase.
+        All its pods, of whatever phase.
     allocation
         What it holds.
     lost

@@ -14,13 +14,15 @@ the pods that can be seen to have succeeded is true by now.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.objects import Job, Pod
+from fluxqueue.queue.fluxclusters import job_served_by
+from fluxqueue.queue.jobspecs import BESIDE
 from fluxqueue.queue.records import Allocation, Slot, SlotState
 
 __all__ = [
@@ -133,7 +135,7 @@ def judge_job(
     job
         As it stands; None once it is gone.
     pods
-        All pods it controls, of whatever phase.
+        All its pods, of whatever phase, the one that runs services beside them among them.
     allocation
         With its slots, by rank.
     last
@@ -151,8 +153,10 @@ def judge_job(
     if job is not None and job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid):
         return Judgement()  # read before the release was: the label came with it
     phase = job_phase(job)
+    serving = [pod for pod in pods if job_served_by(pod) is not None]
+    pods = [pod for pod in pods if job_served_by(pod) is None]
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED and slot.label != BESIDE]
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
-    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
     placed = {slot.pod_uid: slot for slot in open_slots if slot.pod_uid in living}
     vacated = [slot for slot in open_slots if slot.state is SlotState.TAKEN and slot.pod_uid not in living]
     free = [slot for slot in open_slots if slot.pod_uid not in living]
@@ -184,7 +188,7 @@ def judge_job(
     vacate = tuple(slot.rank for slot in vacated if slot.rank not in end)
     bound = sum(1 for pod in living.values() if pod.spec.node_name)
     state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
-    return Judgement(
+    judgement = Judgement(
         take=tuple(take),
         assign=tuple(assign),
         vacate=vacate,
@@ -194,6 +198,28 @@ def judge_job(
         outcome=outcome,
         message=message,
     )
+    beside = next((slot for slot in allocation.slots if slot.state is not SlotState.ENDED and slot.label == BESIDE), None)
+    return judgement if beside is None else _with_services(judgement, beside, phase, serving)
+
+
+def _with_services(judgement: Judgement, slot: Slot, phase: JobPhase, pods: Sequence[Pod]) -> Judgement:
+    """Judge the place beside those of a Job's pods as well: it goes back when the Job is over, or its pod has ended for good."""
+    rank, active = slot.rank, phase is JobPhase.ACTIVE
+    living = sorted((pod for pod in pods if not pod.terminal), key=lambda pod: (pod.metadata.uid != slot.pod_uid, _age(pod)))
+    pod = next((pod for pod in living if pod.spec.gated_by(names.GATE) or (pod.spec.node_name or _pinned_node(pod)) == slot.node), None)
+    if pod is None:
+        ended = any(each.metadata.uid == slot.pod_uid and not each.metadata.deletion_timestamp for each in pods)
+        if ended or not active:
+            return replace(judgement, end=(*judgement.end, rank))
+        vacate = (rank,) if slot.state is SlotState.TAKEN else ()
+        return replace(judgement, vacate=(*judgement.vacate, *vacate), running=False)
+    if not pod.spec.gated_by(names.GATE):
+        take = ((rank, pod),) if pod.metadata.uid != slot.pod_uid else ()
+        return replace(judgement, take=(*judgement.take, *take), running=judgement.running and bool(pod.spec.node_name))
+    if not active:
+        return replace(judgement, end=(*judgement.end, rank))
+    assign = () if pod.metadata.deletion_timestamp else ((rank, pod),)
+    return replace(judgement, assign=(*judgement.assign, *assign), running=False)
 
 
 def conclude_job(job: Job | None, pods: Sequence[Pod], last: JobPhase | None = None) -> Judgement:
@@ -201,7 +227,8 @@ def conclude_job(job: Job | None, pods: Sequence[Pod], last: JobPhase | None = N
     phase = job_phase(job)
     if any(not pod.terminal for pod in pods):
         return Judgement()
-    state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, pods)
+    own = [pod for pod in pods if job_served_by(pod) is None]
+    state, outcome, message = _conclusion(last if phase is JobPhase.GONE and last in _OVER else phase, own)
     return Judgement(state=state, outcome=outcome, message=message)
 
 
@@ -371,11 +398,12 @@ def stands_beyond(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocatio
     lost
         Whether nobody hears from the node of this name.
     """
-    staying = sorted((each for each in pods if each.staying), key=_age)
+    open_slots = [slot for slot in allocation.slots if slot.state is not SlotState.ENDED]
+    if job_served_by(pod) is not None:
+        return all(slot.label != BESIDE for slot in open_slots)
+    staying = sorted((each for each in pods if each.staying and job_served_by(each) is None), key=_age)
     held = {each.metadata.uid for each in staying}
-    open_ranks = {
-        slot.rank for slot in allocation.slots if slot.state is not SlotState.ENDED and (slot.pod_uid in held or not lost(slot.node))
-    }
+    open_ranks = {slot.rank for slot in open_slots if slot.label != BESIDE and (slot.pod_uid in held or not lost(slot.node))}
     if pod.completion_index is not None and elastic(job):
         return pod.completion_index not in open_ranks
     return pod.metadata.uid not in {each.metadata.uid for each in staying[: len(open_ranks)]}

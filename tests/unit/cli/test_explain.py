@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from fluxqueue.api.objects import (
     SchedulingGate,
 )
 from fluxqueue.cli.explain import Observed, explain, placement, pod_state
+from fluxqueue.queue.jobspecs import Beside, Role, jobspec_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 SIX_CPUS = PodSpec(containers=[Container(name="main", resources=Resources(requests={"cpu": "6", "memory": "4Gi"}))])
@@ -29,6 +31,12 @@ def fluxjob(*, pods: int = 4, duration: int = 600, priority: int = 0, hold: bool
         ),
         status=msgspec.convert(status, FluxJobStatus),
     )
+
+
+def with_services(job: FluxJob) -> FluxJob:
+    one = {"cpu": Decimal(1)}
+    jobspec = jobspec_of("default/lammps", [Role(one, job.spec.pods - 1)], duration_s=600, beside=Beside(one))
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, jobspec=jobspec))
 
 
 def pod(name: str, node: str | None = None, index: int | None = None, created: str = "2026-03-02T11:55:00Z", phase: str = "Running") -> Pod:
@@ -168,6 +176,11 @@ def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> N
             Observed(fluxjob(pods=1, duration=3600), None, duration_stated=False),
             "1 pod, for 60m (assumed: the object does not say)",
             id="assumed",
+        ),
+        pytest.param(
+            Observed(with_services(fluxjob(pods=5)), SIX_CPUS),
+            "4 pods, each with 6 cpu and 4Gi memory, and a services pod, together, for 10m",
+            id="services",
         ),
         pytest.param(Observed(fluxjob(priority=7, duration=0)), "4 pods, together; priority 7", id="priority"),
         pytest.param(

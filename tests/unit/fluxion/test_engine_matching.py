@@ -237,5 +237,27 @@ def test_slots_of_several_sizes_are_matched_together_the_largest_first() -> None
     check_books(made)
 
 
+def test_a_slot_beside_slots_on_nodes_of_their_own_may_share_a_node_with_one_of_them() -> None:
+    made = engine(*THREE)
+    workers, beside = slot(1, "pod", cpu=3_000, pods=1), slot(1, "services", cpu=1_000, pods=1)
+    result = ask(made, jobspec(nodes(3, workers), beside), 7)
+    assert result.verdict is Verdict.GRANTED
+    assert [dict(share.slots) for share in result.shares] == [{"pod": 1, "services": 1}, {"pod": 1}, {"pod": 1}]
+    check_books(made)
+    small = slot(1, "pod", cpu=500, pods=1)
+    assert ask(made, jobspec(nodes(3, small), beside), 8).verdict is Verdict.BUSY  # the first node is full
+    assert ask(made, jobspec(nodes(3, small), beside), 8, reserve=True).at == result.end
+    assert ask(made, jobspec(nodes(4, small), beside), 9).verdict is Verdict.UNSATISFIABLE
+
+
+def test_slots_that_all_ask_for_nodes_of_their_own_share_none() -> None:
+    made = engine(*THREE)
+    workers, beside = slot(1, "pod", cpu=500, pods=1), slot(1, "services", cpu=1_000, pods=1)
+    result = ask(made, jobspec(nodes(2, workers), nodes(1, beside)), 7)
+    assert [dict(share.slots) for share in result.shares] == [{"services": 1}, {"pod": 1}, {"pod": 1}]
+    check_books(made)
+    assert ask(made, jobspec(nodes(3, workers), nodes(1, beside)), 8).verdict is Verdict.UNSATISFIABLE
+
+
 def test_two_slots_of_one_name_are_no_request() -> None:
     assert ask(engine(*THREE), jobspec(slot(1, cpu=1_000), slot(1, cpu=1_000))).verdict is Verdict.UNSATISFIABLE

@@ -156,3 +156,18 @@ def test_a_gang_that_does_not_form_is_late_and_one_that_has_formed_never_is() ->
 
 def test_states_are_the_closed_set() -> None:
     assert MiniClusterState(status_of(Standing(minicluster()), NOW).state) is MiniClusterState.QUEUED
+
+
+def test_a_place_beside_the_brokers_is_no_rank_and_what_is_missing_there_is_told_once_they_are_online() -> None:
+    cluster, brokers = minicluster(2), (online(0), online(1))
+    held = standing(cluster, *brokers)
+    allocation = an_allocation(["n0", "n1", "n7"])
+    slots = (*allocation.slots[:2], replace(allocation.slots[2], label="services"))
+    held = replace(held, allocation=replace(allocation, released_at=NOW, slots=slots))
+    larger = replace(held, minicluster=minicluster(3))
+    assert status_of(larger, NOW).nodes == "n[0-1]"
+    pulling = pod(2, containerStatuses=[{"name": "db", "state": {"waiting": {"reason": "ErrImagePull"}}}])
+    told = status_of(replace(held, services=pulling), NOW)
+    assert (told.state, told.message) == (MiniClusterState.RUNNING, "its services do not run, flux-2-abcde: container db: ErrImagePull")
+    assert status_of(replace(held, services=online(2)), NOW).message == ""
+    assert "not ready" in status_of(replace(held, services=pod(2, containerStatuses=[{"name": "db"}])), NOW).message

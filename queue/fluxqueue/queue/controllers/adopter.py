@@ -17,7 +17,7 @@ from fluxqueue.api.objects import Job, Pod
 from fluxqueue.queue.adoptions import Claim, claim_of_job, claim_of_pod, job_as_it_waited, jobid_of, pod_as_it_waited, shares_of
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.intake import describe_job, describe_pod, owning_job_uid
-from fluxqueue.queue.jobspecs import SLOT, sizes_in
+from fluxqueue.queue.jobspecs import BESIDE, SLOT, sizes_in
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.metrics import REPAIRS
 from fluxqueue.queue.records import FluxionJobId, Grant, NewWorkload
@@ -74,7 +74,8 @@ def _unknown(caches: Caches, ledger: Ledger) -> Iterator[tuple[NewWorkload, Clai
     """Objects whose release the tables do not know, as they were when they waited."""
     for job in caches.jobs.list():
         if _may_be_unknown(job, ledger):
-            new = describe_job(job_as_it_waited(job), caches.surroundings(job.metadata.namespace), has_gated_pods=True)
+            around, services = caches.surroundings(job.metadata.namespace), caches.services_of(job)
+            new = describe_job(job_as_it_waited(job), around, has_gated_pods=True, services=services)
             claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), new.pods) if new is not None else None
             if new is not None and claim is not None and _alike(new):
                 yield new, claim
@@ -87,8 +88,8 @@ def _unknown(caches: Caches, ledger: Ledger) -> Iterator[tuple[NewWorkload, Clai
 
 
 def _alike(new: NewWorkload) -> bool:
-    """Whether its pods are all of one size, so that each node's share can be told."""
-    return bool(new.jobspec) and set(sizes_in(new.jobspec)) == {SLOT}
+    """Whether its pods are all of one size but the one beside them, so that each node's share can be told."""
+    return bool(new.jobspec) and set(sizes_in(new.jobspec)) - {BESIDE} == {SLOT}
 
 
 def _may_be_unknown(thing: Job | Pod, ledger: Ledger) -> bool:

@@ -234,7 +234,8 @@ class IntakeController:
             if not (gated or held_by_us or self._caches.manages(namespace)):
                 return None
             # A queued Job that its user resumed is matched all the same: its pods are about to come, gated.
-            return describe_job(job, self._caches.surroundings(namespace), standing, has_gated_pods=gated or row is not None)
+            around, services = self._caches.surroundings(namespace), self._caches.services_of(job)
+            return describe_job(job, around, standing, has_gated_pods=gated or row is not None, services=services)
         pod = self._caches.pods.get_by_uid(uid)
         if pod is None:
             return None

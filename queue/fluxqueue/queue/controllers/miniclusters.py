@@ -1,9 +1,10 @@
 """Makes MiniClusters: their objects, their place in the queue, their status, and their end.
 
 A MiniCluster becomes a Secret with the certificate, Services and an Indexed Job that is suspended; the Job is queued like any other, as one
-workload. Nothing of this is remembered here: each time something about a MiniCluster, its Job, its pods or its row changes, what should be
-is worked out anew and what is missing is made. The Job comes last, so a Job that is there says that all before it is; a crash in between
-repeats the others, which changes nothing (the certificate is created and never written again).
+workload, of which its services pod is a part. Nothing of this is remembered here: each time something about a MiniCluster, its Job, its
+pods or its row changes, what should be is worked out anew and what is missing is made. The Job comes last, so a Job that is there says that
+all before it is; a crash in between repeats the others, which changes nothing (the certificate is created and never written again). The
+services pod comes once the Job is in the queue: it names the Job, and waits gated.
 
 Annotated Jobs go the same way, as far as they need it: their Secret and Service are made, the Job is there already.
 
@@ -40,6 +41,7 @@ from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.minicluster.marks import InvalidMarks, identity_of
+from fluxqueue.minicluster.pods import services_pod
 from fluxqueue.minicluster.render import annotated_objects, objects
 from fluxqueue.minicluster.rules import find_problems
 from fluxqueue.queue.caches import Caches
@@ -50,6 +52,7 @@ from fluxqueue.queue.fluxclusters import (
     deadline_of,
     digest_of,
     is_flux_cluster,
+    job_served_by,
     minicluster_of_job,
     owner_uid,
     queued_job,
@@ -57,6 +60,7 @@ from fluxqueue.queue.fluxclusters import (
 )
 from fluxqueue.queue.formations import Standing, status_of, time_left_s
 from fluxqueue.queue.intake import owning_job_uid
+from fluxqueue.queue.jobspecs import BESIDE
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.records import Allocation, Setbacks, TakeBack, Workload, WorkloadId
 
@@ -71,6 +75,8 @@ _CHATTER_S = 2.0
 """How often a status is written whose state stays the same."""
 _FORMS_TRIED = 3
 _ASK_AGAIN_S = 1.0
+_AFTER_THE_OTHERS = ("Job", "Pod")
+"""The Job says that all before it is there; the services pod names the Job."""
 _BY_KIND: dict[str, Kind[Any]] = {kind.kind: kind for kind in (CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SECRETS, SERVICES)}
 
 Json = dict[str, Any]
@@ -182,7 +188,11 @@ class MiniClusterController:
         self._touch_job(change.obj)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        self._touch(owning_job_uid(change.obj))
+        owner = change.obj.metadata.controller
+        if owner is not None and job_served_by(change.obj) is not None:
+            self._keys.add(("MiniCluster", change.obj.metadata.namespace, owner.name))
+        else:
+            self._touch(owning_job_uid(change.obj))
 
     def _workload_changed(self, found: WorkloadId) -> None:
         workload = self._ledger.get(found)
@@ -228,7 +238,8 @@ class MiniClusterController:
         around = self._caches.surroundings(meta.namespace)
         runtime = around.runtime_classes.get(template.spec.runtime_class_name or "")
         spec = with_defaults(template.spec, around.limit_ranges, runtime)
-        shares = shares_for(spec, template.metadata, meta.namespace, allocation.hosts, self._node_cpus)
+        hosts = [slot.node for slot in allocation.slots if slot.label != BESIDE]
+        shares = shares_for(spec, template.metadata, meta.namespace, hosts, self._node_cpus)
         if owner_uid(job) is not None:
             minicluster = self._owner_of(job)
             if minicluster is None:
@@ -276,6 +287,7 @@ class MiniClusterController:
         elif own is not None:
             await self._follow_edits(minicluster, own)
         standing = self._standing(minicluster, own)
+        await self._keep_services(standing)
         late = await self._watch_forming(standing)
         written = await self._tell(key, standing)
         if standing.job is not None and standing.job.finished and minicluster.spec.cleanup and minicluster.status.finished_at is not None:
@@ -296,14 +308,16 @@ class MiniClusterController:
             return Standing(minicluster, tuple(problems))
         workload = self._ledger.by_uid(job.metadata.uid)
         fluxjob = self._caches.fluxjob_of(job.metadata.uid)
+        pods = self._caches.pods_of_job(job.metadata.uid)
         return Standing(
             minicluster,
             tuple(problems),
             job,
-            tuple(self._caches.pods_of_job(job.metadata.uid)),
+            tuple(pod for pod in pods if job_served_by(pod) is None),
             workload,
             self._ledger.allocation(workload.id) if workload is not None else None,
             cancelled=fluxjob is not None and fluxjob.spec.cancel,
+            services=next((pod for pod in pods if job_served_by(pod) is not None and not pod.metadata.deletion_timestamp), None),
         )
 
     async def _make(self, minicluster: MiniCluster, other: Job | None) -> None:
@@ -328,7 +342,7 @@ class MiniClusterController:
         )
         identity = identity_of(minicluster)
         try:
-            await asyncio.gather(*(self._put(each, identity.uid) for each in rendered if each["kind"] != "Job"))
+            await asyncio.gather(*(self._put(each, identity.uid) for each in rendered if each["kind"] not in _AFTER_THE_OTHERS))
             reach(Point.MINICLUSTER_MADE)
             await asyncio.gather(*(self._put(queued_job(each, spec), identity.uid) for each in rendered if each["kind"] == "Job"))
         except (_Refused, Invalid, Forbidden) as error:
@@ -345,7 +359,8 @@ class MiniClusterController:
         workload = self._ledger.by_uid(job.metadata.uid)
         waits = workload is None or workload.state is State.PENDING
         if job.metadata.annotation(DIGEST_ANNOTATION) != digest_of(spec):
-            if not waits or not job.spec.suspend or self._caches.pods_of_job(job.metadata.uid):
+            pods = self._caches.pods_of_job(job.metadata.uid)
+            if not waits or not job.spec.suspend or any(job_served_by(pod) is None for pod in pods):
                 self._refuse(minicluster, "its spec was edited after its pods were made from it: delete the MiniCluster and apply it again")
                 return
             log.info("minicluster edited while it waits: its Job is made anew", uid=minicluster.metadata.uid)
@@ -363,6 +378,40 @@ class MiniClusterController:
             self._keys.add_after(_key(minicluster), _SETTLES_S)
         except Invalid as error:
             self._refuse(minicluster, f"the edit could not be applied to its Job: {error}")
+
+    async def _keep_services(self, standing: Standing) -> None:
+        """Have the services pod there while its Job is in the queue, gated where that waits, and gone when it is over.
+
+        Whatever takes the Job back from its nodes (a requeue, a preemption, its user) suspends it; this pod has nobody else to end it.
+        """
+        minicluster, job, workload = standing.minicluster, standing.job, standing.workload
+        meta, lost = minicluster.metadata, self._caches.lost
+        queued = job is not None and not job.finished and not job.metadata.deletion_timestamp and workload is not None
+        queued = queued and workload is not None and not workload.taken_back
+        waits = workload is None or workload.state is State.PENDING
+        going: list[Pod] = []
+        for pod in self._caches.services_pods(meta.uid):
+            if pod.metadata.deletion_timestamp:
+                going.append(pod)
+            elif queued and job is not None and job_served_by(pod) == job.metadata.uid and (pod.spec.gated_by(names.GATE) or not waits):
+                return
+            elif not (pod.terminal and (job is None or job.finished)):  # what has ended may still be read
+                log.info("services pod deleted", pod=f"{meta.namespace}/{pod.metadata.name}", uid=pod.metadata.uid)
+                await self._delete(PODS, pod.metadata.name, meta.namespace, pod.metadata.uid)
+                going.append(pod)
+        if job is None or not queued or any(not pod.spec.node_name or not lost(pod.spec.node_name) for pod in going):
+            return  # once they are gone, of which the watch tells
+        body = services_pod(identity_of(minicluster), minicluster.spec, job.metadata.uid)
+        if body is None:
+            return
+        taken, name, number = {pod.metadata.name for pod in going}, body["metadata"]["name"], 1
+        while body["metadata"]["name"] in taken:  # by one that cannot go, for nobody hears from its node
+            number += 1
+            body["metadata"]["name"] = f"{name}-{number}"
+        try:
+            await self._put(body, meta.uid)
+        except (_Refused, Invalid, Forbidden) as error:
+            self._refuse(minicluster, str(error))
 
     async def _watch_forming(self, standing: Standing) -> float | None:
         """Take a gang back whose brokers did not come online in time; else, the seconds it still has."""

@@ -152,7 +152,11 @@ class Provisioner:
             spec = with_flux(template.spec, template.metadata, workload.namespace)
             around = self._caches.surroundings(workload.namespace)
             runtime = around.runtime_classes.get(spec.runtime_class_name or "")
-            yield template.metadata.labels or {}, with_defaults(spec, around.limit_ranges, runtime), workload.pods
+            services = self._caches.services_of(job)
+            pods = workload.pods - (1 if services is not None else 0)
+            yield template.metadata.labels or {}, with_defaults(spec, around.limit_ranges, runtime), pods
+            if services is not None:
+                yield services.metadata.labels or {}, with_defaults(services.spec, around.limit_ranges, runtime), 1
         elif workload.release_mode is ReleaseMode.GROUP:
             for member in self._caches.members_of(workload)[: workload.pods]:
                 yield member.metadata.labels or {}, member.spec, 1

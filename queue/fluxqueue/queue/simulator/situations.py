@@ -233,11 +233,14 @@ def _share(host: str, parts: Sequence[tuple[_Slot, int]]) -> NodeShare:
 def _slots(jobspec: str) -> list[_Slot]:
     """Label, number and members of the slots of a jobspec as the queue writes it; none if it is none."""
     try:
-        top = orjson.loads(jobspec)["resources"]
-        slots = top[0]["with"] if top[0]["type"] == "node" else top
-        times = top[0]["count"] if top[0]["type"] == "node" and len(slots) == 1 else 1
+        parts = [(part["with"], part) if part["type"] == "node" else ([part], None) for part in orjson.loads(jobspec)["resources"]]
         return [
-            (str(slot["label"]), int(slot["count"]) * times, {str(member["type"]): int(member["count"]) for member in slot["with"]})
+            (
+                str(slot["label"]),
+                int(slot["count"]) * (int(node["count"]) if node is not None and len(slots) == 1 else 1),
+                {str(member["type"]): int(member["count"]) for member in slot["with"]},
+            )
+            for slots, node in parts
             for slot in slots
         ]
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError):
