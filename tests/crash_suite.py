@@ -169,7 +169,8 @@ class CrashSuite:
 
     def strike(self, point: Point) -> Strike | None:
         """Kill the queue at a point; None if it was not reached in time."""
-        again_s, within_s = (20.0, 90.0) if point in AT_START else (3.0, 30.0)  # a process that starts must be let come that far
+        next_life = point in AT_START or point is Point.EDITED
+        again_s, within_s = (20.0, 90.0) if next_life else (3.0, 30.0)  # a process that starts must be let come that far
         program = self.stage.plane.programs["queue"]
         queue = program.process
         armed = self.folder / "armed" / "point"
@@ -187,7 +188,7 @@ class CrashSuite:
             if now - provoked_at > again_s:
                 provoke()
                 provoked_at = time.monotonic()
-                if point in AT_START:
+                if next_life:
                     victim = queue.pid
             time.sleep(0.005)
         died_at = armed.parent.stat().st_mtime  # the file was removed by the dying process: seen late where a provocation takes long
@@ -239,8 +240,9 @@ class CrashSuite:
             return None
         return before
 
-    def _arm(self, armed: Path, point: Point) -> None:
-        number = 1 if point in AT_START or point is Point.EDITED else self._random.choice((1, 1, 2))
+    def _arm(self, armed: Path, point: Point, *, first: bool = False) -> None:
+        """Let the process die where it reaches a point, the first time or a later one."""
+        number = 1 if first or point in AT_START else self._random.choice((1, 1, 2))
         unfinished = armed.with_suffix(".new")
         unfinished.write_text(f"{point} {number}")
         unfinished.rename(armed)
@@ -294,13 +296,24 @@ class CrashSuite:
         self.stage.apply_all(made)
 
     def _edit_while_released(self) -> None:
-        """Resumed by a patch that comes between grant and release: the process dies in between, and the Job is edited meanwhile."""
-        self.stage.apply_all(*(self._gang("edited", 2, "0").build() for _ in range(2)))
-        for row in self.stage.rows():
-            if row.example.name.startswith("edited") and row.state in ("", State.PENDING, State.ALLOCATED):
-                patch = '{"spec":{"parallelism":1,"completions":1}}'
-                self.stage.kubectl("patch", "job", row.example.name, "-p", patch, check=False)
-                self._edited.add(row.example.name)
+        """A patch comes between grant and release: the process dies in between, and its next life finds the Job edited."""
+        program = self.stage.plane.programs["queue"]
+        armed = self.folder / "armed" / "point"
+        armed.unlink(missing_ok=True)
+        self.stage.until_settled(60)  # so that it dies over these Jobs and no others
+        victim = program.process.pid
+        self._arm(armed, Point.CLAIMED, first=True)
+        applied = self.stage.apply_all(*(self._gang("edited", 2, "0").build() for _ in range(2)))
+        deadline = time.monotonic() + 10
+        while armed.exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        for each in applied:
+            patch = '{"spec":{"parallelism":1,"completions":1}}'
+            self.stage.kubectl("patch", "job", each.name, "-p", patch, check=False)
+            self._edited.add(each.name)
+        self._arm(armed, Point.EDITED, first=True)
+        self.stage.until("the struck process is gone", lambda: not program.process.running or program.process.pid != victim, 30)
+        program.revive()
 
     def _suspend_one(self) -> None:
         gang = self._gang("suspended", 2, "8").cpu("1").build()
