@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import random
 import resource
@@ -28,6 +27,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.inprocess import LocalFluxion
 from fluxqueue.fluxion.messages import Call, JobRequest, MatchResult, NodeSpec, Pool, Verdict
+from fluxqueue.queue import memory
 from fluxqueue.queue.cycles import Driver
 from fluxqueue.queue.jobspecs import SLOT, shape_of
 from fluxqueue.queue.policies.backlog import Backlog
@@ -140,10 +140,7 @@ async def measure(policy: Discipline, options: argparse.Namespace) -> dict[str, 
     backlog = Backlog(pending)
     loaded = time.process_time() - began
     bench = Bench(policy, backlog, fluxion)
-    # As a leader does when its caches are full (fluxqueue.queue.service): what is loaded by now is not looked through for garbage.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    memory.settle()  # as a leader does when its caches are full
     full = await bench.cycle(roomier=True)
     again = await bench.cycle(roomier=False)
     after = []

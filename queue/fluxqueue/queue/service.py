@@ -13,7 +13,6 @@ safe, and what the process still had in memory goes with it. It begins anew as a
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import socket
 import uuid
@@ -33,6 +32,7 @@ from fluxqueue.kube.lease import LeaderLease
 from fluxqueue.kube.store import Change
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import Call as ApiCall
+from fluxqueue.queue import memory
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.config import QueueConfig, node_rules
 from fluxqueue.queue.controllers.adopter import adopt_released
@@ -180,7 +180,7 @@ class QueueService:
             watching = group.create_task(caches.run())
             self._watched = lambda: _missed(caches)
             await caches.synced()
-            _settle_memory()
+            memory.settle()
             self._missing = {}
             self._role = Role.FOLLOWER.tell()
             log.info("standing by", place=place)
@@ -255,7 +255,7 @@ class QueueService:
                 await ledger.load()
                 reach(Point.LOADED)
                 await adopt()
-                _settle_memory()
+                memory.settle()
                 for controller in controllers:
                     controller.look_at_everything()
                 self._watched = lambda: _missed(caches, scheduler)
@@ -330,13 +330,6 @@ class _Handlers:
 
     async def sweep(self) -> None:
         await self._sweeper.sweep()
-
-
-def _settle_memory() -> None:
-    """The caches are large and live as long as the process: looking through them again for garbage would cost more than all else."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _daemons(caches: Caches, rules: NodeRules) -> Daemons:
