@@ -291,8 +291,11 @@ class CrashSuite:
     def _minicluster(self) -> None:
         self.gangs += 1
         name = f"flux-{self.gangs}-{self._random.randrange(10**6)}"
-        made = make_minicluster(name, 2, pod={"annotations": {RUN_SECONDS: "1"}})
-        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+        asked = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}
+        brokers = {"metadata": {"annotations": {RUN_SECONDS: "1"}}}  # what runs beside them goes on until it is stopped
+        services = [{"name": "registry", "image": "registry", **asked}]
+        made = make_minicluster(name, 2, services=services, podTemplate=brokers, pod={"annotations": {RUN_SECONDS: "forever"}})
+        made["spec"]["containers"][0] |= asked
         self.stage.apply_all(made)
 
     def _edit_while_released(self) -> None:
