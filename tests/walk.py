@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from builders import Json, make_job, make_pod
+from builders import Json, make_job, make_minicluster, make_pod
 from end_to_end import Stage
 
 from fluxqueue.api import names
@@ -47,6 +47,7 @@ class Walk:
     _jobs: list[str] = field(default_factory=list)
     _pods: list[str] = field(default_factory=list)
     _deployments: list[str] = field(default_factory=list)
+    _miniclusters: list[str] = field(default_factory=list)
     _foreign: list[str] = field(default_factory=list)
     _suspended: set[str] = field(default_factory=set)
     _broken: dict[int, str] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Walk:
             (10, self._apply_job),
             (4, self._apply_pod),
             (3, self._apply_deployment),
+            (3, self._apply_minicluster),
             (3, self._scale),
             (3, self._delete),
             (3, self._suspend),
@@ -113,6 +115,19 @@ class Walk:
         self._deployments.append(name)
         return self._post(f"/apis/apps/v1/namespaces/{self.stage.namespace}/deployments", thing, f"apply deployment {name} of {replicas}")
 
+    def _apply_minicluster(self) -> str:
+        """Two or three brokers that end, half of the time with services beside them that go on until they are stopped."""
+        name, draw = f"m{len(self.steps)}", self._draw
+        asked = {"resources": {"requests": {"cpu": draw.choice(["1", "4"])}}}
+        brokers = {"metadata": {"annotations": {RUN_SECONDS: draw.choice(["1", "4"])}}}
+        beside: Json = {"services": [{"name": "registry", "image": "registry", **asked}]} if draw.random() < 0.5 else {}
+        forever = {"annotations": {RUN_SECONDS: "forever"}}
+        made = make_minicluster(name, draw.randint(2, 3), pod=forever, podTemplate=brokers, **beside)
+        made["spec"]["containers"][0] |= asked
+        self._miniclusters.append(name)
+        path = f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{self.stage.namespace}/{names.MINICLUSTERS}"
+        return self._post(path, made, f"apply minicluster {name} {'with services' if beside else ''}")
+
     def _scale(self) -> str:
         if not self._deployments:
             return "nothing to scale"
@@ -120,7 +135,7 @@ class Walk:
         return self._patch(self._path("deployments", name), {"spec": {"replicas": replicas}}, f"scale {name} to {replicas}")
 
     def _delete(self) -> str:
-        kinds = [("jobs", self._jobs), ("pods", self._pods), ("deployments", self._deployments)]
+        kinds = [("jobs", self._jobs), ("pods", self._pods), ("deployments", self._deployments), (names.MINICLUSTERS, self._miniclusters)]
         kind, known = self._draw.choice(kinds)
         if not known:
             return f"no {kind} to delete"
@@ -130,9 +145,10 @@ class Walk:
         return self._remove(self._path(kind, name), f"delete {kind} {name}")
 
     def _suspend(self) -> str:
-        if not self._jobs:
+        jobs = [*self._jobs, *self._miniclusters]  # a MiniCluster's Job has its name
+        if not jobs:
             return "nothing to suspend"
-        name = self._draw.choice(self._jobs)
+        name = self._draw.choice(jobs)
         self._suspended.add(name)
         return self._patch(self._path("jobs", name), {"spec": {"suspend": True}}, f"suspend {name}")
 
@@ -235,7 +251,7 @@ class Walk:
         jobs = self._client.get(f"/apis/batch/v1/namespaces/{self.stage.namespace}/jobs")["items"]
         for job in jobs:
             ours = names.SUSPENDED_BY_ANNOTATION in (job["metadata"].get("annotations") or {})
-            if job["spec"].get("suspend") and not ours and job["metadata"]["name"] in self._jobs:
+            if job["spec"].get("suspend") and not ours and job["metadata"]["name"] in {*self._jobs, *self._miniclusters}:
                 self._patch(self._path("jobs", job["metadata"]["name"]), {"spec": {"suspend": False}}, "")
         path = f"/apis/{names.API_VERSION}/namespaces/{self.stage.namespace}/{names.FLUXJOBS}"
         for item in self._client.get(path)["items"]:
@@ -245,7 +261,8 @@ class Walk:
     # ---- requests --------------------------------------------------------------------------------------------------------------
 
     def _path(self, kind: str, name: str) -> str:
-        group = {"jobs": "apis/batch/v1", "pods": "api/v1", "deployments": "apis/apps/v1"}[kind]
+        flux = f"apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}"
+        group = {"jobs": "apis/batch/v1", "pods": "api/v1", "deployments": "apis/apps/v1", names.MINICLUSTERS: flux}[kind]
         return f"/{group}/namespaces/{self.stage.namespace}/{kind}/{name}"
 
     def _post(self, path: str, thing: Json, said: str) -> str:

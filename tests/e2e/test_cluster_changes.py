@@ -365,4 +365,4 @@ def test_a_random_walk_ends_with_everything_done_and_all_agreeing(stage: Stage) 
         found = doctor(stage)
         assert found.returncode == 0, (found.stdout, said())
     finally:
-        stage.kubectl("delete", "jobs,deployments,pods", "--all", "--timeout=60s")
+        stage.kubectl("delete", "miniclusters,jobs,deployments,pods", "--all", "--timeout=60s")
