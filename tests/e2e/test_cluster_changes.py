@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from builders import JobBuilder, Json, make_job, make_pod, make_queue
+from builders import JobBuilder, Json, make_job, make_minicluster, make_pod, make_queue
 from end_to_end import Stage, managed_namespace
 from invariants import unfinished, violations
 from replicas import leader
@@ -174,6 +174,50 @@ def test_fm37_a_pod_let_go_on_its_own_gets_a_new_place_when_its_node_falls_silen
     stage.until_consistent()
     for pod in stage.items("pods", Pod):
         stage.kubectl("annotate", "pod", pod.metadata.name, f"{STUCK}-")
+
+
+def test_fm37_a_pod_let_go_on_its_own_gets_a_new_place_when_its_node_is_deleted_and_the_others_stay(stage: Stage) -> None:
+    stage.apply(job("spread", 3, "forever").annotation(names.REPLACE_ANNOTATION, "pod").build())
+    row = stage.until_state("spread", State.RUNNING)
+    kept = {pod.metadata.uid for pod in row.pods if pod.completion_index != 1}
+    lost, plane = row.hosts[1], stage.plane.control_plane
+    plane.remove_node(lost)
+    try:
+        anew = stage.until("index 1 runs elsewhere", lambda: (pod := pod_of(stage, "spread", 1)) and pod.spec.node_name != lost and pod, 60)
+        assert anew
+        assert {pod.metadata.uid for index in (0, 2) if (pod := pod_of(stage, "spread", index))} == kept
+        assert (stage.row("spread").requeues, stage.row("spread").state) == (0, State.RUNNING)
+        stage.until_consistent()
+    finally:
+        plane.add_nodes([int(lost.rpartition("-")[2])])
+    stage.until_consistent()
+
+
+def test_fm37_a_gang_with_services_whose_node_is_lost_starts_again_with_others(stage: Stage) -> None:
+    """The lost node is that of the services pod, which cannot go as long as nobody hears from the node: the next has another name."""
+    asked = {"resources": {"requests": {"cpu": "8"}}}  # a node each
+    forever = {"annotations": {RUN_SECONDS: "forever"}}
+    cluster = make_minicluster("flux", 2, services=[{"name": "registry", "image": "registry", **asked}], pod=forever)
+    cluster["spec"]["containers"][0] |= asked
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(cluster))
+
+    def beside() -> list[Pod]:
+        return [pod for pod in stage.items("pods", Pod) if pod.metadata.label(names.SERVICES_OF_LABEL) and pod.spec.node_name]
+
+    first = stage.until("the services run", lambda: next(iter(beside()), None))
+    assert first
+    stage.kubectl("annotate", "pod", first.metadata.name, f"{STUCK}=true")
+    try:
+        with node_down(stage, str(first.spec.node_name)):
+            again = stage.until("others run", lambda: next((pod for pod in beside() if pod.metadata.uid != first.metadata.uid), None), 90)
+            assert again
+            assert again.metadata.name == "flux-services-2"
+            assert again.spec.node_name != first.spec.node_name
+            stage.until_consistent()
+    finally:
+        stage.kubectl("annotate", "pod", first.metadata.name, f"{STUCK}-")
+        stage.kubectl("delete", "minicluster", "flux", "--wait=true", "--timeout=60s")
+    stage.until_consistent()
 
 
 def test_fm37_a_job_that_finds_no_new_place_for_a_lost_pod_waits_again_as_a_whole(stage: Stage) -> None:

@@ -33,7 +33,7 @@ from fluxqueue.kube.kinds import (
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.fluxclusters import job_served_by, owner_uid, services_of
+from fluxqueue.queue.fluxclusters import job_served_by, owner_uid
 from fluxqueue.queue.groups import JOB_SET, GroupKey, group_of, group_of_workload, jobset_of
 from fluxqueue.queue.intake import QueueDefaults, Surroundings, owning_job_uid
 from fluxqueue.queue.records import Allocation, Workload
@@ -152,10 +152,11 @@ class Caches:
         """The services pods of a MiniCluster, of whatever phase: the one that is to be there, and those that go."""
         return self.pods.by_index(_BY_MINICLUSTER, minicluster_uid)
 
-    def services_of(self, job: Job) -> Pod | None:
-        """The services pod of the MiniCluster that a Job belongs to, as it is made; None where there is to be none."""
-        owner = self.miniclusters.get(job.metadata.namespace, job.metadata.name) if owner_uid(job) is not None else None
-        return services_of(owner, job)
+    def minicluster_of(self, job: Job) -> MiniCluster | None:
+        """The MiniCluster that a Job belongs to."""
+        uid = owner_uid(job)
+        found = self.miniclusters.get(job.metadata.namespace, job.metadata.name) if uid is not None else None
+        return found if found is not None and found.metadata.uid == uid else None
 
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """All pods that name a group and may, of whatever phase."""

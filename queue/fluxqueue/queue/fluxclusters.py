@@ -67,19 +67,27 @@ def owner_uid(job: Job) -> str | None:
 
 
 def services_of(minicluster: MiniCluster | None, job: Job) -> Pod | None:
-    """The services pod of a MiniCluster as it is made, for the Job of it; None where it has none, or the Job is somebody else's."""
+    """The services pod of a MiniCluster as it is made, for the Job of it; None where it has none, or the Job is somebody else's.
+
+    Raises
+    ------
+    InvalidMarks
+        What ``spec.services`` says is no pod.
+    """
     if minicluster is None or minicluster.metadata.uid != owner_uid(job):
         return None
     made = services_pod(identity_of(minicluster), minicluster.spec, job.metadata.uid)
-    return msgspec.convert(made, Pod) if made is not None else None
+    try:
+        return msgspec.convert(made, Pod) if made is not None else None
+    except msgspec.ValidationError as error:
+        raise InvalidMarks(f"spec.services of its MiniCluster makes no pod: {error}: correct it there") from None
 
 
 def job_served_by(pod: Pod) -> str | None:
     """The uid of the Job beside whose pods a services pod has its place; None for any other pod."""
-    owner = pod.metadata.controller
-    if owner is None or owner.kind != "MiniCluster" or not owner.api_version.startswith(names.MINICLUSTER_GROUP):
-        return None
-    return pod.metadata.label(names.SERVICES_OF_LABEL) or None
+    served = pod.metadata.label(names.SERVICES_OF_LABEL)
+    owner = pod.metadata.controller if served else None
+    return served if owner is not None and owner.kind == "MiniCluster" and owner.api_version.startswith(names.MINICLUSTER_GROUP) else None
 
 
 def digest_of(spec: MiniClusterSpec) -> str:

@@ -23,13 +23,14 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.durations import LONGEST_S, InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Members, QueueState
+from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, PodSpec, Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.queue.constraints import InexpressibleConstraint, constraint_of, keeps_apart
-from fluxqueue.queue.fluxclusters import is_flux_cluster, job_served_by, with_flux
+from fluxqueue.queue.fluxclusters import is_flux_cluster, job_served_by, services_of, with_flux
 from fluxqueue.queue.groups import JOB_SET, POD_GROUP, Gathering, GroupKey
 from fluxqueue.queue.jobspecs import Beside, Role, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.records import NO_WISHES, NewWorkload, ReleaseMode, Wishes, Workload
@@ -124,7 +125,7 @@ _NEW = Standing()
 
 
 def describe_job(
-    job: Job, around: Surroundings, standing: Standing = _NEW, *, has_gated_pods: bool = False, services: Pod | None = None
+    job: Job, around: Surroundings, standing: Standing = _NEW, *, has_gated_pods: bool = False, minicluster: MiniCluster | None = None
 ) -> NewWorkload | None:
     """Read a Job.
 
@@ -138,8 +139,8 @@ def describe_job(
         Its row and the wishes of people, if there are any.
     has_gated_pods
         Whether pods of this Job carry our gate: a Job that runs although we did not release it is ours only then.
-    services
-        The pod that is to run beside those of a Flux cluster, as it is made: a place for it is matched with theirs.
+    minicluster
+        The one the Job belongs to, if any: a place for its services pod is matched with those of the brokers.
 
     Returns
     -------
@@ -162,9 +163,10 @@ def describe_job(
     where = f"Job {meta.namespace}/{meta.name}"
     wanted = pods_wanted(job)
     mode = release_mode_of(job)
-    reason, message, asked = Reason.NONE, "", template.spec
+    reason, message, asked, services = Reason.NONE, "", template.spec, None
     try:
         asked = with_flux(template.spec, template.metadata, meta.namespace)
+        services = services_of(minicluster, job)
     except InvalidMarks as error:
         reason, message = Reason.INVALID_REQUEST, f"{where}: {error}"
     if not reason and spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import orjson
+import pytest
 from builders import make_minicluster
 from queue_builders import an_allocation, around
 
@@ -48,7 +49,7 @@ def job_of(cluster: MiniCluster, *, runs: bool = True, **status: Any) -> Job:
 
 def described(cluster: MiniCluster) -> NewWorkload:
     job = job_of(cluster, runs=False)
-    found = describe_job(job, around(), services=services_of(cluster, job))
+    found = describe_job(job, around(), minicluster=cluster)
     assert found is not None
     return found
 
@@ -136,10 +137,14 @@ def test_all_go_where_each_of_them_may() -> None:
     assert "zone=a" in str(found)
 
 
-def test_a_request_that_cannot_be_read_is_told_of_the_job() -> None:
-    found = described(minicluster(services=[{"name": "db", "image": "db", "resources": {"requests": {"cpu": "many"}}}]))
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [({"requests": {"cpu": "many"}}, "'many'"), ({"requests": "many"}, "spec.services of its MiniCluster makes no pod: Expected `object")],
+)
+def test_a_request_that_cannot_be_read_is_told_of_the_job(resources: dict[str, Any], told: str) -> None:
+    found = described(minicluster(services=[{"name": "db", "image": "db", "resources": resources}]))
     assert found.reason is Reason.INVALID_REQUEST
-    assert "many" in found.message
+    assert told in found.message
 
 
 # ---- its place ---------------------------------------------------------------------------------------------------------------------

@@ -74,8 +74,8 @@ def _unknown(caches: Caches, ledger: Ledger) -> Iterator[tuple[NewWorkload, Clai
     """Objects whose release the tables do not know, as they were when they waited."""
     for job in caches.jobs.list():
         if _may_be_unknown(job, ledger):
-            around, services = caches.surroundings(job.metadata.namespace), caches.services_of(job)
-            new = describe_job(job_as_it_waited(job), around, has_gated_pods=True, services=services)
+            around, minicluster = caches.surroundings(job.metadata.namespace), caches.minicluster_of(job)
+            new = describe_job(job_as_it_waited(job), around, has_gated_pods=True, minicluster=minicluster)
             claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), new.pods) if new is not None else None
             if new is not None and claim is not None and _alike(new):
                 yield new, claim

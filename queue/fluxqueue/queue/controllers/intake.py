@@ -234,8 +234,8 @@ class IntakeController:
             if not (gated or held_by_us or self._caches.manages(namespace)):
                 return None
             # A queued Job that its user resumed is matched all the same: its pods are about to come, gated.
-            around, services = self._caches.surroundings(namespace), self._caches.services_of(job)
-            return describe_job(job, around, standing, has_gated_pods=gated or row is not None, services=services)
+            around, minicluster = self._caches.surroundings(namespace), self._caches.minicluster_of(job)
+            return describe_job(job, around, standing, has_gated_pods=gated or row is not None, minicluster=minicluster)
         pod = self._caches.pods.get_by_uid(uid)
         if pod is None:
             return None

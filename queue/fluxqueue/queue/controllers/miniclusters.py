@@ -241,7 +241,7 @@ class MiniClusterController:
         hosts = [slot.node for slot in allocation.slots if slot.label != BESIDE]
         shares = shares_for(spec, template.metadata, meta.namespace, hosts, self._node_cpus)
         if owner_uid(job) is not None:
-            minicluster = self._owner_of(job)
+            minicluster = self._caches.minicluster_of(job)
             if minicluster is None:
                 raise NotFound(404, "NotFound", f"the MiniCluster of Job {meta.namespace}/{meta.name} is gone")
             made = objects(
@@ -515,10 +515,6 @@ class MiniClusterController:
         meta = minicluster.metadata
         subject = Subject(MINICLUSTERS.api_version, "MiniCluster", meta.namespace, meta.name, meta.uid)
         self._recorder.record(subject, reason, message, severity=Severity.WARNING)
-
-    def _owner_of(self, job: Job) -> MiniCluster | None:
-        found = self._caches.miniclusters.get(job.metadata.namespace, job.metadata.name)
-        return found if found is not None and found.metadata.uid == owner_uid(job) else None
 
 
 def _key(minicluster: MiniCluster) -> Key:

@@ -32,7 +32,7 @@ from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.minicluster.marks import InvalidMarks
 from fluxqueue.queue.caches import Caches
 from fluxqueue.queue.controllers.tellings import subjects_of
-from fluxqueue.queue.fluxclusters import with_flux
+from fluxqueue.queue.fluxclusters import services_of, with_flux
 from fluxqueue.queue.ledger import Ledger
 from fluxqueue.queue.provisioning import MOST_TEMPLATES, PROVISIONING_CLASS, Room, request_name, rooms_of, template_body
 from fluxqueue.queue.records import ReleaseMode, Workload, WorkloadId
@@ -152,7 +152,7 @@ class Provisioner:
             spec = with_flux(template.spec, template.metadata, workload.namespace)
             around = self._caches.surroundings(workload.namespace)
             runtime = around.runtime_classes.get(spec.runtime_class_name or "")
-            services = self._caches.services_of(job)
+            services = services_of(self._caches.minicluster_of(job), job)
             pods = workload.pods - (1 if services is not None else 0)
             yield template.metadata.labels or {}, with_defaults(spec, around.limit_ranges, runtime), pods
             if services is not None:
