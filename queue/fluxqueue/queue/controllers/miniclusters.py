@@ -386,22 +386,24 @@ class MiniClusterController:
         """
         minicluster, job, workload = standing.minicluster, standing.job, standing.workload
         meta, lost = minicluster.metadata, self._caches.lost
-        queued = job is not None and not job.finished and not job.metadata.deletion_timestamp and workload is not None
-        queued = queued and workload is not None and not workload.taken_back
+        served = None
+        queued = workload is not None and not workload.taken_back
+        if job is not None and queued and not (job.finished or job.metadata.deletion_timestamp):
+            served = job.metadata.uid
         waits = workload is None or workload.state is State.PENDING
         going: list[Pod] = []
         for pod in self._caches.services_pods(meta.uid):
             if pod.metadata.deletion_timestamp:
                 going.append(pod)
-            elif queued and job is not None and job_served_by(pod) == job.metadata.uid and (pod.spec.gated_by(names.GATE) or not waits):
+            elif job_served_by(pod) == served and (pod.spec.gated_by(names.GATE) or not waits):
                 return
             elif not (pod.terminal and (job is None or job.finished)):  # what has ended may still be read
                 log.info("services pod deleted", pod=f"{meta.namespace}/{pod.metadata.name}", uid=pod.metadata.uid)
                 await self._delete(PODS, pod.metadata.name, meta.namespace, pod.metadata.uid)
                 going.append(pod)
-        if job is None or not queued or any(not pod.spec.node_name or not lost(pod.spec.node_name) for pod in going):
+        if served is None or any(not pod.spec.node_name or not lost(pod.spec.node_name) for pod in going):
             return  # once they are gone, of which the watch tells
-        body = services_pod(identity_of(minicluster), minicluster.spec, job.metadata.uid)
+        body = services_pod(identity_of(minicluster), minicluster.spec, served)
         if body is None:
             return
         taken, name, number = {pod.metadata.name for pod in going}, body["metadata"]["name"], 1
