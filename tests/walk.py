@@ -221,7 +221,7 @@ class Walk:
             case "down":
                 plane.set_node_down(name, False)
             case "gone":
-                plane.add_nodes([number])
+                plane.return_node(number)
             case "tainted":
                 self._patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, "")
             case "relabelled":

@@ -83,12 +83,12 @@ def node_down(stage: Stage, node: str) -> Iterator[None]:
 
 @contextmanager
 def scheduler_paused(stage: Stage) -> Iterator[None]:
-    scheduler = stage.plane.control_plane.processes[Component.SCHEDULER]
-    scheduler.send(signal.SIGSTOP)
+    """The scheduler stands still, and begins anew then: one that woke up could bind a pod before it hears what changed meanwhile."""
+    stage.plane.control_plane.processes[Component.SCHEDULER].send(signal.SIGSTOP)
     try:
         yield
     finally:
-        scheduler.send(signal.SIGCONT)
+        stage.plane.control_plane.restart_component(Component.SCHEDULER, graceful=False)
 
 
 def doctor(stage: Stage, *words: str) -> subprocess.CompletedProcess[str]:
@@ -141,7 +141,7 @@ def test_fm37_a_job_whose_node_is_deleted_runs_elsewhere(stage: Stage) -> None:
         assert row.hosts[0] not in again.hosts
         stage.until_consistent()
     finally:
-        plane.add_nodes([int(row.hosts[0].rpartition("-")[2])])
+        plane.return_node(int(row.hosts[0].rpartition("-")[2]))
     stage.until_consistent()
 
 
@@ -189,10 +189,7 @@ def test_fm37_a_pod_let_go_on_its_own_gets_a_new_place_when_its_node_is_deleted_
         assert (stage.row("spread").requeues, stage.row("spread").state) == (0, State.RUNNING)
         stage.until_consistent()
     finally:
-        for pod in stage.items("pods", Pod):
-            if pod.spec.node_name == lost:  # as the garbage collector of pods does, a minute later: no kubelet is left to do it
-                stage.kubectl("delete", "pod", pod.metadata.name, "--grace-period=0", "--force", "--ignore-not-found", "--timeout=30s")
-        plane.add_nodes([int(lost.rpartition("-")[2])])
+        plane.return_node(int(lost.rpartition("-")[2]))
     stage.until_consistent()
 
 

@@ -22,6 +22,7 @@ import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,7 @@ __all__ = ["Component", "ControlPlane", "KubectlError", "administrator_client"]
 _STAGES = Path(__file__).with_name("stages")
 _ETCD_CLIENT = "unix://client:1"  # a socket file called client:1 in the working folder: etcd wants host:port
 _ETCD_PEER = "unix://peer:1"
+_STUCK = "fluxqueue.local/stuck"
 _TOKEN_LIFETIME_S = 30 * 86_400
 _PORT_ATTEMPTS = 5
 
@@ -296,6 +298,19 @@ class ControlPlane:
     def remove_node(self, name: str) -> None:
         """Delete a node; the controller manager deletes its pods."""
         self.client.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def return_node(self, index: int) -> None:
+        """Create a node anew that was removed, and end what was deleted from it meanwhile, as its kubelet would.
+
+        The fake kubelet hears of no deletion while there is no node, and not always of it afterwards.
+        """
+        (name,) = self.add_nodes([index])
+        for pod in self.client.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
+            meta = pod["metadata"]
+            if "deletionTimestamp" in meta and (meta.get("annotations") or {}).get(_STUCK) != "true":
+                with suppress(ApiError):  # it may be gone by now
+                    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+                    self.client.request("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}})
 
     def set_node_down(self, name: str, down: bool = True) -> None:
         """Make a node NotReady, or Ready again, through the annotation the Stage files obey."""
