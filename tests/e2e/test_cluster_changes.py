@@ -410,4 +410,6 @@ def test_a_random_walk_ends_with_everything_done_and_all_agreeing(stage: Stage) 
         found = doctor(stage)
         assert found.returncode == 0, (found.stdout, said())
     finally:
-        stage.kubectl("delete", "miniclusters,jobs,deployments,pods", "--all", "--timeout=60s")
+        # Hundreds of objects after ten minutes: more than kubectl waits for in a minute.
+        stage.kubectl("delete", "miniclusters,jobs,deployments,pods", "--all", "--wait=false")
+        stage.until_nothing_left(60 + seconds / 2)
