@@ -307,9 +307,7 @@ class CrashSuite:
         victim = program.process.pid
         self._arm(armed, Point.CLAIMED, first=True)
         applied = self.stage.apply_all(*(self._gang("edited", 2, "0").build() for _ in range(2)))
-        deadline = time.monotonic() + 10
-        while armed.exists() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self.stage.until("the queue died with a release claimed", lambda: not armed.exists(), 10)
         for each in applied:
             patch = '{"spec":{"parallelism":1,"completions":1}}'
             self.stage.kubectl("patch", "job", each.name, "-p", patch, check=False)

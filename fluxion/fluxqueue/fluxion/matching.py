@@ -217,9 +217,11 @@ class Matcher:
 
 def _unlike_slots(jobspec: Jobspec) -> bool:
     """Whether the request is several slots side by side, told apart by their labels; each may be one of a node of its own."""
-    slots = [_slot_of(part) for part in jobspec.resources]
-    labels = {slot.label for slot in slots if slot is not None}
-    return len(slots) > 1 and len(labels) == len(slots) and None not in slots
+    parts = jobspec.resources
+    if len(parts) < 2:
+        return False
+    slots = [slot for part in parts if (slot := _slot_of(part)) is not None]
+    return len(slots) == len({slot.label for slot in slots}) == len(parts)
 
 
 def _slot_of(part: Resource) -> Resource | None:

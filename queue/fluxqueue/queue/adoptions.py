@@ -10,7 +10,7 @@ Everything here is pure; `fluxqueue.queue.controllers.adopter` looks and stores.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -19,7 +19,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.objects import Job, ObjectMeta, Pod, SchedulingGate
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.fluxclusters import job_served_by
-from fluxqueue.queue.jobspecs import BESIDE, SLOT, sizes_in
+from fluxqueue.queue.jobspecs import BESIDE, SLOT, share_on, sizes_in
 from fluxqueue.queue.records import FluxionJobId
 
 __all__ = ["Claim", "claim_of_job", "claim_of_pod", "job_as_it_waited", "jobid_of", "pod_as_it_waited", "shares_of"]
@@ -104,15 +104,7 @@ def shares_of(jobspec: str, hosts: Iterable[str]) -> tuple[NodeShare, ...]:
     for node, label in zip(nodes, labels, strict=True):
         if node != names.NO_NODE:
             slots.setdefault(node, Counter())[label] += 1
-    return tuple(NodeShare(node=node, slots=dict(counts), amounts=_amounts(sizes, counts)) for node, counts in slots.items())
-
-
-def _amounts(sizes: Mapping[str, Mapping[str, int]], counts: Mapping[str, int]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for label, count in counts.items():
-        for kind, amount in sizes[label].items():
-            total[kind] += amount * count
-    return dict(total)
+    return tuple(share_on(node, counts, sizes) for node, counts in slots.items())
 
 
 def _place(pod: Pod) -> tuple[bool, int, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,8 +33,10 @@ __all__ = [
     "labels_of",
     "places_of",
     "shape_of",
+    "share_on",
     "sizes_in",
     "slot_resources",
+    "slots_in",
 ]
 
 SLOT = "pod"
@@ -169,12 +172,30 @@ def _nodes(count: int, slots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"type": "node", "count": count, "with": list(slots)}
 
 
+def slots_in(jobspec: str) -> list[tuple[str, int, Mapping[str, int]]]:
+    """Label, number and members of the slots of a jobspec as `jobspec_of` wrote it, in the order of ranks."""
+    found: list[tuple[str, int, Mapping[str, int]]] = []
+    for part in orjson.loads(jobspec)["resources"]:
+        nodes, slots = (int(part["count"]), part["with"]) if part["type"] == "node" else (1, [part])
+        for slot in slots:
+            members = {str(member["type"]): int(member["count"]) for member in slot["with"]}
+            found.append((str(slot["label"]), nodes * int(slot["count"]), members))
+    return found
+
+
 @lru_cache(maxsize=4_096)
 def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
-    """What one slot of each label is made of, as `jobspec_of` wrote it."""
-    parts = orjson.loads(jobspec)["resources"]
-    slots = [slot for part in parts for slot in (part["with"] if part["type"] == "node" else [part])]
-    return {slot["label"]: {member["type"]: member["count"] for member in slot["with"]} for slot in slots}
+    """What one slot of each label is made of."""
+    return {label: members for label, _, members in slots_in(jobspec)}
+
+
+def share_on(node: str, slots: Mapping[str, int], sizes: Mapping[str, Mapping[str, int]]) -> NodeShare:
+    """What so many slots of each label take on a node."""
+    amounts: Counter[str] = Counter()
+    for label, count in slots.items():
+        for kind, amount in sizes[label].items():
+            amounts[kind] += amount * count
+    return NodeShare(node, dict(slots), dict(amounts))
 
 
 def label_for(jobspec: str, requests: Mapping[str, Decimal]) -> str | None:

@@ -9,7 +9,7 @@ in thought are copies of one that is there, with what DaemonSets take of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -24,9 +24,9 @@ from fluxqueue.api.graphnames import POD_SLOTS
 from fluxqueue.api.hostlists import InvalidHostlist, decode
 from fluxqueue.api.objects import Node, Pod
 from fluxqueue.api.requests import InvalidRequest, pod_requests, summed
-from fluxqueue.fluxion.messages import NodeShare, NodeSpec, RestoredJob
+from fluxqueue.fluxion.messages import NodeSpec, RestoredJob
 from fluxqueue.fluxion.nodes import graph_node
-from fluxqueue.queue.jobspecs import shape_of, slot_resources
+from fluxqueue.queue.jobspecs import shape_of, share_on, slot_resources, slots_in
 from fluxqueue.queue.policies.overruns import pushed_end
 from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.records import ReleaseMode, Workload, WorkloadId
@@ -202,47 +202,27 @@ def _allocation(number: int, job: FluxJob, now: datetime) -> RestoredJob | str:
         hosts = decode(job.status.nodes)
     except InvalidHostlist:
         return "runs on nodes that cannot be read"
-    labels = list(islice(chain.from_iterable(repeat(slot, slot[1]) for slot in _slots(job.spec.jobspec)), len(hosts)))
+    slots = _slots(job.spec.jobspec)
+    labels = list(islice(chain.from_iterable(repeat(label, count) for label, count, _ in slots), len(hosts)))
     if not hosts or not labels:
         return "runs without nodes or request"
-    shares: dict[str, Counter[int]] = {}
+    shares: dict[str, Counter[str]] = {}
     for rank, host in enumerate(hosts):
-        shares.setdefault(host, Counter())[min(rank, len(labels) - 1)] += 1
+        shares.setdefault(host, Counter())[labels[min(rank, len(labels) - 1)]] += 1
     start = _time(job.status.allocated_at) or now
     end = 0
     if job.spec.duration_seconds:
         planned = start + timedelta(seconds=job.spec.duration_seconds)
         end = int((planned if planned > now else pushed_end(start, planned, now)).timestamp())
-    found = tuple(_share(host, [(labels[rank], count) for rank, count in ranks.items()]) for host, ranks in shares.items())
+    sizes = {label: members for label, _, members in slots}
+    found = tuple(share_on(host, counts, sizes) for host, counts in shares.items())
     return RestoredJob(number, found, min(int(start.timestamp()), int(now.timestamp())), end)
 
 
-_Slot = tuple[str, int, Mapping[str, int]]
-
-
-def _share(host: str, parts: Sequence[tuple[_Slot, int]]) -> NodeShare:
-    slots: Counter[str] = Counter()
-    amounts: Counter[str] = Counter()
-    for (label, _, members), count in parts:
-        slots[label] += count
-        for kind, amount in members.items():
-            amounts[kind] += amount * count
-    return NodeShare(host, dict(slots), dict(amounts))
-
-
-def _slots(jobspec: str) -> list[_Slot]:
+def _slots(jobspec: str) -> list[tuple[str, int, Mapping[str, int]]]:
     """Label, number and members of the slots of a jobspec as the queue writes it; none if it is none."""
     try:
-        parts = [(part["with"], part) if part["type"] == "node" else ([part], None) for part in orjson.loads(jobspec)["resources"]]
-        return [
-            (
-                str(slot["label"]),
-                int(slot["count"]) * (int(node["count"]) if node is not None and len(slots) == 1 else 1),
-                {str(member["type"]): int(member["count"]) for member in slot["with"]},
-            )
-            for slots, node in parts
-            for slot in slots
-        ]
+        return slots_in(jobspec)
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError):
         return []
 
