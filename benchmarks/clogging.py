@@ -1,12 +1,12 @@
 """Clogging: many Jobs whose pods need each other, at once on a small cluster, with fluxqueue and without.
 
-A parallel program waits at its start until all of its processes are there, and holds their nodes while it waits. Where pods are placed one
-by one, a few Jobs that have some of their pods each can hold all nodes for ever. So here a pod takes a whole node, and ends only after all
-pods of its Job have run together for a while: whoever starts in part does not end.
+A parallel program waits at its start until all of its processes run, and occupies their nodes while it waits. If pods are placed one by
+one, a few Jobs that each have some of their pods can occupy all nodes for ever. So in this benchmark a pod uses a whole node, and ends only
+after all pods of its Job have run together for a while: a Job that starts in part does not end.
 
-The same Jobs (by seed) are created at once in a namespace the queue manages and in one it does not, one after the other. A round is over
-when all have finished, or when nothing has changed for so long that nothing will. A *partial start* is a Job of which some pods were on
-nodes for more than a few seconds while others were not.
+The same Jobs (by seed) are created at once in a namespace that the queue manages and in one that it does not, one after the other. A round
+ends when all Jobs have finished, or when nothing has changed for so long that no further change is expected. A *partial start* is a Job of
+which some pods were on nodes for more than a few seconds while others were not.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.kinds import JOBS, NAMESPACES, PODS
+from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
-from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 MANAGED, PLAIN = "clogging-managed", "clogging-plain"
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 TOGETHER_S = 5.0
-"""Pods of a Job that come to their nodes within this time start together."""
+"""Pods of a Job that are bound within this time start together."""
 
 
 @dataclass
 class Gang:
-    """A Job and what was seen of its pods; times are monotonic seconds."""
+    """A Job and the observations of its pods. Times are monotonic seconds."""
 
     size: int
     created: float = 0.0
@@ -47,10 +48,10 @@ class Gang:
     running: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     finished: float | None = None
-    told: bool = False
+    reported: bool = False
 
     def partial(self, now: float) -> bool:
-        """Whether it started in part."""
+        """True if it started in part."""
         if not self.bound:
             return False
         last = max(self.bound.values()) if len(self.bound) >= self.size else now
@@ -59,7 +60,7 @@ class Gang:
 
 @dataclass
 class Outcome:
-    """What became of one namespace's Jobs; turnaround is from creation to the end of the last pod, of those that finished."""
+    """The results of one namespace's Jobs. Turnaround is from creation to the end of the last pod, of the Jobs that finished."""
 
     namespace: str
     jobs: int
@@ -70,12 +71,12 @@ class Outcome:
 
 
 class Programs:
-    """Lets the pods of a Job end once all of them have run together, as the processes of a parallel program do."""
+    """Ends the pods of a Job once all of them have run together, as the processes of a parallel program do."""
 
-    def __init__(self, api: Api, pods: Store[Pod], run_s: float) -> None:
+    def __init__(self, api: Api, pods: ObjectCache[Pod], run_s: float) -> None:
         self.gangs: dict[tuple[str, str], Gang] = {}
         self.changed_at = time.monotonic()
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self._api = api
         self._run_s = run_s
         self._ending: set[asyncio.Task[None]] = set()
@@ -94,14 +95,14 @@ class Programs:
             gang.running.add(name)
         elif pod.terminal:
             gang.ended.add(name)
-        if len(gang.running) >= gang.size and not gang.told:
-            gang.told = True
+        if len(gang.running) >= gang.size and not gang.reported:
+            gang.reported = True
             ending = asyncio.create_task(self._end(pod.metadata.namespace, sorted(gang.running)))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
         if len(gang.ended) >= gang.size and gang.finished is None:
             gang.finished = self.changed_at = now
-            self.news.set()
+            self.changed.set()
 
     async def _end(self, namespace: str, names: list[str]) -> None:
         await asyncio.sleep(self._run_s)
@@ -110,7 +111,7 @@ class Programs:
 
 
 def manifest(name: str, size: int, planned_s: int) -> dict[str, Any]:
-    """A Job of so many pods of a node each."""
+    """Return a Job of this many pods, each of the size of a node."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "8", "memory": "1Gi"}}}
     return {
         "apiVersion": "batch/v1",
@@ -128,9 +129,36 @@ def manifest(name: str, size: int, planned_s: int) -> dict[str, Any]:
     }
 
 
-async def clog(api: Api, programs: Programs, namespace: str, arguments: argparse.Namespace) -> Outcome:
-    """Create all Jobs at once and follow them to their end, or to where nothing moves any more."""
-    sizes = random.Random(arguments.seed).choices(range(2, 7), k=arguments.jobs)
+@dataclass(frozen=True)
+class CloggingLoad:
+    """How many Jobs, how long the pods of one run together, after how long without change nothing is expected, the seed of the sizes."""
+
+    jobs: int = 100
+    run_s: float = 1.0
+    stuck_s: float = 20.0
+    seed: int = 1
+
+    @property
+    def planned_s(self) -> int:
+        """The duration that users say."""
+        return round(self.run_s) + 2
+
+
+async def clog(programs: Programs, namespace: str, load: CloggingLoad, create_job: Callable[[str, int], Awaitable[object]]) -> Outcome:
+    """Create all Jobs at once and follow them until they end, or until there is no further change.
+
+    Parameters
+    ----------
+    programs
+        It ends the pods.
+    namespace
+        Where the Jobs are created.
+    load
+        See `CloggingLoad`.
+    create_job
+        Creates the Job of a name and a number of pods.
+    """
+    sizes = random.Random(load.seed).choices(range(2, 7), k=load.jobs)
     gangs = {(namespace, f"gang-{number}"): Gang(size) for number, size in enumerate(sizes)}
     programs.gangs = gangs
     limit = asyncio.Semaphore(32)
@@ -138,18 +166,18 @@ async def clog(api: Api, programs: Programs, namespace: str, arguments: argparse
     async def create(name: str, gang: Gang) -> None:
         async with limit:
             gang.created = time.monotonic()
-            await api.create(JOBS, manifest(name, gang.size, round(arguments.run_seconds) + 2), namespace)
+            await create_job(name, gang.size)
 
     began = programs.changed_at = time.monotonic()
     await asyncio.gather(*(create(name, gang) for (_, name), gang in gangs.items()))
     while any(gang.finished is None for gang in gangs.values()):
         quiet_s = time.monotonic() - programs.changed_at
-        if quiet_s > arguments.stuck_seconds:
+        if quiet_s > load.stuck_s:
             break
-        programs.news.clear()
+        programs.changed.clear()
         try:
-            async with asyncio.timeout(arguments.stuck_seconds - quiet_s + 0.1):
-                await programs.news.wait()
+            async with asyncio.timeout(load.stuck_s - quiet_s + 0.1):
+                await programs.changed.wait()
         except TimeoutError:
             continue
     now = time.monotonic()
@@ -165,7 +193,7 @@ async def clog(api: Api, programs: Programs, namespace: str, arguments: argparse
     )
 
 
-async def clean(api: Api, pods: Store[Pod], namespace: str) -> None:
+async def clean(api: Api, pods: ObjectCache[Pod], namespace: str) -> None:
     """Delete all Jobs, and wait until their pods are gone."""
     for job in await api.list(JOBS, namespace):
         await api.delete(JOBS, job.metadata.name, namespace=namespace)
@@ -174,27 +202,31 @@ async def clean(api: Api, pods: Store[Pod], namespace: str) -> None:
             await asyncio.sleep(0.2)
 
 
-async def run(arguments: argparse.Namespace, kubeconfig: Path) -> list[Outcome]:
-    """Both namespaces, the plain one first."""
-    pods: Store[Pod] = Store()
+async def run(load: CloggingLoad, kubeconfig: Path) -> list[Outcome]:
+    """Run both namespaces, the plain one first."""
+    pods: ObjectCache[Pod] = ObjectCache()
     async with Api.connect(kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
         for name, labels in ((MANAGED, {"fluxqueue/managed": "true"}), (PLAIN, {})):
             await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        programs = Programs(api, pods, arguments.run_seconds)
+        programs = Programs(api, pods, load.run_s)
         reflector = Reflector(api, PODS, pods)
         watching = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
         outcomes = []
         for name in (PLAIN, MANAGED):
-            outcomes.append(await clog(api, programs, name, arguments))
-            print(f"{name}: {outcomes[-1].finished} of {arguments.jobs} finished", file=sys.stderr, flush=True)
+
+            async def create(job: str, size: int, namespace: str = name) -> None:
+                await api.create(JOBS, manifest(job, size, load.planned_s), namespace)
+
+            outcomes.append(await clog(programs, name, load, create))
+            print(f"{name}: {outcomes[-1].finished} of {load.jobs} finished", file=sys.stderr, flush=True)
             await clean(api, pods, name)
         watching.cancel()
     return outcomes
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """For people."""
+    """Format the results as a table."""
     lines = [f"{'':18}{'finished':>10}{'partial starts':>16}{'mean turnaround s':>19}{'makespan s':>12}"]
     for each in outcomes:
         mean = "-" if each.mean_turnaround_s is None else f"{each.mean_turnaround_s:.1f}"
@@ -204,7 +236,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--run-seconds", type=float, default=1.0, help="how long the pods of a Job run together")
@@ -215,8 +247,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-clogging-") as folder:
         Path(folder).chmod(0o711)
         report = partial(print, file=sys.stderr, flush=True)
-        with InProcessPlane(Path(folder) / "plane", PlaneOptions(nodes=8), report=report) as plane:
-            outcomes = asyncio.run(run(arguments, plane.kubeconfig))
+        with InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=8), report=report) as cluster:
+            load = CloggingLoad(arguments.jobs, arguments.run_seconds, arguments.stuck_seconds, arguments.seed)
+            outcomes = asyncio.run(run(load, cluster.kubeconfig))
     print(table(outcomes))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))

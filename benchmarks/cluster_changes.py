@@ -1,8 +1,8 @@
-"""How soon the graph knows what happened to the cluster, and how soon a freed node is used again.
+"""How soon the graph shows a change of the cluster, and how soon a freed node is used again.
 
-On the local control plane with many nodes and Jobs running on some of them. Times are taken from the call that changes something (before it
-is sent) to the first answer of Fluxion, asked every few milliseconds, that shows it; so they hold the API server, the watch, the queue and
-the matcher, and this program's own questions.
+It runs on the local control plane with many nodes and Jobs running on some of them. Each time starts at the call that changes an object
+(before it is sent) and ends at the first answer of Fluxion, polled every few milliseconds, that shows the change. So the times include the
+API server, the watch, the queue, the matcher and the polling of this program.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.fluxion.client import FluxionClient
-from fluxqueue.fluxion.messages import Call, Mode
-from fluxqueue.local.apiserver_client import ApiError
+from fluxqueue.fluxion.messages import CallContext, JobMode
+from fluxqueue.fluxion.rpc.client import FluxionClient
+from fluxqueue.local.apiserver_client import ApiServerError
 from fluxqueue.local.fake_nodes import node_name
-from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 NAMESPACE = "changes"
 _POLL_S = 0.005
@@ -31,7 +31,7 @@ _WITHIN_S = 30.0
 
 
 def until(what: str, holds: Callable[[], bool], since: float) -> float:
-    """Seconds from ``since`` until something holds."""
+    """Wait until a condition holds, and return the seconds since ``since``."""
     while not holds():
         if time.perf_counter() - since > _WITHIN_S:
             raise SystemExit(f"not within {_WITHIN_S:g} s: {what}")
@@ -58,28 +58,28 @@ def a_job(name: str, cpu: str, run: str) -> dict[str, Any]:
 
 
 class Bench:
-    """A plane, its matcher, and what is measured on them."""
+    """A local cluster, its matcher, and the measurements on them."""
 
-    def __init__(self, plane: InProcessPlane, fluxion: FluxionClient, nodes: int) -> None:
-        self.client = plane.control_plane.client
-        self.control_plane = plane.control_plane
+    def __init__(self, cluster: InProcessCluster, fluxion: FluxionClient, nodes: int) -> None:
+        self.client = cluster.control_plane.client
+        self.control_plane = cluster.control_plane
         self.fluxion = fluxion
         self.nodes = nodes
 
     def allocated(self) -> int:
-        """Jobs that hold nodes."""
-        return sum(job.mode is Mode.ALLOCATED for job in self.fluxion.list_jobs(call=Call()))
+        """Return the number of jobs that hold nodes."""
+        return sum(job.mode is JobMode.ALLOCATED for job in self.fluxion.list_jobs(call=CallContext()))
 
     def up(self, name: str) -> bool | None:
-        """Whether a node is up in the graph; None where there is none."""
-        return next((use.up for use in self.fluxion.stat(call=Call(), per_node=True).node_use if use.node == name), None)
+        """True if a node is up in the graph, None if the graph does not have it."""
+        return next((use.up for use in self.fluxion.stat(call=CallContext(), per_node=True).node_use if use.node == name), None)
 
     def _is(self, name: str, state: bool | None) -> bool:
         return self.up(name) is state
 
     def node_changes(self, rounds: int) -> dict[str, dict[str, float]]:
         """Cordon, uncordon, remove and add single nodes."""
-        found: dict[str, list[float]] = {"cordoned": [], "uncordoned": [], "removed": [], "added": []}
+        seconds_of: dict[str, list[float]] = {"cordoned": [], "uncordoned": [], "removed": [], "added": []}
         for number in range(self.nodes, self.nodes - rounds, -1):
             name = node_name(number)
             path = f"/api/v1/nodes/{name}"
@@ -88,21 +88,21 @@ class Bench:
                 ("cordoned", partial(ask, {"spec": {"unschedulable": True}}), False),
                 ("uncordoned", partial(ask, {"spec": {"unschedulable": None}}), True),
                 ("removed", partial(self.client.request, "DELETE", path), None),
-                ("added", partial(self.control_plane.add_nodes, [number]), True),
+                ("added", partial(self.control_plane.nodes.add, [number]), True),
             ]
             for what, send, state in changes:
                 since = time.perf_counter()
                 send()
-                found[what].append(until(f"{name} is {what}", partial(self._is, name, state), since))
-        return {what: summary(seconds) for what, seconds in found.items()}
+                seconds_of[what].append(until(f"{name} is {what}", partial(self._is, name, state), since))
+        return {what: summary(seconds) for what, seconds in seconds_of.items()}
 
     def foreign(self) -> int:
-        """Pods without us that the graph counts."""
-        jobs = self.fluxion.list_jobs(call=Call(), with_shares=True)
-        return sum(share.amounts.get("pods", 0) for job in jobs if job.mode is Mode.SYSTEM for share in job.shares)
+        """Return the number of foreign pods that the graph counts."""
+        jobs = self.fluxion.list_jobs(call=CallContext(), with_shares=True)
+        return sum(share.amounts.get("pods", 0) for job in jobs if job.mode is JobMode.SYSTEM for share in job.shares)
 
     def foreign_pods(self, pods: int, per_s: float) -> dict[str, float]:
-        """Bind pods of nobody's at a rate, and wait for the graph to count each."""
+        """Bind foreign pods at a rate, and wait until the graph counts each."""
         before = self.foreign()
         born: list[float] = []
         seen: list[float] = []
@@ -127,11 +127,11 @@ class Bench:
         }
 
     def next_releases(self, rounds: int) -> dict[str, float]:
-        """The last pod of a Job ends; how soon is the Job that waits for its node let go?"""
+        """End the last pod of a Job, and measure the time until the Job that waits for its node is released."""
         path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-        # A node in the middle: what runs already stands on the first ones, and the last ones are changed.
+        # A node in the middle: running work is on the first ones, and the last ones are changed.
         selector = {"nodeSelector": {"kubernetes.io/hostname": node_name(self.nodes // 2)}}
-        found: list[float] = []
+        seconds_of: list[float] = []
 
         def submit(name: str) -> None:
             job = a_job(name, "8", "forever")
@@ -153,25 +153,25 @@ class Bench:
             (pod,) = running(turn)
             since = time.perf_counter()
             self.client.request("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status", {"status": {"phase": "Succeeded"}})
-            found.append(until(f"Job turn-{turn + 1} is let go", partial(released, turn + 1), since))
-        return summary(found)
+            seconds_of.append(until(f"Job turn-{turn + 1} is released", partial(released, turn + 1), since))
+        return summary(seconds_of)
 
 
 @contextmanager
 def a_bench(nodes: int) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder:
         Path(folder).chmod(0o711)
-        plane = InProcessPlane(Path(folder) / "plane", PlaneOptions(nodes=nodes, durable=False))
+        cluster = InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=nodes, durable=False))
         try:
-            plane.start(300)
-            client = plane.control_plane.client
+            cluster.start(300)
+            client = cluster.control_plane.client
             client.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"fluxqueue/managed": "true"}}})
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
             until("the default service account is there", lambda: client.find(account) is not None, time.perf_counter())
-            with FluxionClient(f"127.0.0.1:{plane.programs['fluxion'].port}") as fluxion:
-                yield Bench(plane, fluxion, nodes)
+            with FluxionClient(f"127.0.0.1:{cluster.programs['fluxion'].port}") as fluxion:
+                yield Bench(cluster, fluxion, nodes)
         finally:
-            plane.destroy()
+            cluster.destroy()
 
 
 def main() -> int:
@@ -185,7 +185,7 @@ def main() -> int:
         for number in range(arguments.jobs):
             try:
                 bench.client.request("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", a_job(f"runs-{number}", "1", "forever"))
-            except ApiError as error:
+            except ApiServerError as error:
                 raise SystemExit(f"Job runs-{number}: {error}") from None
         until("the Jobs have nodes", lambda: bench.allocated() >= arguments.jobs, time.perf_counter())
         result = {

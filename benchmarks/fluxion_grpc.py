@@ -1,11 +1,11 @@
-"""How many jobs a second the Fluxion service matches over gRPC.
+"""Jobs per second that the Fluxion service matches over gRPC.
 
-The real program in a process of its own, one client on the loopback address. Two graphs of 1,000 nodes under policy lonode, empty at the
-start of each round: `flat` is that of the original's figures (32 cores and 4 memory vertices a node, as JGF) with the job c1
-(node[1]->slot[1]->core[1]); `queue` is what the queue sends (nodes in pools of 100 millicores and 256 MiB, a slot of cpu, memory and a
-pod slot). A round matches 60 batches of 100 under ids of the caller's, then cancels all. Beside it: the same batches in this process,
-without gRPC; and one Match a call, which is all that the Go service has. The original's own figure (in process, one match
-at a time) is from its measurements on a machine of the same kind.
+The real program runs in a process of its own, with one client on the loopback address. There are two graphs of 1,000 nodes under policy
+lonode, empty at the start of each round. `flat` is the graph of flux-sched's figures (32 cores and 4 memory vertices a node, as JGF) with
+the job c1 (node[1]->slot[1]->core[1]). `queue` is the graph that the queue sends (nodes in pools of 100 millicores and 256 MiB, a slot of
+cpu, memory and a pod slot). A round matches 60 batches of 100 under ids of the caller, then cancels all. For comparison there are the same
+batches in this process without gRPC, and one Match per call, which is the only way in the Go service. flux-sched's own figure (in process,
+one match at a time) was measured on a machine of the same kind.
 
     python benchmarks/fluxion_grpc.py [--rounds 3] [--output benchmarks/results/fluxion_grpc.json]
 """
@@ -28,10 +28,11 @@ from typing import Any
 
 import uvloop
 
-from fluxqueue.fluxion.client import AsyncFluxionClient, Fluxion
-from fluxqueue.fluxion.graphfiles import write_jgf
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.fluxion.messages import Call, JobRequest, NodeSpec, Pool, Verdict
+from fluxqueue.fluxion.graph.files import write_jgf
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchVerdict, Pool
+from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.fluxion.rpc.interface import Fluxion
 
 RESULTS = Path(__file__).parent / "results"
 GOAL_PER_S = 3_000
@@ -40,7 +41,7 @@ NODES = 1_000
 BATCH = 100
 BATCHES = 60
 SINGLES = 500
-CALL = Call(now=1_700_000_000, epoch=1)
+CALL = CallContext(now=1_700_000_000, epoch=1)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +50,7 @@ class Shape:
     """A graph and the job that is matched on it."""
 
     name: str
-    nodes: tuple[NodeSpec, ...]
+    nodes: tuple[GraphNodeSpec, ...]
     jobspec: str
     as_jgf: bool
 
@@ -72,14 +73,14 @@ def slot(**amounts: int) -> dict[str, Any]:
 SHAPES = (
     Shape(
         "flat, c1",
-        tuple(NodeSpec(f"node{number}", (Pool("core", 32), Pool("memory", 4))) for number in range(NODES)),
+        tuple(GraphNodeSpec(f"node{number}", (Pool("core", 32), Pool("memory", 4))) for number in range(NODES)),
         jobspec({"type": "node", "count": 1, "with": [slot(core=1)]}),
         as_jgf=True,
     ),
     Shape(
         "queue, one pod",
         tuple(
-            NodeSpec(f"node{number}", (Pool("cpu", 32_000, 100), Pool("memory", 131_072, 256), Pool("pods", 110)))
+            GraphNodeSpec(f"node{number}", (Pool("cpu", 32_000, 10), Pool("memory", 131_072, 32), Pool("pods", 110)))
             for number in range(NODES)
         ),
         jobspec(slot(cpu=1_000, memory=2_048, pods=1)),
@@ -133,7 +134,7 @@ async def measure_shape(shape: Shape, client: AsyncFluxionClient, pid: int, roun
     local_rates: list[float] = []
     latencies: list[float] = []
     cpu_s = 0.0
-    await one_round(client, shape, [])  # warm
+    await one_round(client, shape, [])  # warm up
     for _ in range(rounds):
         before = cpu_of(pid)
         rates.append(await one_round(client, shape, latencies))
@@ -160,14 +161,14 @@ async def load(fluxion: Fluxion, shape: Shape) -> None:
 
 
 async def one_round(fluxion: Fluxion, shape: Shape, latencies: list[float]) -> float:
-    """Jobs a second of one round; leaves the graph empty."""
+    """Return the jobs per second of one round, and leave the graph empty."""
     started = time.perf_counter()
     for number in range(BATCHES):
         first = number * BATCH + 1
         sent = time.perf_counter()
-        batch = await fluxion.match_batch([JobRequest(shape.jobspec, jobid) for jobid in range(first, first + BATCH)], call=CALL)
+        batch = await fluxion.match_batch([JobMatchRequest(shape.jobspec, jobid) for jobid in range(first, first + BATCH)], call=CALL)
         latencies.append(time.perf_counter() - sent)
-        assert all(result.verdict is Verdict.GRANTED for result in batch.results)
+        assert all(result.verdict is MatchVerdict.GRANTED for result in batch.results)
     rate = BATCHES * BATCH / (time.perf_counter() - started)
     cancelled, unknown = await fluxion.cancel_many(range(1, BATCHES * BATCH + 1), call=CALL)
     assert (len(cancelled), len(unknown)) == (BATCHES * BATCH, 0)
@@ -175,7 +176,7 @@ async def one_round(fluxion: Fluxion, shape: Shape, latencies: list[float]) -> f
 
 
 async def one_a_call(client: AsyncFluxionClient, shape: Shape) -> float:
-    """Compatible matches a second, each a call of its own and R in every answer, on a graph without a clock."""
+    """Return the compatible matches per second: each is a call with R in its answer, on a graph without a clock."""
     await client.init("lonode", jgf=write_jgf(shape.nodes)) if shape.as_jgf else await client.init("lonode", nodes=shape.nodes)
     started = time.perf_counter()
     for _ in range(SINGLES):
@@ -185,7 +186,7 @@ async def one_a_call(client: AsyncFluxionClient, shape: Shape) -> float:
 
 @contextlib.contextmanager
 def service() -> Iterator[tuple[str, int]]:
-    """The program, on a free port: its address and process id."""
+    """Start the program on a free port; return its address and process id."""
     words = [sys.executable, "-m", "fluxqueue.fluxion.main", "--port", "0"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
@@ -200,7 +201,7 @@ def service() -> Iterator[tuple[str, int]]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Return the seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

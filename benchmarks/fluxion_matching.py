@@ -1,8 +1,8 @@
-"""How fast the Fluxion engine matches in process, beside what the original was measured at.
+"""Matches per second of the Fluxion engine in process, next to measurements of flux-sched.
 
 Graphs and jobs are those of the reference measurements: flat (cluster, nodes, 32 cores and 4 memory vertices each), racks of 40 nodes,
 flatgpu (8 gpus on every fourth node); c1 = one core on one node, n4c8 = 8 cores on each of 4 nodes, x64 = 64 whole nodes, c1g1 = a core
-and a gpu. The queue's own shape, slots wherever there is room on nodes of fine-grained pools, stands at the end, with figures for growth.
+and a gpu. The queue's own shape, slots on any nodes of fine-grained pools, comes last, with figures for growth.
 Times are CPU seconds of this process. Writes benchmarks/results/fluxion_matching.json.
 """
 
@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.fluxion.compat import MatchRequestKind
-from fluxqueue.fluxion.engine import Engine
+from fluxqueue.fluxion.compat.requests import MatchRequestKind
+from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import MatchError
-from fluxqueue.fluxion.messages import Call, JobRequest, NodeSpec, Pool, Verdict
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchVerdict, Pool
 
 RESULTS = Path(__file__).parent / "results" / "fluxion_matching.json"
 ALLOCATE, RESERVE = MatchRequestKind.ALLOCATE, MatchRequestKind.ALLOCATE_ORELSE_RESERVE
 
-# Matches per second of the original on an empty graph, and the goal; (graph, nodes, policy, job).
+# Matches per second of flux-sched on an empty graph, and the goal; (graph, nodes, policy, job).
 ORIGINAL: dict[tuple[str, int, str, str], tuple[float, float]] = {
     ("flat", 1000, "lonode", "c1"): (19.9, 5000),
     ("flat", 1000, "lonode", "n4c8"): (26.8, 2500),
@@ -90,7 +90,7 @@ JOBS = {
 
 
 def rate(work: Callable[[], Any], *, seconds: float = 1.0, most: int = 4_000) -> float:
-    """Calls per CPU second; stops after the time or the number of calls, or when the work says False."""
+    """Return calls per CPU second. It stops after the time or the number of calls, or when the work returns False."""
     began, calls = time.process_time(), 0
     while calls < most and time.process_time() - began < seconds:
         if work() is False:
@@ -100,7 +100,7 @@ def rate(work: Callable[[], Any], *, seconds: float = 1.0, most: int = 4_000) ->
 
 
 def resident_mb() -> int:
-    """What this process has in memory now; with the first graph of a process that is what the graph costs, and the interpreter."""
+    """Return the resident memory of this process. With the first graph of a process that is the graph and the interpreter."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() // 2**20
@@ -144,7 +144,7 @@ def measure_shapes(size: int) -> Iterator[dict[str, Any]]:
 
 
 def measure_full(size: int) -> Iterator[dict[str, Any]]:
-    """A cluster full of whole-node jobs: what a failing allocate and a reservation cost."""
+    """Measure a failing allocate and a reservation in a cluster full of whole-node jobs."""
     engine = Engine()
     engine.init("lonode", jgf=jgf("flat", size))
     for _ in range(10):
@@ -168,16 +168,16 @@ def measure_full(size: int) -> Iterator[dict[str, Any]]:
 
 
 def measure_queue(size: int) -> Iterator[dict[str, Any]]:
-    """The queue's shape on fine-grained nodes: 64 cpus of 1000 in pieces of 100, 256 GiB in pieces of 256 MiB, 110 pods."""
+    """Measure the queue's shape on fine-grained nodes: 64 cpus of 1000 in pieces of 10, 256 GiB in pieces of 32 MiB, 110 pods."""
     specs = [
-        NodeSpec(
-            f"n{number}", (Pool("cpu", 63_910, 100), Pool("memory", 262_000, 256), Pool("pods", 110)), properties={f"zone{number % 3}": ""}
+        GraphNodeSpec(
+            f"n{number}", (Pool("cpu", 63_910, 10), Pool("memory", 262_000, 32), Pool("pods", 110)), properties={f"zone{number % 3}": ""}
         )
         for number in range(size)
     ]
     engine = Engine()
     began = time.process_time()
-    engine.init("lonode", nodes=specs, call=Call(now=0))
+    engine.init("lonode", nodes=specs, call=CallContext(now=0))
     vertices = engine.stat().vertices
     yield {"graph": "pools", "nodes": size, "what": "load, s", "value": time.process_time() - began, "vertices": vertices}
     clock = iter(range(1, 1 << 40))
@@ -190,17 +190,17 @@ def measure_queue(size: int) -> Iterator[dict[str, Any]]:
         granted: list[int] = []
 
         def match(text: str = text, granted: list[int] = granted) -> bool:
-            requests = [JobRequest(text, next(clock)) for _ in range(20)]
-            results = engine.match_batch(requests, Call(now=1_000)).results
-            granted.extend(result.jobid for result in results if result.verdict is Verdict.GRANTED)
-            return results[-1].verdict is Verdict.GRANTED
+            requests = [JobMatchRequest(text, next(clock)) for _ in range(20)]
+            results = engine.match_batch(requests, CallContext(now=1_000)).results
+            granted.extend(result.jobid for result in results if result.verdict is MatchVerdict.GRANTED)
+            return results[-1].verdict is MatchVerdict.GRANTED
 
         yield {"graph": "pools", "nodes": size, "what": what, "value": 20 * rate(match, most=50)}
-        engine.cancel_many(granted, Call(now=1_000))
+        engine.cancel_many(granted, CallContext(now=1_000))
 
 
 def measure_growth() -> Iterator[dict[str, Any]]:
-    """c1 while the cluster fills to 100,000 live jobs; reservations behind a full cluster."""
+    """Measure c1 while the cluster fills to 100,000 live jobs, and reservations behind a full cluster."""
     engine = Engine()
     engine.init("lonode", jgf=jgf("flat", 5_000))
     for live in (1_000, 10_000, 50_000, 100_000):

@@ -1,8 +1,9 @@
-"""How fast a reflector fills and follows, and what it costs: many pods on a real API server of this machine.
+"""How fast a reflector fills and follows, and its cost: many pods on a real API server of this machine.
 
-Three figures. ``list``: from an empty store to a synced one, page by page. ``watch``: the API server replays the history since before
-the pods were made, so events come as fast as it can send them, not as fast as pods can be written. ``create``: writes through the same
-transport, for scale. CPU seconds are those of this process only; the API server works on the same cores.
+There are three figures. ``list`` is the time from an empty store to a synced one, page by page. ``watch`` replays the history since before
+the pods were created, so events arrive as fast as the API server can send them and not as fast as pods can be written. ``create`` is the
+rate of writes through the same transport, for comparison. CPU seconds are those of this process only; the API server runs on the same
+cores.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import NotFound
 from fluxqueue.kube.kinds import PODS, SECRETS, Kind
+from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.reflector import Reflector
-from fluxqueue.kube.store import Store
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.controlplane import Component, ControlPlane
+from fluxqueue.local.components import Component
+from fluxqueue.local.controlplane import ControlPlane
 
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", True, SECRETS.type)
 NAMESPACE = "default"
@@ -82,8 +84,8 @@ async def fill(api: Api, pods: int) -> dict[str, float]:
 
 
 async def follow(api: Api, pods: int, since: str) -> dict[str, float]:
-    """Reflect into an empty store; from ``since`` on if given, else with a list first."""
-    store: Store[Pod] = Store()
+    """Reflect into an empty store, from ``since`` on if given, otherwise with a list first."""
+    store: ObjectCache[Pod] = ObjectCache()
     store.add_index("node", lambda obj: [obj.spec.node_name or ""])
     store.add_index("job", lambda obj: [obj.metadata.label("batch.kubernetes.io/job-name") or ""])
     full = asyncio.Event()
@@ -104,8 +106,8 @@ async def follow(api: Api, pods: int, since: str) -> dict[str, float]:
     return result
 
 
-async def measure(plane: ControlPlane, pods: int) -> dict[str, Any]:
-    async with Api.connect(plane.kubeconfig, user_agent="fluxqueue/benchmark", timeout_s=60) as api:
+async def measure(cluster: ControlPlane, pods: int) -> dict[str, Any]:
+    async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", timeout_s=60) as api:
         await account_ready(api)
         since = (await api.page(PODS, NAMESPACE)).resource_version
         figures: dict[str, Any] = {"create": await fill(api, pods)}
@@ -120,10 +122,10 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/kube_reflector.json"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder, ControlPlane(Path(folder), nodes=0) as plane:
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder, ControlPlane(Path(folder), nodes=0) as cluster:
         for component in (Component.SCHEDULER, Component.KWOK):
-            plane.stop_component(component, graceful=False)
-        result = asyncio.run(measure(plane, options.pods))
+            cluster.stop_component(component, graceful=False)
+        result = asyncio.run(measure(cluster, options.pods))
     result["python"] = platform.python_version()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=2) + "\n")

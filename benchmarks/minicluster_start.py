@@ -1,8 +1,9 @@
-"""How long an idle plane takes from the creation of a MiniCluster to the moment its last pod is let go, and what that writes.
+"""Time that an idle local cluster takes from the creation of a MiniCluster until its last pod is ungated, and its number of writes.
 
-One after the other, each of four brokers, as kubectl would create it; the clock runs from the call to the watch event in which the last
-pod has lost our gate. What it takes until the pods run is the kubelet's and the images' business and is not in it. Writes are the queue's
-own, by its metric, from before the creation until the MiniCluster has formed and its status says so; Events are counted apart.
+MiniClusters of four brokers are created one after the other, as kubectl would create them. The time starts at the call and ends at the
+watch event in which the last pod has no gate of ours. The time until the pods run depends on the kubelet and the images and is not
+included. Writes are those of the queue, by its metric, from before the creation until the MiniCluster has formed and its status shows that.
+Events are counted separately.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import re
 import statistics
 import tempfile
 import time
-import urllib.request
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fluxqueue.api import names
-from fluxqueue.api.objects import Pod
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.kinds import MINICLUSTERS, NAMESPACES, PODS
+from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
-from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 NAMESPACE = "gangs"
 _CALLS = re.compile(r"fluxqueue_api_calls_total\{(?P<labels>[^}]*)\} (?P<value>\S+)")
@@ -42,13 +43,13 @@ def manifest(name: str, size: int) -> dict[str, Any]:
     }
 
 
-class LetGo:
-    """When pods lost our gate, by the MiniCluster they belong to."""
+class Ungated:
+    """The times when pods lost our gate, by their MiniCluster."""
 
-    def __init__(self, pods: Store[Pod]) -> None:
+    def __init__(self, pods: ObjectCache[Pod]) -> None:
         self.at: dict[str, list[float]] = {}
         self._uids: set[str] = set()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         pods.add_handler(self._note)
 
     def _note(self, change: Change[Pod]) -> None:
@@ -57,32 +58,31 @@ class LetGo:
             return
         self._uids.add(pod.metadata.uid)
         self.at.setdefault(pod.metadata.label(names.JOB_NAME_LABEL) or "", []).append(time.monotonic())
-        self._news.set()
+        self._changed.set()
 
     async def last_of(self, name: str, size: int) -> float:
         async with asyncio.timeout(60):
             while len(self.at.get(name, ())) < size:
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
         return max(self.at[name])
 
 
-def our_writes(metrics_url: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    with urllib.request.urlopen(metrics_url, timeout=10) as answer:
-        text = answer.read().decode()
+def our_writes(metrics: Callable[[], bytes]) -> Counter[str]:
+    writes: Counter[str] = Counter()
+    text = metrics().decode()
     for match in _CALLS.finditer(text):
         labels = dict(_LABEL.findall(match["labels"]))
         if labels["verb"] in _WRITES and labels["kind"] != "leases":
-            found[labels["kind"]] += int(float(match["value"]))
-    return found
+            writes[labels["kind"]] += int(float(match["value"]))
+    return writes
 
 
-async def run(arguments: argparse.Namespace, kubeconfig: Path, metrics_url: str) -> dict[str, Any]:
-    pods: Store[Pod] = Store()
+async def run(arguments: argparse.Namespace, kubeconfig: Path, metrics: Callable[[], bytes]) -> dict[str, Any]:
+    pods: ObjectCache[Pod] = ObjectCache()
     async with Api.connect(kubeconfig, user_agent="fluxqueue/benchmark") as api:
         await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}})
-        gone = LetGo(pods)
+        ungated = Ungated(pods)
         reflector = Reflector(api, PODS, pods)
         watching = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
@@ -91,17 +91,17 @@ async def run(arguments: argparse.Namespace, kubeconfig: Path, metrics_url: str)
         written: list[Counter[str]] = []
         for number in range(arguments.warm + arguments.rounds):
             name = f"gang-{number}"
-            before = our_writes(metrics_url)
+            before = our_writes(metrics)
             began = time.monotonic()
             await api.create(MINICLUSTERS, manifest(name, arguments.size), NAMESPACE)
-            took = await gone.last_of(name, arguments.size) - began
+            took = await ungated.last_of(name, arguments.size) - began
             async with asyncio.timeout(60):
                 while (await api.get(MINICLUSTERS, name, NAMESPACE)).status.state != "Running":
                     await asyncio.sleep(0.2)
             await asyncio.sleep(1)
             if number >= arguments.warm:
                 waits.append(took)
-                written.append(our_writes(metrics_url) - before)
+                written.append(our_writes(metrics) - before)
             await api.delete(MINICLUSTERS, name, namespace=NAMESPACE)
             async with asyncio.timeout(60):
                 while pods.list(NAMESPACE):
@@ -117,7 +117,7 @@ def summary(results: dict[str, Any]) -> str:
     objects = [sum(count for kind, count in each.items() if kind != "events") for each in results["writes"]]
     kinds = results["writes"][len(results["writes"]) // 2]
     return (
-        f"MiniCluster of {results['size']}, {len(waits)} in turn: create to last pod let go p50 {statistics.median(waits):.2f} s, "
+        f"MiniCluster of {results['size']}, {len(waits)} in turn: create to last pod ungated p50 {statistics.median(waits):.2f} s, "
         f"p99 {p99:.2f} s\nour writes each: median {statistics.median(objects):g} with {results['size']} pods among them: {kinds}"
     )
 
@@ -131,10 +131,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-gangs-") as folder:
         Path(folder).chmod(0o711)
-        plane = InProcessPlane(Path(folder) / "plane", PlaneOptions(nodes=8), report=partial(print, flush=True))
-        with plane:
-            metrics_url = f"http://127.0.0.1:{plane.programs['queue'].port}/metrics"
-            results = asyncio.run(run(arguments, plane.kubeconfig, metrics_url))
+        cluster = InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=8), report=partial(print, flush=True))
+        with cluster:
+            port = cluster.programs["queue"].metrics_port
+            assert port is not None
+            results = asyncio.run(run(arguments, cluster.kubeconfig, partial(cluster.operators.metrics, port)))
     print(summary(results))
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=2))

@@ -1,7 +1,7 @@
-"""How long a new leader takes from the tables to a filled graph: pending rows and live allocations loaded, the matcher filled with them.
+"""Time that a new leader takes from the tables to a filled graph: it loads pending rows and live allocations and fills the matcher.
 
 ``python benchmarks/rebuild.py [--pending 10000] [--live 1000] [--nodes 1000] [--json FILE]`` on a private Postgres and a matcher behind
-gRPC in a process of its own, as beside each queue. The caches of nodes are warm, as a follower's are.
+gRPC in a process of its own, as next to each queue. The caches of nodes are filled, as those of a follower are.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fluxqueue.api.objects import Node, ObjectMeta
-from fluxqueue.fluxion.client import AsyncFluxionClient
-from fluxqueue.fluxion.messages import NodeShare, NodeSpec, Pool
-from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.messages import GraphNodeSpec, NodeShare, Pool
+from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
+from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.postgres import LocalPostgres
-from fluxqueue.queue.controllers.graph import GraphKeeper
-from fluxqueue.queue.jobspecs import SLOT
-from fluxqueue.queue.ledger import Ledger
-from fluxqueue.queue.records import Grant, NewWorkload, ReleaseMode
+from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.queue.model.records import Grant, NewWorkload, ReleaseMode
+from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.store import Database, Store, migrate
+from fluxqueue.queue.store.ledger import Ledger
 
 ROUNDS = 5
 ENTRY = "import sys; from fluxqueue.cli.main import main; sys.exit(main())"
@@ -38,8 +39,8 @@ MEMBERS = [{"type": "cpu", "count": 2000}, {"type": "memory", "count": 1024}, {"
 JOBSPEC = json.dumps({"version": 1, "resources": [{"type": "slot", "count": 4, "label": SLOT, "with": MEMBERS}], "attributes": {}})
 
 
-def found(number: int) -> NewWorkload:
-    """A waiting Job of four pods."""
+def described(number: int) -> NewWorkload:
+    """Return the description of a waiting Job of four pods."""
     return NewWorkload(
         uid=f"00000000-0000-4000-8000-{number:012d}",
         api_version="batch/v1",
@@ -58,17 +59,17 @@ def found(number: int) -> NewWorkload:
     )
 
 
-def spec(node: Node) -> NodeSpec:
-    """A node of 64 cores."""
-    pools = (Pool("cpu", 64_000, 100), Pool("memory", 512 * 1024, 256), Pool("pods", 110))
-    return NodeSpec(node.metadata.name, pools=pools)
+def spec(node: Node) -> GraphNodeSpec:
+    """Return a node of 64 cores."""
+    pools = (Pool("cpu", 64_000, 10), Pool("memory", 512 * 1024, 64), Pool("pods", 110))
+    return GraphNodeSpec(node.metadata.name, pools=pools)
 
 
 async def fill(store: Store, pending: int, live: int, nodes: int) -> None:
     """Write the tables."""
     epoch = await store.acquire_leadership("before")
     for first in range(0, pending + live, 1000):
-        await store.upsert(epoch, [found(number) for number in range(first, min(first + 1000, pending + live))])
+        await store.upsert(epoch, [described(number) for number in range(first, min(first + 1000, pending + live))])
     waiting = (await store.pending())[:live]
     jobids = await store.next_jobids(live)
     now = datetime.now(UTC)
@@ -83,7 +84,7 @@ async def fill(store: Store, pending: int, live: int, nodes: int) -> None:
 
 @contextmanager
 def matcher() -> Iterator[str]:
-    """A matcher in a process of its own; where it listens."""
+    """Start a matcher in a process of its own, and return its address."""
     port = free_port()
     command = [sys.executable, "-c", ENTRY, "fluxion", "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -104,9 +105,9 @@ def matcher() -> Iterator[str]:
 
 
 async def measure(dsn: str, target: str, pending: int, live: int, node_count: int) -> dict[str, float]:
-    """Medians and the worst of some take-overs."""
+    """Return the medians and the worst of some take-overs."""
     await migrate(dsn)
-    nodes: ObjectStore[Node] = ObjectStore()
+    nodes: ObjectCache[Node] = ObjectCache()
     for number in range(node_count):
         nodes.apply(Node(metadata=ObjectMeta(name=f"n{number}", uid=f"n{number}", resource_version="1")))
     loads: list[float] = []
@@ -121,7 +122,7 @@ async def measure(dsn: str, target: str, pending: int, live: int, node_count: in
             loads.append(time.perf_counter() - began)
             assert len(ledger.pending()) == pending
             began = time.perf_counter()
-            await GraphKeeper(fluxion, ledger, nodes, spec, "lonode").ensure()
+            await GraphKeeper(fluxion, ledger, nodes, lambda node, _taken: spec(node), "lonode").ensure()
             graphs.append(time.perf_counter() - began)
     total = [load + graph for load, graph in zip(loads, graphs, strict=True)]
     return {

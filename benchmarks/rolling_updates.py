@@ -1,9 +1,9 @@
-"""Does a Deployment that is rolled out again and again leave anything behind, and does the queue grow by it?
+"""Does a Deployment that is updated many times leave anything over, and does the queue grow because of it?
 
-A Deployment of ten pods that fill a cluster of ten nodes is updated many times on the local control plane: each new pod waits until an old
-one goes, and takes its place over. After each update there must be ten allocations, one for each pod, in the matcher and in the tables; in
-the end, with the Deployment deleted, none, and the doctor has nothing to say. The memory of queue, matcher and webhook is read after each
-update; what it grows by is the slope of a line through the second half of them, when everything has been used once.
+A Deployment of ten pods that fill a cluster of ten nodes is updated many times on the local control plane. Each new pod waits until an old
+one ends, and gets its slot. After each update there must be ten allocations, one for each pod, in the matcher and in the tables. In the
+end, with the Deployment deleted, there must be none, and the doctor must report nothing. The memory of queue, matcher and webhook is read
+after each update. Its growth is the slope of a line through the second half of these values, when all code has run once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +22,9 @@ from typing import Any
 import psycopg
 
 from fluxqueue.api import names
-from fluxqueue.fluxion.client import FluxionClient
-from fluxqueue.fluxion.messages import Call, Mode
-from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
+from fluxqueue.fluxion.messages import CallContext, JobMode
+from fluxqueue.fluxion.rpc.client import FluxionClient
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 NAMESPACE = "rolling"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
@@ -37,7 +36,7 @@ _WAITING = "SELECT count(*) FROM fluxqueue.workload WHERE state NOT IN ('Complet
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + _WITHIN_S
     while not holds():
         if time.monotonic() > deadline:
@@ -46,18 +45,18 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory of a process."""
+    """Return the resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 def slope(values: Sequence[float]) -> float:
-    """By how much values grow from one to the next, by least squares."""
+    """Return the growth of values from one to the next, by least squares."""
     return statistics.linear_regression(range(len(values)), values).slope
 
 
 def deployment(turn: int) -> dict[str, Any]:
-    """Pods of a whole node each; the turn in the template makes each update a rollout."""
+    """Return a Deployment of pods of a whole node each. The turn in the template makes each update a rollout."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "8"}}}
     template = {
         "metadata": {"labels": {"app": "web"}, "annotations": {"turn": str(turn)}},
@@ -68,50 +67,50 @@ def deployment(turn: int) -> dict[str, Any]:
 
 
 class Bench:
-    """A plane, its matcher and tables, and what is asked of them."""
+    """A local cluster, its matcher and its tables, with the measurements on them."""
 
-    def __init__(self, plane: InProcessPlane, fluxion: FluxionClient, tables: psycopg.Connection) -> None:
-        self.plane = plane
-        self.client = plane.control_plane.client
+    def __init__(self, cluster: InProcessCluster, fluxion: FluxionClient, tables: psycopg.Connection) -> None:
+        self.cluster = cluster
+        self.client = cluster.control_plane.client
         self.fluxion = fluxion
         self.tables = tables
 
     def count(self, query: str) -> int:
-        """The one number a query answers."""
+        """Return the single number of a query's answer."""
         row = self.tables.execute(query.encode()).fetchone()
         assert row is not None
         return int(row[0])
 
     def held(self) -> tuple[int, int]:
-        """Allocations in the matcher and in the tables."""
-        jobs = self.fluxion.list_jobs(call=Call())
-        return sum(job.mode is not Mode.SYSTEM for job in jobs), self.count(_HELD)
+        """Return the number of allocations in the matcher and in the tables."""
+        jobs = self.fluxion.list_jobs(call=CallContext())
+        return sum(job.mode is not JobMode.SYSTEM for job in jobs), self.count(_HELD)
 
     def memory(self) -> dict[str, float]:
-        """Resident MiB of each program."""
-        return {name: rss_mib(pid) for name in WATCHED if (pid := self.plane.programs[name].process.pid) is not None}
+        """Return the resident MiB of each program."""
+        return {name: rss_mib(pid) for name in WATCHED if (pid := self.cluster.programs[name].process.pid) is not None}
 
     def rolled_out(self) -> bool:
-        """Whether the Deployment has seen its last change, and all of its pods are those of it."""
-        found = self.client.get(f"{DEPLOYMENTS}/web")
-        status = found.get("status", {})
+        """True if the Deployment has processed its last change, and all of its pods are those of this change."""
+        current = self.client.get(f"{DEPLOYMENTS}/web")
+        status = current.get("status", {})
         counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
-        return status.get("observedGeneration") == found["metadata"]["generation"] and counts == [PODS] * 3
+        return status.get("observedGeneration") == current["metadata"]["generation"] and counts == [PODS] * 3
 
     def findings(self) -> list[str]:
-        """What the doctor has to say."""
-        url = f"http://127.0.0.1:{self.plane.programs['queue'].port}/doctor?looks=1"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return [finding["sentence"] for finding in json.load(answer)["findings"]]
+        """Return the report of the doctor."""
+        port = self.cluster.programs["queue"].metrics_port
+        assert port is not None
+        return [finding["sentence"] for finding in self.cluster.operators.get(port, "/doctor?looks=1")["findings"]]
 
     def left(self) -> dict[str, int]:
-        """What is there although nothing should be."""
+        """Return all objects and rows that should not exist."""
         matcher, tables = self.held()
         fluxjobs = self.client.get(f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.FLUXJOBS}")["items"]
         return {"matcher": matcher, "tables": tables, "workloads": self.count(_WAITING), "fluxjobs": len(fluxjobs)}
 
     def run(self, updates: int) -> dict[str, Any]:
-        """Roll out so often, take it all away, and say what was seen."""
+        """Update the Deployment this often, delete it, and return the report."""
         self.client.request("POST", DEPLOYMENTS, deployment(0))
         until("the first pods run", self.rolled_out)
         took: list[float] = []
@@ -152,20 +151,20 @@ class Bench:
 def a_bench() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder:
         Path(folder).chmod(0o711)
-        plane = InProcessPlane(Path(folder) / "plane", PlaneOptions(nodes=PODS, durable=False))
+        cluster = InProcessCluster(Path(folder) / "cluster", ClusterOptions(nodes=PODS, durable=False))
         try:
-            plane.start(300)
-            client = plane.control_plane.client
+            cluster.start(300)
+            client = cluster.control_plane.client
             client.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {names.MANAGED_LABEL: "true"}}})
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
             until("the default service account is there", lambda: client.find(account) is not None)
             with (
-                FluxionClient(f"127.0.0.1:{plane.programs['fluxion'].port}") as fluxion,
-                psycopg.connect(plane.database_dsn, autocommit=True) as tables,
+                FluxionClient(f"127.0.0.1:{cluster.programs['fluxion'].port}") as fluxion,
+                psycopg.connect(cluster.database_dsn, autocommit=True) as tables,
             ):
-                yield Bench(plane, fluxion, tables)
+                yield Bench(cluster, fluxion, tables)
         finally:
-            plane.destroy()
+            cluster.destroy()
 
 
 def main() -> int:

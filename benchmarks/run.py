@@ -1,7 +1,7 @@
-"""Every benchmark of issue size, one after the other: what `make bench` runs.
+"""Runs the short benchmarks, one after the other: `make bench`.
 
-Each prints its own table and writes JSON to ``benchmarks/results``. They want the machine to themselves; the long ones (full traces, deep
-tables, the matcher at 10,000 nodes) are targets of their own.
+Each prints its own table and writes JSON to ``benchmarks/results``. They need an otherwise idle machine. The long benchmarks (full traces,
+deep tables, the matcher at 10,000 nodes) are separate targets.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = (
     "webhook_reviews.py",
+    "extender_filter.py",
     "minicluster_render.py",
     "burst.py",
     "clogging.py",
+    "scheduler_latency.py",
     "minicluster_start.py",
     "kube_reflector.py",
     "fluxion_grpc.py",
@@ -23,7 +25,7 @@ SCRIPTS = (
 
 
 def main() -> int:
-    """Run them all; returns how many failed."""
+    """Run all benchmarks, and return the number that failed."""
     failed = 0
     for script in SCRIPTS:
         print(f"\n== {script}", flush=True)

@@ -1,11 +1,11 @@
-"""How long one scheduling cycle takes at full scale: the policy and the real matcher in one process, without an API server.
+"""Time of one scheduling cycle at full scale: the policy and the real matcher in one process, without an API server.
 
-A machine of 5,000 nodes with 64 cores each, 20,000 jobs running on it that end within a day, and 100,000 pending workloads of several
-hundred shapes (8 sizes of pod, 8 counts, 12 durations). Three moments are timed for each policy:
+A cluster of 5,000 nodes with 64 cores each has 20,000 running jobs that end within a day, and 100,000 pending workloads of several hundred
+shapes (8 sizes of pod, 8 counts, 12 durations). Three cycles are timed for each policy:
 
-- *full*: the leader's first cycle, nothing remembered, every reservation still to be made;
-- *again*: the next cycle, when nothing has happened;
-- *after one end*: a running job ended before its time, so that its places are free and every reservation may be bettered.
+- *full*: the first cycle of a leader, without former refusals and reservations;
+- *again*: the next cycle, without any change;
+- *after one end*: a running job ended early, so its nodes are free and every reservation may improve.
 
     python benchmarks/scheduling_cycle.py [--nodes N] [--running N] [--pending N]
 """
@@ -25,15 +25,16 @@ from datetime import UTC, datetime, timedelta
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.fluxion.messages import Call, JobRequest, MatchResult, NodeSpec, Pool, Verdict
-from fluxqueue.queue import memory
-from fluxqueue.queue.cycles import Driver
-from fluxqueue.queue.jobspecs import SLOT, shape_of
-from fluxqueue.queue.policies.backlog import Backlog
-from fluxqueue.queue.policies.passes import Line, Memory, Moment, Promise
-from fluxqueue.queue.policies.rounds import Discipline, Round
-from fluxqueue.queue.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchResult, MatchVerdict, Pool
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.queue import collector
+from fluxqueue.queue.model.jobspecs import SLOT, shape_of
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.rounds import Round
+from fluxqueue.queue.scheduling.round_driver import RoundDriver
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = int(START.timestamp())
@@ -44,14 +45,14 @@ ENDS = 20
 
 
 def jobspec(count: int, cpu_m: int, duration_s: int) -> str:
-    """A request as the intake writes it."""
+    """Return a request as the intake writes it."""
     members = [{"type": "cpu", "count": cpu_m}, {"type": "memory", "count": cpu_m // 1000 * 2048}, {"type": "pods", "count": 1}]
     slot = {"type": "slot", "count": count, "label": SLOT, "with": members}
     return json.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {"duration": duration_s}}})
 
 
 def workloads(pending: int, chance: random.Random) -> list[Workload]:
-    """Pending workloads, oldest first."""
+    """Return pending workloads, oldest first."""
     shapes: dict[tuple[int, int, int], tuple[str, str]] = {}
     made = []
     for number in range(1, pending + 1):
@@ -92,9 +93,9 @@ class Bench:
     def __init__(self, discipline: Discipline, backlog: Backlog, fluxion: LocalFluxion) -> None:
         self.backlog, self.fluxion = backlog, fluxion
         self.disciplines = {"default": discipline}
-        self.promises: dict[WorkloadId, Promise] = {}
-        self.memory = Memory()
-        self.driver = Driver(fluxion, self.identify, self.granted, limit=100)
+        self.reservations: dict[WorkloadId, HeldReservation] = {}
+        self.refusal_cache = RefusalCache()
+        self.driver = RoundDriver(fluxion, self.identify, self.granted, limit=100)
         self.started = 0
 
     async def identify(self, batch: Sequence[Workload]) -> Sequence[FluxionJobId]:
@@ -103,30 +104,33 @@ class Bench:
     async def granted(self, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
         self.started += len(answers)
 
-    async def cycle(self, *, roomier: bool) -> float:
-        """One round; returns how long it took in seconds."""
-        if roomier:
-            self.memory.clear()
+    async def cycle(self, *, capacity_changed: bool) -> float:
+        """Run one cycle, and return its time in seconds."""
+        if capacity_changed:
+            self.refusal_cache.clear()
         began = time.process_time()
-        line = Line("default", self.backlog, dict(self.promises), self.memory)
-        findings = await self.driver.run(Round([line], self.disciplines, Moment(NOW, roomier)), self.promises, Call(now=NOW))
-        for each in findings:
+        queue = PendingQueue("default", self.backlog, dict(self.reservations), self.refusal_cache)
+        result = await self.driver.run(
+            Round([queue], self.disciplines, CycleContext(NOW, capacity_changed)), self.reservations, CallContext(now=NOW)
+        )
+        for each in result:
             self.backlog.remove_all(workload.id for workload, _ in each.granted)
         return time.process_time() - began
 
 
 async def machine(nodes: int, running: int, chance: random.Random) -> LocalFluxion:
-    """A full machine: four jobs of 15 cores on each node, and a few cores over."""
+    """Return a full cluster: four jobs of 15 cores on each node, and a few free cores."""
     fluxion = LocalFluxion()
-    pools = (Pool("cpu", 64_000, 100), Pool("memory", 512 * 1024, 1024), Pool("pods", 110))
-    await fluxion.init("lonode", nodes=[NodeSpec(f"node-{number:05}", pools) for number in range(nodes)], call=Call(now=NOW))
+    pools = (Pool("cpu", 64_000, 10), Pool("memory", 512 * 1024, 64), Pool("pods", 110))
+    await fluxion.init("lonode", nodes=[GraphNodeSpec(f"node-{number:05}", pools) for number in range(nodes)], call=CallContext(now=NOW))
     text = jobspec(1, 15_000, 0)
     for first in range(1, running + 1, 1000):
         requests = [
-            JobRequest(text, number, duration_s=chance.randrange(60, 86_400)) for number in range(first, min(first + 1000, running + 1))
+            JobMatchRequest(text, number, duration_s=chance.randrange(60, 86_400))
+            for number in range(first, min(first + 1000, running + 1))
         ]
-        answers = (await fluxion.match_batch(requests, call=Call(now=NOW))).results
-        if any(answer.verdict is not Verdict.GRANTED for answer in answers):
+        answers = (await fluxion.match_batch(requests, call=CallContext(now=NOW))).results
+        if any(answer.verdict is not MatchVerdict.GRANTED for answer in answers):
             raise SystemExit(f"{running} running jobs do not fit {nodes} nodes: at most four of a node do")
     return fluxion
 
@@ -140,13 +144,13 @@ async def measure(policy: Discipline, options: argparse.Namespace) -> dict[str, 
     backlog = Backlog(pending)
     loaded = time.process_time() - began
     bench = Bench(policy, backlog, fluxion)
-    memory.settle()  # as a leader does when its caches are full
-    full = await bench.cycle(roomier=True)
-    again = await bench.cycle(roomier=False)
+    collector.settle()  # as a leader does when its caches are filled
+    full = await bench.cycle(capacity_changed=True)
+    again = await bench.cycle(capacity_changed=False)
     after = []
     for jobid in chance.sample(range(1, options.running + 1), ENDS):
-        await fluxion.cancel_many([jobid], call=Call(now=NOW))
-        after.append(await bench.cycle(roomier=True))
+        await fluxion.cancel_many([jobid], call=CallContext(now=NOW))
+        after.append(await bench.cycle(capacity_changed=True))
     return {
         "load_s": loaded,
         "full_s": full,
@@ -154,7 +158,7 @@ async def measure(policy: Discipline, options: argparse.Namespace) -> dict[str, 
         "after_one_end_median_s": statistics.median(after),
         "after_one_end_max_s": max(after),
         "started": bench.started,
-        "promised": len(bench.promises),
+        "promised": len(bench.reservations),
         "steps": bench.driver.steps,
         "memory_mib": _resident_mib() - before,
     }
@@ -172,8 +176,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", choices=["easy", "conservative"], default="easy", help="conservative reserves for 100")
     options = parser.parse_args()
-    found = asyncio.run(measure(Discipline(Policy(options.policy), 100), options))
-    json.dump({"policy": options.policy, **found}, sys.stdout, indent=2)
+    figures = asyncio.run(measure(Discipline(Policy(options.policy), 100), options))
+    json.dump({"policy": options.policy, **figures}, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 

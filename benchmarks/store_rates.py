@@ -1,7 +1,7 @@
-"""How fast the store is: rows per second of each kind of change at two depths of the queue, and control tasks from wish to run.
+"""Rates of the store: rows per second of each kind of change at two depths of the queue, and the time from a request to the run of a task.
 
-``python benchmarks/store_rates.py [--depth 100 --depth 100000] [--json FILE]`` on a private Postgres that keeps its promises against
-crashes (fsync on). Figures are of one client on an otherwise idle machine.
+``python benchmarks/store_rates.py [--depth 100 --depth 100000] [--json FILE]`` on a private Postgres with its durability settings (fsync
+on). Figures are of one client on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from typing import Any
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.local.postgres import LocalPostgres
-from fluxqueue.queue.records import Epoch, Grant, NewWorkload, ReasonChange, ReleaseMode
+from fluxqueue.queue.model.changes import Ending, ReasonChange
+from fluxqueue.queue.model.records import Epoch, Grant, NewWorkload, ReleaseMode
 from fluxqueue.queue.store import Database, Store, migrate
-from fluxqueue.queue.tasks import ControlTasks
+from fluxqueue.queue.tasks.control_tasks import ControlTasks
 
 BATCH = 500
 RESOURCES = [{"type": "slot", "count": 4, "with": [{"type": "cpu", "count": 20}]}]
 JOBSPEC = json.dumps({"version": 9999, "resources": RESOURCES, "pad": "x" * 600})
 
 
-def found(number: int) -> NewWorkload:
+def described(number: int) -> NewWorkload:
     return NewWorkload(
         uid=f"00000000-0000-4000-8000-{number:012d}",
         api_version="batch/v1",
@@ -55,13 +56,13 @@ async def timed(work: Awaitable[Any]) -> tuple[float, Any]:
 
 
 async def at_depth(store: Store, epoch: Epoch, first: int, depth: int) -> dict[str, float]:
-    """Figures with `depth` workloads pending that are never granted, and `BATCH` at a time that are."""
+    """Return figures with `depth` pending workloads that are never granted, and `BATCH` at a time that are."""
     figures: dict[str, float] = {}
     began = time.perf_counter()
     for start in range(first, first + depth, 1000):
-        await store.upsert(epoch, [found(number) for number in range(start, min(start + 1000, first + depth))])
+        await store.upsert(epoch, [described(number) for number in range(start, min(start + 1000, first + depth))])
     figures["insert_batch_rows_per_s"] = depth / (time.perf_counter() - began)
-    seconds, _ = await timed(store.upsert(epoch, [found(number) for number in range(first, first + min(depth, 1000))]))
+    seconds, _ = await timed(store.upsert(epoch, [described(number) for number in range(first, first + min(depth, 1000))]))
     figures["sweep_unchanged_rows_per_s"] = min(depth, 1000) / seconds
     seconds, pending = await timed(store.pending())
     figures["load_pending_s"] = seconds
@@ -73,38 +74,39 @@ async def at_depth(store: Store, epoch: Epoch, first: int, depth: int) -> dict[s
     singles: dict[str, list[float]] = {"insert": [], "grant": [], "claim": [], "released": [], "started": [], "finish": []}
     now = datetime.now(UTC)
     for number in range(10**9 + first, 10**9 + first + 60):
-        seconds, (stored,) = await timed(store.upsert(epoch, [found(number)]))
+        seconds, delta = await timed(store.upsert(epoch, [described(number)]))
+        (stored,) = delta.workloads
         singles["insert"].append(seconds)
         (jobid,) = await store.next_jobids(1)
         hosts = tuple(f"node-{rank}" for rank in range(4))
         shares = tuple(NodeShare(host, {"default": 1}, {"cpu": 2000}) for host in hosts)
-        grant = Grant(workload=stored.workload.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
+        grant = Grant(workload=stored.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
         singles["grant"].append((await timed(store.grant(epoch, [grant])))[0])
         seconds, claimed = await timed(store.claim_releases(epoch, 100, 60.0))
         assert [allocation.jobid for _, allocation in claimed] == [jobid]
         singles["claim"].append(seconds)
-        singles["released"].append((await timed(store.released(epoch, [jobid])))[0])
-        singles["started"].append((await timed(store.started(epoch, [stored.workload.id])))[0])
-        end = [(stored.workload.id, State.COMPLETED, Outcome.SUCCEEDED, "")]
+        singles["released"].append((await timed(store.mark_released(epoch, [jobid])))[0])
+        singles["started"].append((await timed(store.mark_started(epoch, [stored.id])))[0])
+        end = [Ending(stored.id, State.COMPLETED, Outcome.SUCCEEDED)]
         singles["finish"].append((await timed(store.finish(epoch, end)))[0])
     figures |= {f"one_{name}_p50_ms": statistics.median(values) * 1000 for name, values in singles.items()}
     return figures
 
 
 async def thousand_grants(store: Store, epoch: Epoch) -> dict[str, float]:
-    """1,000 grants of four pods in one call, and what a new leader loads."""
-    stored = await store.upsert(epoch, [found(number) for number in range(2 * 10**9, 2 * 10**9 + 1000)])
+    """Return figures of 1,000 grants of four pods in one call, and of the load by a new leader."""
+    stored = (await store.upsert(epoch, [described(number) for number in range(2 * 10**9, 2 * 10**9 + 1000)])).workloads
     jobids = await store.next_jobids(1000)
     hosts = tuple(f"node-{rank}" for rank in range(4))
     shares = tuple(NodeShare(host, {"default": 1}, {"cpu": 2000}) for host in hosts)
     now = datetime.now(UTC)
     grants = [
-        Grant(workload=each.workload.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
+        Grant(workload=each.id, jobid=jobid, shares=shares, hosts=hosts, start=now, end=now + timedelta(hours=1))
         for each, jobid in zip(stored, jobids, strict=True)
     ]
     figures = {}
     seconds, granted = await timed(store.grant(epoch, grants))
-    assert len(granted) == 1000
+    assert len(granted.allocations) == 1000
     figures["grants_per_s"] = 1000 / seconds
     seconds, claimed = await timed(store.claim_releases(epoch, 1000, 60.0))
     figures["claims_per_s"] = len(claimed) / seconds
@@ -117,7 +119,7 @@ async def thousand_grants(store: Store, epoch: Epoch) -> dict[str, float]:
 
 
 class Waiting:
-    """Handlers that note when a scheduling cycle began."""
+    """Handlers that record when a scheduling cycle began."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -134,17 +136,17 @@ class Waiting:
         pass
 
 
-async def wish_to_run(dsn: str, store: Store, epoch: Epoch, wishes: int) -> dict[str, float]:
+async def request_to_run(dsn: str, store: Store, epoch: Epoch, overrides: int) -> dict[str, float]:
     handlers = Waiting()
     latencies: list[float] = []
     async with ControlTasks(dsn, store) as tasks:
         running = asyncio.create_task(tasks.run_workers(handlers, epoch))
         await asyncio.wait_for(handlers.begun.wait(), 10)
-        for _ in range(wishes):
+        for _ in range(overrides):
             await asyncio.sleep(0.02)
             handlers.begun.clear()
             began = time.perf_counter()
-            await tasks.trigger.schedule()
+            tasks.trigger.schedule()
             await asyncio.wait_for(handlers.begun.wait(), 10)
             latencies.append(handlers.at - began)
         idle_cpu, idle_wall = time.process_time(), time.perf_counter()
@@ -162,7 +164,7 @@ async def measure(dsn: str, depths: list[int]) -> dict[str, dict[str, float]]:
     async with Database(dsn) as database:
         store = Store(database)
         epoch = await store.acquire_leadership("benchmark")
-        report["control tasks"] = await wish_to_run(dsn, store, epoch, 300)
+        report["control tasks"] = await request_to_run(dsn, store, epoch, 300)
         report["batches"] = await thousand_grants(store, epoch)
         first = 0
         for depth in sorted(depths):

@@ -1,9 +1,9 @@
-"""How many reviews one webhook process answers in a second, and how long one takes.
+"""Reviews per second of one webhook process, and the time of one review.
 
-The real program with a real certificate; TLS 1.3, HTTP/1.1, connections kept open as the API server keeps them. The load comes from a
-process of its own, so on a machine of two cores each has one; the server's CPU time per review is given beside the rate, because it does
-not depend on what else the machine does. Reviews are as the API server sends them, about 4 KB with managed fields: a third Jobs to be
-suspended, a third pods to be gated, a third pods to be pinned out of a list of 64 nodes.
+The real program with a real certificate: TLS 1.3, HTTP/1.1, connections kept open like the API server's. The load comes from a separate
+process, so on a machine of two cores each has one. The server's CPU time per review is printed next to the rate, because it does not depend
+on other load of the machine. Reviews are like the API server's, about 4 KB with managed fields: a third Jobs to be suspended, a third pods
+to be gated, a third pods to be pinned out of a list of 64 nodes.
 
     python benchmarks/webhook_reviews.py [--seconds 5] [--output benchmarks/results/webhook_reviews.json]
 """
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Start the program, put each load on it, and say what came of it."""
+    """Start the program, apply each load, and print the results."""
     with tempfile.TemporaryDirectory() as folder, webhook(Path(folder)) as (pid, port, started_s):
         authority = Path(folder) / "authority.pem"
         idle_mib = resident_mib(pid)
@@ -98,7 +98,7 @@ def measure(seconds: float) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def webhook(folder: Path) -> Iterator[tuple[int, int, float]]:
-    """The program on a free port: its pid, the port, and the seconds from start to listening."""
+    """Start the program on a free port; return its pid, the port, and the seconds from start to listening."""
     now = dt.datetime.now(dt.UTC)
     authority = make_authority("benchmark", now)
     write_pair(folder / "tls", issue_leaf(authority, ServingNames(dns=("localhost",), addresses=("127.0.0.1",)), now), now)
@@ -109,7 +109,7 @@ def webhook(folder: Path) -> Iterator[tuple[int, int, float]]:
         try:
             assert process.stderr is not None
             for line in process.stderr:
-                if (entry := json.loads(line))["event"] == "listening":
+                if (entry := json.loads(line))["event"] == "webhook.listening":
                     break
             else:
                 raise RuntimeError("the webhook ended before it listened")
@@ -133,7 +133,7 @@ def resident_mib(pid: int) -> int:
 
 
 class Client(asyncio.Protocol):
-    """One keep-alive connection with one review under way at a time."""
+    """One keep-alive connection with one review in flight at a time."""
 
     def __init__(self) -> None:
         self._received = b""
@@ -170,7 +170,7 @@ class Client(asyncio.Protocol):
 
 
 async def generate(port: int, authority: Path, part: str, seconds: float) -> dict[str, Any]:
-    """Put one kind of load on the server: as fast as it answers, or at a steady pace."""
+    """Apply one kind of load: as fast as the server responds, or at a steady rate."""
     context = ssl.create_default_context(cafile=str(authority))
     requests = [
         f"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
@@ -222,7 +222,7 @@ async def generate(port: int, authority: Path, part: str, seconds: float) -> dic
 
 
 def reviews() -> list[bytes]:
-    """A Job to suspend, a pod to gate, a pod to pin."""
+    """Return the reviews: a Job to suspend, a pod to gate, and a pod to pin."""
     container = {
         "name": "main",
         "image": "registry.example.com/hpc/lammps:2024.1",
@@ -290,7 +290,11 @@ def reviews() -> list[bytes]:
         ],
         "managedFields": managed,
     }
-    allocation = {"fluxqueue/allocation": "17", "fluxqueue/fluxion-nodes": ",".join(f"rack{at % 7}-node{at:04d}" for at in range(64))}
+    allocation = {
+        "fluxqueue/allocation": "17",
+        "fluxqueue/pin-until": "2100-01-01T00:00:00Z",
+        "fluxqueue/fluxion-nodes": ",".join(f"rack{at % 7}-node{at:04d}" for at in range(64)),
+    }
     gated = {"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": spec, "status": {}}
     pinned = {
         **gated,

@@ -15,11 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.postgres import LocalPostgres, postgres_from_environment
 
 _numbers = itertools.count(1)
+
+# A busy machine generates examples slowly; that says nothing about the code.
+settings.register_profile("fluxqueue", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fluxqueue")
 
 
 def pytest_configure() -> None:
@@ -75,10 +80,10 @@ def database(new_database: Callable[[], str]) -> str:
 @pytest.fixture(scope="session")
 def control_plane(service_folder: Path) -> Iterator[ControlPlane]:
     """A bare control plane: eight nodes, nothing of ours installed. Tests use namespaces of their own and leave the nodes as they were."""
-    plane = ControlPlane(service_folder / "controlplane", nodes=8)
-    plane.start()
-    yield plane
-    plane.destroy()
+    cluster = ControlPlane(service_folder / "controlplane", nodes=8)
+    cluster.start()
+    yield cluster
+    cluster.destroy()
 
 
 @pytest.fixture

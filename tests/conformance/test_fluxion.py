@@ -1,4 +1,4 @@
-"""The engine against recordings of the original."""
+"""The engine against recordings of flux-sched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxion.replay import EngineTarget, load_cases, replay
+from fluxqueue.fluxion.commands.recorded_cases import EngineTarget, load_cases, replay
 
 PACKED = Path(__file__).parent / "cases.json.gz"
 SHARED = Path(__file__).parents[3] / "shared" / "conformance" / "fluxion"

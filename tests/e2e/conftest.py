@@ -1,4 +1,4 @@
-"""One whole fluxqueue for all end-to-end tests, and a managed namespace for each."""
+"""One complete fluxqueue for all end-to-end tests, and a managed namespace for each test."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from end_to_end import Stage, managed_namespace
+from support.end_to_end import Stage, managed_namespace
 
-from fluxqueue.local.inprocess import InProcessPlane
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 
 @pytest.fixture(scope="session")
-def whole_plane(service_folder: Path) -> Iterator[InProcessPlane]:
-    """Eight nodes of 8 cpu and 32 GiB, Postgres, webhook, queue and fluxion."""
-    plane = InProcessPlane(service_folder / "e2e")
-    plane.start()
-    yield plane
-    plane.destroy()
+def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
+    """Eight nodes of 8 cpu and 32 GiB, Postgres, webhook, queue and fluxion.
+
+    The pin window is 2 s, and a slot waits 10 s for a replacement pod, so that tests see what happens after both.
+    """
+    values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
+    cluster = InProcessCluster(service_folder / "e2e", ClusterOptions(values=values))
+    cluster.start()
+    yield cluster
+    cluster.destroy()
 
 
 @pytest.fixture
-def stage(whole_plane: InProcessPlane) -> Iterator[Stage]:
-    """A managed namespace; whatever the test leaves is deleted, and then nothing may be left in Fluxion."""
-    with managed_namespace(whole_plane) as stage:
+def stage(whole_cluster: InProcessCluster) -> Iterator[Stage]:
+    """A managed namespace. Its objects are deleted after the test, and then Fluxion must hold nothing."""
+    with managed_namespace(whole_cluster) as stage:
         yield stage

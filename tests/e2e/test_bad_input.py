@@ -1,57 +1,65 @@
-"""What is wrong with an object is said where the person looks, and leaks nothing."""
+"""An error in an object is reported on that object, and nothing of it is left over."""
 
 import json
 
 import msgspec
 import pytest
-from builders import JobBuilder, make_job, make_pod
-from end_to_end import Stage, wrong
+from support.builders import JobBuilder, make_job, make_pod
+from support.end_to_end import Stage, wrong
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.api.objects import Part
+from fluxqueue.api.metadata import PartialObject
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 
-class Event(Part, frozen=True):
+class Event(PartialObject, frozen=True):
     reason: str = ""
     message: str = ""
     involved_object: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def job(name: str, seconds: str = "2") -> JobBuilder:
+def job(name: str, seconds: str = "0.5") -> JobBuilder:
     return make_job(name).cpu("2").pod_annotation(RUN_SECONDS, seconds)
 
 
-def test_a_request_that_no_node_could_hold_says_which_resource(stage: Stage) -> None:
+def test_the_reason_of_a_request_that_fits_no_node_names_the_resource(stage: Stage) -> None:
     stage.apply(job("huge").cpu("64").build())
     fluxjob = stage.until_reason("huge", "Unsatisfiable")
     assert "cpu" in fluxjob.status.message
     assert stage.job("huge").spec.suspend is True
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         events = stage.items("events", Event)
         return [event.message for event in events if event.reason == "Unsatisfiable" and event.involved_object.get("name") == "huge"]
 
-    assert "cpu" in stage.until("an Event on the Job", told)[0]
+    assert "cpu" in stage.until("an Event on the Job", messages)[0]
 
 
-def test_what_can_never_start_does_not_hold_up_others(stage: Stage) -> None:
+def test_unsatisfiable_work_does_not_delay_other_work(stage: Stage) -> None:
     stage.apply(job("huge").cpu("64").build())
     stage.until_reason("huge", "Unsatisfiable")
     stage.apply(job("small").build())
     stage.until_state("small", State.COMPLETED)
 
 
-def test_an_unknown_queue_is_waited_for(stage: Stage) -> None:
+def test_a_quantity_out_of_range_is_refused_with_its_field_and_delays_no_other_work(stage: Stage) -> None:
+    stage.apply(job("absurd").cpu("19P").build())
+    stage.apply(job("small").build())
+    message = stage.until_reason("absurd", "InvalidRequest").status.message
+    assert "container 'main' requests 19P cpu" in message
+    stage.until_state("small", State.COMPLETED)
+
+
+def test_work_of_an_unknown_queue_waits_until_the_queue_exists(stage: Stage) -> None:
     stage.apply(job("lost").label(names.QUEUE_LABEL, "nowhere").build())
     fluxjob = stage.until_reason("lost", "UnknownQueue")
     assert "nowhere" in fluxjob.status.message
     assert stage.job("lost").spec.suspend is True
 
 
-def test_a_bad_duration_is_refused_with_the_fields_name(stage: Stage) -> None:
+def test_an_invalid_duration_is_refused_with_the_name_of_its_field(stage: Stage) -> None:
     document = job("soon").namespace(stage.namespace).annotation(names.DURATION_ANNOTATION, "soon").build()
     done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(document), check=False)
     assert done.returncode != 0
@@ -68,7 +76,7 @@ def test_parallelism_zero_waits_until_it_is_raised(stage: Stage) -> None:
     assert wrong(stage.rows()) == []
 
 
-def test_replicas_zero_asks_for_nothing(stage: Stage) -> None:
+def test_replicas_zero_requests_nothing(stage: Stage) -> None:
     pod = make_pod("idle").cpu("1").build()
     template = {"metadata": {"labels": {"app": "idle"}}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "idle"}}, "template": template}
@@ -79,7 +87,7 @@ def test_replicas_zero_asks_for_nothing(stage: Stage) -> None:
     stage.until_nothing_left()
 
 
-def test_a_job_suspended_by_its_user_stays_his_to_resume(stage: Stage) -> None:
+def test_a_job_suspended_by_its_user_is_resumed_only_by_the_user(stage: Stage) -> None:
     stage.apply(job("mine").suspended().build())
     stage.until_reason("mine", "UserSuspended")
     assert stage.fluxion_jobs() == []
@@ -89,7 +97,7 @@ def test_a_job_suspended_by_its_user_stays_his_to_resume(stage: Stage) -> None:
 
 @pytest.mark.parametrize("when", ["queued", "running"])
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_a_job_deleted_leaves_nothing(when: str, cascade: str, stage: Stage) -> None:
+def test_a_deleted_job_leaves_nothing(when: str, cascade: str, stage: Stage) -> None:
     blocker = job("blocker", "forever").cpu("8").indexed(8).build()
     if when == "queued":
         stage.apply(blocker)
@@ -106,20 +114,20 @@ def test_a_job_deleted_leaves_nothing(when: str, cascade: str, stage: Stage) -> 
 
 
 def test_a_job_deleted_as_soon_as_it_is_applied_leaves_nothing(stage: Stage) -> None:
-    """Deleted while it is taken in, matched or released: each round meets another moment."""
+    """Each round deletes at another time: during intake, match or release."""
     for number in range(12):
         stage.apply(job(f"brief-{number}", "forever").indexed(2).build())
         stage.kubectl("delete", "job", f"brief-{number}", "--wait=false")
     stage.until_nothing_left()
 
 
-def test_a_job_edited_while_it_waits_is_matched_as_it_is_then(stage: Stage) -> None:
+def test_a_job_edited_while_it_waits_is_matched_with_its_new_request(stage: Stage) -> None:
     stage.apply(job("blocker", "forever").cpu("8").indexed(8).build())
     stage.until_state("blocker", State.RUNNING)
     stage.apply(job("edited").cpu("8").pods(4, 4).build())
     stage.until_reason("edited", "WaitingForNodes")
     stage.kubectl("patch", "job", "edited", "-p", '{"spec":{"parallelism":2}}')
-    stage.until("the FluxJob asks for two", lambda: (found := stage.row("edited").fluxjob) is not None and found.spec.pods == 2)
+    stage.until("the FluxJob asks for two", lambda: (fluxjob_now := stage.row("edited").fluxjob) is not None and fluxjob_now.spec.pods == 2)
     stage.kubectl("delete", "job", "blocker")
     row = stage.until_state("edited", State.COMPLETED, 60)
     assert len(row.hosts) == 2

@@ -1,95 +1,57 @@
-"""MiniClusters and annotated Jobs through admission, queue and release, to brokers online and an exit code."""
+"""MiniClusters and annotated Jobs through admission, queue and release, until their brokers are online and an exit code is reported."""
 
 import base64
+import hashlib
 import json
 import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from builders import Json, make_job, make_minicluster
-from end_to_end import Stage, managed_namespace
+from support.builders import make_job
+from support.end_to_end import Stage, managed_namespace
+from support.minicluster_stage import (
+    COLLECTION,
+    RUN_SECONDS,
+    apply,
+    delete_all,
+    gone,
+    minicluster,
+    mounted,
+    nodes_of,
+    raw_pods,
+    seen,
+    until_state,
+)
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.hostlists import decode
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.certs import curve
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "minicluster").glob("*.yaml"))
-COLLECTION = f"/apis/{names.MINICLUSTER_GROUP}/{names.MINICLUSTER_VERSION}/namespaces/{{}}/{names.MINICLUSTERS}"
-RUN_SECONDS = "fluxqueue.local/run-seconds"
-
-
-def cluster(name: str, size: int = 4, seconds: str = "forever", cpu: str = "2", **spec: Any) -> Json:
-    made = make_minicluster(name, size, **{"pod": {"annotations": {RUN_SECONDS: seconds}}, **spec})
-    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}
-    return made
 
 
 @pytest.fixture(autouse=True)
 def _none_left(stage: Stage) -> Iterator[None]:
-    """Whatever a test leaves goes before its namespace is judged."""
+    """Delete what a test leaves before its namespace is checked."""
     yield
-    stage.kubectl("delete", "minicluster", "--all", "--wait=true", "--timeout=60s")
-
-
-def apply(stage: Stage, thing: Json, check: bool = True) -> Any:
-    return stage.kubectl("apply", "-f", "-", stdin=json.dumps(thing), check=check)
-
-
-def seen(stage: Stage, name: str) -> MiniCluster:
-    return msgspec.convert(stage.plane.control_plane.client.get(f"{COLLECTION.format(stage.namespace)}/{name}"), MiniCluster)
-
-
-def until_state(stage: Stage, name: str, state: str, within_s: float = 30) -> MiniCluster:
-    stage.until(
-        f"MiniCluster {name} is {state}", lambda: seen(stage, name).status.state == state, within_s, lambda: seen(stage, name).status
-    )
-    return seen(stage, name)
-
-
-def raw_pods(stage: Stage, job: str) -> list[Json]:
-    """The brokers' pods by index."""
-    client = stage.plane.control_plane.client
-    found = client.get(f"/api/v1/namespaces/{stage.namespace}/pods")["items"]
-    own = [
-        pod
-        for pod in found
-        if pod["metadata"].get("labels", {}).get(names.JOB_NAME_LABEL) == job and "deletionTimestamp" not in pod["metadata"]
-    ]
-    return sorted(own, key=lambda pod: int(pod["metadata"]["annotations"][names.COMPLETION_INDEX_ANNOTATION]))
-
-
-def nodes_of(stage: Stage, job: str) -> list[str]:
-    return [pod["spec"].get("nodeName", "") for pod in raw_pods(stage, job)]
-
-
-def mounted(stage: Stage, pod: Json, kind: str) -> Json:
-    """The ConfigMap or Secret that a broker's pod mounts."""
-    field, key, plural = {"ConfigMap": ("configMap", "name", "configmaps"), "Secret": ("secret", "secretName", "secrets")}[kind]
-    (name,) = [volume[field][key] for volume in pod["spec"]["volumes"] if field in volume]
-    found: Json = stage.plane.control_plane.client.get(f"/api/v1/namespaces/{stage.namespace}/{plural}/{name}")
-    return found
-
-
-def gone(stage: Stage, name: str) -> None:
-    stage.kubectl("delete", "minicluster", name, "--wait=true", "--timeout=60s")
-    stage.until(f"nothing of {name} is left", lambda: not raw_pods(stage, name), 60)
+    delete_all(stage)
 
 
 def test_a_minicluster_waits_in_a_busy_queue_and_then_runs_by_rank_on_its_allocation(stage: Stage) -> None:
-    stage.apply(make_job("busy").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "4").build())
+    stage.apply(make_job("busy").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "forever").build())
     stage.until_state("busy", State.RUNNING)
-    apply(stage, cluster("flux", cpu="7", queue="default", duration="10m"))
+    apply(stage, minicluster("flux", cpu="7", queue="default", duration="10m"))
     waiting = until_state(stage, "flux", "Queued")
     assert waiting.status.brokers == ""
     assert raw_pods(stage, "flux") == []
 
+    stage.succeed("busy")
     running = until_state(stage, "flux", "Running", 40)
     assert running.status.brokers == "4/4"
     assert nodes_of(stage, "flux") == decode(running.status.nodes)
@@ -127,24 +89,24 @@ def test_an_annotated_job_runs_as_a_flux_cluster_on_its_allocation(stage: Stage)
     assert "curve.cert" in mounted(stage, pods[0], "Secret")["data"]
 
 
-def test_the_end_is_told_with_its_exit_code_and_cleanup_removes_what_has_ended(stage: Stage) -> None:
-    failing = cluster("failing", 2, pod={"annotations": {RUN_SECONDS: "1", "fluxqueue.local/exit-code": "3"}})
+def test_the_status_reports_the_exit_code_and_cleanup_removes_the_ended_pods(stage: Stage) -> None:
+    failing = minicluster("failing", 2, pod={"annotations": {RUN_SECONDS: "1", "fluxqueue.local/exit-code": "3"}})
     apply(stage, failing)
-    apply(stage, cluster("passing", 2, "1"))
-    apply(stage, cluster("tidy", 1, "1", cleanup=True))
+    apply(stage, minicluster("passing", 2, "1"))
+    apply(stage, minicluster("tidy", 1, "1", cleanup=True))
     assert until_state(stage, "passing", "Succeeded").status.exit_code == 0
     failed = until_state(stage, "failing", "Failed").status
     assert failed.exit_code == 3
     path = f"{COLLECTION.format(stage.namespace)}/tidy"
-    stage.until("tidy is gone", lambda: stage.plane.control_plane.client.find(path) is None, 30)
+    stage.until("tidy is gone", lambda: stage.cluster.control_plane.client.find(path) is None, 30)
     gone(stage, "failing")
     gone(stage, "passing")
 
 
-def test_two_of_one_name_in_two_namespaces_have_nothing_in_common(stage: Stage) -> None:
-    with managed_namespace(stage.plane) as other:
+def test_two_miniclusters_of_one_name_in_two_namespaces_are_independent(stage: Stage) -> None:
+    with managed_namespace(stage.cluster) as other:
         for place in (stage, other):
-            apply(place, cluster("twin", 2))
+            apply(place, minicluster("twin", 2))
         certificates = []
         for place in (stage, other):
             running = until_state(place, "twin", "Running")
@@ -156,22 +118,22 @@ def test_two_of_one_name_in_two_namespaces_have_nothing_in_common(stage: Stage) 
         gone(stage, "twin")
 
 
-def test_deleted_while_it_waits_it_leaves_nothing(stage: Stage) -> None:
-    apply(stage, cluster("large", 9, cpu="7"))
+def test_a_minicluster_deleted_while_it_waits_leaves_nothing(stage: Stage) -> None:
+    apply(stage, minicluster("large", 9, cpu="7"))
     until_state(stage, "large", "Queued")
 
-    def told() -> bool:
+    def reported() -> bool:
         return any(seen(stage, "large").status.message == each.status.message != "" for each in stage.fluxjobs())
 
-    stage.until("it says why, as its FluxJob does", told, 30, lambda: (seen(stage, "large").status, stage.fluxjobs()))
+    stage.until("it says why, as its FluxJob does", reported, 30, lambda: (seen(stage, "large").status, stage.fluxjobs()))
     gone(stage, "large")
     stage.until("its FluxJob is gone", lambda: not stage.fluxjobs(), 60)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.15, 0.4])
-def test_a_queue_that_is_killed_at_any_step_goes_on_where_it_was(stage: Stage, after_s: float) -> None:
-    apply(stage, cluster("steady", 4))
-    time.sleep(after_s)  # into the middle of its making, matching or release
+def test_a_queue_killed_at_any_step_of_a_minicluster_continues(stage: Stage, after_s: float) -> None:
+    apply(stage, minicluster("steady", 4))
+    time.sleep(after_s)  # during its creation, match or release
     stage.kill("queue")
     running = until_state(stage, "steady", "Running", 60)
     assert nodes_of(stage, "steady") == decode(running.status.nodes)
@@ -179,26 +141,82 @@ def test_a_queue_that_is_killed_at_any_step_goes_on_where_it_was(stage: Stage, a
     gone(stage, "steady")
 
 
-def test_a_lost_broker_comes_back_to_the_node_of_its_rank(stage: Stage) -> None:
-    apply(stage, cluster("mended", 3))
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_replacement_of_a_lost_broker_gets_the_node_of_its_rank(stage: Stage, rank: int) -> None:
+    apply(stage, minicluster("mended", 3))
     running = until_state(stage, "mended", "Running")
-    lost = raw_pods(stage, "mended")[2]["metadata"]["name"]
+    lost = raw_pods(stage, "mended")[rank]["metadata"]["name"]
     stage.kubectl("delete", "pod", lost, "--grace-period=0", "--force")
     stage.until("another pod took its place", lambda: lost not in [p["metadata"]["name"] for p in raw_pods(stage, "mended")], 60)
     stage.until("it is on its node", lambda: nodes_of(stage, "mended") == decode(running.status.nodes), 60)
     gone(stage, "mended")
 
 
-def test_a_mistake_is_refused_at_admission_and_what_does_nothing_is_warned_about(stage: Stage) -> None:
-    refused = apply(stage, cluster("odd", 2, duration="soon"), check=False)
+def test_admission_refuses_an_invalid_field_and_warns_about_one_without_effect(stage: Stage) -> None:
+    refused = apply(stage, minicluster("odd", 2, duration="soon"), check=False)
     assert refused.returncode != 0
     assert "spec.duration" in refused.stderr
-    warned = stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(cluster("old", flux={"arch": "arm"})))
+    many = apply(stage, minicluster("many", 2, flux={"bursting": {"clusters": [{"size": 9_999}]}}), check=False)
+    assert "at most 10000 hosts in all" in many.stderr
+    deep = json.dumps(minicluster("deep", 2, podTemplate={"spec": "DEEP"})).replace('"DEEP"', '{"a":' * 5_000 + "1" + "}" * 5_000)
+    assert "nested more than 32 deep" in stage.kubectl("create", "-f", "-", stdin=deep, check=False).stderr
+    warned = stage.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(minicluster("old", flux={"arch": "arm"})))
     assert "Warning: spec.flux.arch does nothing" in warned.stderr
 
 
-def test_a_gang_that_does_not_form_goes_back_into_the_queue_with_the_reason(stage: Stage) -> None:
-    silent = cluster(
+def test_an_object_of_another_owner_is_not_adopted_and_the_minicluster_waits(stage: Stage) -> None:
+    path = f"/api/v1/namespaces/{stage.namespace}/services/taken"
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "taken"},
+        "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]},
+    }
+    stage.apply(theirs)
+    before = stage.cluster.control_plane.client.get(path)
+    apply(stage, minicluster("taken", 2))
+    refused = until_state(stage, "taken", "Invalid").status
+    assert f"Service {stage.namespace}/taken already exists" in refused.message
+    assert [condition.reason for condition in refused.conditions or () if condition.type == "Valid"] == ["Refused"]
+    stage.until("an Event says it", lambda: "already exists and" in stage.kubectl("get", "events").stdout)
+    assert stage.cluster.control_plane.client.get(path) == before
+    assert stage.cluster.control_plane.client.find(f"/apis/batch/v1/namespaces/{stage.namespace}/jobs/taken") is None
+
+    stage.apply(make_job("theirs").pod_annotation(RUN_SECONDS, "forever").build())
+    apply(stage, minicluster("theirs", 2))
+    assert f"Job {stage.namespace}/theirs already exists" in until_state(stage, "theirs", "Invalid").status.message
+    stage.kubectl("delete", "job", "theirs")
+    until_state(stage, "theirs", "Running")
+    gone(stage, "theirs")
+
+    stage.kubectl("delete", "service", "taken")
+    until_state(stage, "taken", "Running")
+    gone(stage, "taken")
+
+
+def test_a_foreign_configmap_blocks_the_release_and_the_nodes_are_freed_until_then(stage: Stage) -> None:
+    stage.apply(make_job("busy").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("busy", State.RUNNING)
+    solver = make_job("solver").indexed(4).cpu("7").pod_annotation(RUN_SECONDS, "forever")
+    job = solver.annotation(names.MINICLUSTER_ANNOTATION, "true").build()
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["solve"]
+    stage.apply(job)
+    stage.until_state("solver", State.PENDING)
+    uid = stage.job("solver").metadata.uid
+    name = f"solver-{hashlib.sha256(uid.encode()).hexdigest()[:5]}-flux"
+    stage.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"theirs": "1"}})
+
+    stage.succeed("busy")
+    refused = stage.until_reason("solver", Reason.INVALID_REQUEST)
+    assert f"ConfigMap {stage.namespace}/{name} already exists" in refused.status.message
+    stage.apply(make_job("other").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "1").build())
+    stage.until_state("other", State.COMPLETED)
+    stage.kubectl("delete", "configmap", name)
+    stage.until_state("solver", State.RUNNING)
+
+
+def test_a_gang_that_does_not_form_is_requeued_with_the_reason(stage: Stage) -> None:
+    silent = minicluster(
         "silent", 2, formTimeoutSeconds=2, pod={"annotations": {RUN_SECONDS: "forever", "fluxqueue.local/never-ready": "true"}}
     )
     apply(stage, silent)
@@ -208,8 +226,8 @@ def test_a_gang_that_does_not_form_goes_back_into_the_queue_with_the_reason(stag
     gone(stage, "silent")
 
 
-def test_it_shrinks_and_grows_within_its_maximum_through_the_scale_subresource(stage: Stage) -> None:
-    apply(stage, cluster("elastic", 3, maxSize=4))
+def test_the_scale_subresource_resizes_a_minicluster_up_to_its_maximum(stage: Stage) -> None:
+    apply(stage, minicluster("elastic", 3, maxSize=4))
     running = until_state(stage, "elastic", "Running").status
     first = decode(running.nodes)
     stage.kubectl("scale", "minicluster", "elastic", "--replicas=2")
@@ -226,112 +244,12 @@ def test_it_shrinks_and_grows_within_its_maximum_through_the_scale_subresource(s
     gone(stage, "elastic")
 
 
-def with_services(name: str, size: int = 2, cpu: str = "2", services_cpu: str = "2", **spec: Any) -> Json:
-    container = {"name": "registry", "image": "registry", "resources": {"requests": {"cpu": services_cpu}, "limits": {"cpu": services_cpu}}}
-    return cluster(name, size, cpu=cpu, services=[container], **spec)
-
-
-def services_pods(stage: Stage, name: str) -> list[Json]:
-    found = stage.plane.control_plane.client.get(f"/api/v1/namespaces/{stage.namespace}/pods")["items"]
-    return [pod for pod in found if pod["metadata"]["name"].startswith(f"{name}-services")]
-
-
-def gated(pod: Json) -> bool:
-    return names.GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
-
-
-def until_services_run(stage: Stage, name: str, within_s: float = 30) -> Json:
-    stage.until(
-        f"the services pod of {name} runs",
-        lambda: [pod["status"].get("phase") for pod in services_pods(stage, name)] == ["Running"],
-        within_s,
-        lambda: services_pods(stage, name),
-    )
-    return services_pods(stage, name)[0]
-
-
-def test_the_services_pod_waits_for_room_with_its_gang_and_ends_with_it(stage: Stage) -> None:
-    stage.apply(make_job("busy").indexed(6).cpu("7").pod_annotation(RUN_SECONDS, "6").build())
-    stage.until_state("busy", State.RUNNING)
-    # Two nodes are free: enough for the brokers, and not for what is to run beside them.
-    brokers_end = {"metadata": {"annotations": {RUN_SECONDS: "5"}}}
-    apply(stage, with_services("flux", cpu="7", services_cpu="5", podTemplate=brokers_end))
-    stage.until("the services pod is there", lambda: len(services_pods(stage, "flux")) == 1)
-    waiting = until_state(stage, "flux", "Queued")
-    assert gated(services_pods(stage, "flux")[0])
-    assert raw_pods(stage, "flux") == []
-    assert waiting.status.nodes == ""
-    (row,) = [job for job in stage.fluxjobs() if job.spec.object_ref.name == "flux"]
-    assert row.spec.pods == 3
-    assert all(not job.spec.object_ref.name.startswith("flux-services") for job in stage.fluxjobs())
-    told = stage.plugin("explain", "pod/flux-services").stdout
-    assert "2 pods, each with 7 cpu, and a services pod, together" in told
-
-    running = until_state(stage, "flux", "Running", 40)
-    beside = until_services_run(stage, "flux")
-    nodes = nodes_of(stage, "flux")
-    assert decode(running.status.nodes) == nodes
-    assert beside["spec"]["nodeName"] not in nodes
-    assert beside["metadata"]["labels"][names.JOBID_LABEL] == running.status.jobid
-    configuration = tomllib.loads(mounted(stage, raw_pods(stage, "flux")[0], "ConfigMap")["data"]["broker.toml"])
-    assert configuration["bootstrap"]["hosts"] == [{"host": "flux-[0-1]"}]
-
-    until_state(stage, "flux", "Succeeded", 40)
-    stage.until("it went with its gang", lambda: not services_pods(stage, "flux"), 30)
-    ended = State.COMPLETED
-    stage.until("its workload is over", lambda: [job.status.state for job in stage.fluxjobs() if job.spec.pods == 3] == [ended], 30)
-
-
-def test_a_gang_that_is_taken_back_takes_its_services_pod_along(stage: Stage) -> None:
-    apply(stage, with_services("flux"))
-    until_state(stage, "flux", "Running", 30)
-    first = until_services_run(stage, "flux")
-    stage.kubectl("patch", "job", "flux", "--type=merge", "-p", '{"spec":{"suspend":true}}')
-    stage.until(
-        "another waits in its place",
-        lambda: [gated(pod) for pod in services_pods(stage, "flux") if pod["metadata"]["uid"] != first["metadata"]["uid"]] == [True],
-        30,
-        lambda: services_pods(stage, "flux"),
-    )
-    assert len(services_pods(stage, "flux")) == 1
-    stage.kubectl("patch", "job", "flux", "--type=merge", "-p", '{"spec":{"suspend":false}}')
-    until_state(stage, "flux", "Running", 40)
-    assert until_services_run(stage, "flux")["metadata"]["uid"] != first["metadata"]["uid"]
-    stage.until_consistent()
-
-
-def test_a_services_pod_that_was_deleted_comes_back_to_its_place(stage: Stage) -> None:
-    apply(stage, with_services("flux"))
-    running = until_state(stage, "flux", "Running", 30)
-    first = until_services_run(stage, "flux")
-    stage.kubectl("delete", "pod", "flux-services", "--wait=true", "--timeout=30s")
-    again = until_services_run(stage, "flux")
-    assert again["metadata"]["uid"] != first["metadata"]["uid"]
-    assert again["spec"]["nodeName"] == first["spec"]["nodeName"]
-    assert seen(stage, "flux").status.jobid == running.status.jobid
-
-
-def test_services_edited_while_they_wait_are_made_anew_and_cancelled_ones_go(stage: Stage) -> None:
-    stage.apply(make_job("busy").indexed(8).cpu("7").pod_annotation(RUN_SECONDS, "forever").build())
-    stage.until_state("busy", State.RUNNING)
-    apply(stage, with_services("flux"))
-    stage.until("the services pod is there", lambda: len(services_pods(stage, "flux")) == 1)
-    apply(stage, with_services("flux", services_cpu="3"))
-    stage.until(
-        "it asks for what is wanted now",
-        lambda: [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in services_pods(stage, "flux")] == ["3"],
-        30,
-        lambda: services_pods(stage, "flux"),
-    )
-    stage.until("its Job is in the queue again", lambda: any(job.spec.object_ref.name == "flux" for job in stage.fluxjobs()))
-    assert stage.plugin("cancel", "job/flux").returncode == 0
-    until_state(stage, "flux", "Cancelled")
-    stage.until("no services pod is left", lambda: not services_pods(stage, "flux"), 30)
-
-
-def test_every_example_goes_through_admission_queue_and_release(stage: Stage) -> None:
+def test_every_example_passes_admission_queue_and_release(stage: Stage) -> None:
     names_of: list[str] = []
     tidy: set[str] = set()
+    for claim in ("shared", "flux-state"):
+        stage.claim(claim, "any")
+        stage.bind(claim)
     for file in EXAMPLES:
         thing = yaml.safe_load(file.read_text())
         if thing["kind"] != "MiniCluster":
@@ -341,16 +259,16 @@ def test_every_example_goes_through_admission_queue_and_release(stage: Stage) ->
         if thing["spec"].get("cleanup"):
             tidy.add(names_of[-1])
     assert len(set(names_of)) == len(names_of) > 15
-    let_go = {"Starting", "Running", "Succeeded"}
+    released_states = {"Starting", "Running", "Succeeded"}
 
     def waiting() -> dict[str, str]:
-        found = stage.plane.control_plane.client.get(COLLECTION.format(stage.namespace))["items"]
-        states = {each.metadata.name: each.status for each in msgspec.convert(found, list[MiniCluster])}
-        ended = {name for name in tidy if name not in states}  # with `cleanup` it goes when it has ended well
+        items = stage.cluster.control_plane.client.get(COLLECTION.format(stage.namespace))["items"]
+        states = {each.metadata.name: each.status for each in msgspec.convert(items, list[MiniCluster])}
+        ended = {name for name in tidy if name not in states}  # with `cleanup` it is deleted when it has succeeded
         return {
             name: f"{states[name].state}: {states[name].message}" if name in states else "gone"
             for name in names_of
-            if name not in ended and (name not in states or states[name].state not in let_go)
+            if name not in ended and (name not in states or states[name].state not in released_states)
         }
 
     stage.until("all of them were let go", lambda: not waiting(), 90, waiting)

@@ -1,11 +1,11 @@
-"""For each kind of object: pods run on the nodes of the allocation, none before all of it is allocated, and nothing is left at the end."""
+"""For each kind of object: pods run on the nodes of the allocation, none before the whole allocation exists, and nothing is left over."""
 
 import json
 from pathlib import Path
 
 import pytest
-from builders import JobBuilder, Json, make_job, make_pod, make_queue
-from end_to_end import Stage, wrong
+from support.builders import JobBuilder, Json, make_job, make_pod, make_queue
+from support.end_to_end import Stage, wrong
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -14,7 +14,7 @@ MANIFESTS = Path(__file__).parent / "manifests"
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 
-def job(name: str, seconds: str = "2") -> JobBuilder:
+def job(name: str, seconds: str = "0.5") -> JobBuilder:
     return make_job(name).cpu("2").pod_annotation(RUN_SECONDS, seconds)
 
 
@@ -40,18 +40,18 @@ def owner(kind: str, name: str, replicas: int) -> Json:
         pytest.param(job("in-turn").pods(1, 3).build(), id="Job of one pod at a time"),
         pytest.param(job("more").pods(2, 5).build(), id="Job of more completions than pods at once"),
         pytest.param(job("pieces").indexed(3).annotation(names.REPLACE_ANNOTATION, "pod").build(), id="Indexed Job released pod by pod"),
-        pytest.param(make_pod("bare").cpu("2").annotation(RUN_SECONDS, "2").with_("spec.restartPolicy", "Never").build(), id="Pod"),
+        pytest.param(make_pod("bare").cpu("2").annotation(RUN_SECONDS, "0.5").with_("spec.restartPolicy", "Never").build(), id="Pod"),
         pytest.param(owner("Deployment", "deployed", 3), id="Deployment"),
         pytest.param(owner("ReplicaSet", "replicated", 3), id="ReplicaSet"),
         pytest.param(owner("StatefulSet", "stateful", 2), id="StatefulSet"),
     ],
 )
-def test_pods_run_where_fluxion_put_them(thing: Json, stage: Stage) -> None:
+def test_pods_run_on_the_nodes_of_their_allocation(thing: Json, stage: Stage) -> None:
     stage.apply(thing)
     assert wrong(stage.until_settled()) == []
 
 
-def test_pods_that_keep_apart_from_their_own_job_have_a_node_each(stage: Stage) -> None:
+def test_pods_with_anti_affinity_to_their_own_job_run_on_different_nodes(stage: Stage) -> None:
     term = {"labelSelector": {"matchLabels": {"job-name": "apart"}}, "topologyKey": names.HOSTNAME_LABEL}
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     stage.apply(job("apart").indexed(4).with_("spec.template.spec.affinity", rule).build())
@@ -60,20 +60,20 @@ def test_pods_that_keep_apart_from_their_own_job_have_a_node_each(stage: Stage) 
     assert wrong([row]) == []
 
 
-def test_what_limit_ranges_will_add_to_pods_is_reserved_for_them(stage: Stage) -> None:
-    """Two pods that say nothing of cpu are given more than half a node each: they cannot share one."""
+def test_requests_that_limit_ranges_add_to_pods_are_allocated(stage: Stage) -> None:
+    """Two pods without a cpu request get more than half a node each, so they cannot share one."""
     defaults = {"type": "Container", "defaultRequest": {"cpu": "5"}, "default": {"cpu": "6"}}
     limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "sizes"}, "spec": {"limits": [defaults]}}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(limit_range))
-    stage.apply(make_job("unsized").indexed(2).suspended().pod_annotation(RUN_SECONDS, "2").build())
-    stage.until("it asks for 5 cpu", lambda: (found := stage.row("unsized").fluxjob) is not None and '"count":5000' in found.spec.jobspec)
+    stage.apply(make_job("unsized").indexed(2).suspended().pod_annotation(RUN_SECONDS, "0.5").build())
+    stage.until("it asks for 5 cpu", lambda: (shown := stage.row("unsized").fluxjob) is not None and '"count":5000' in shown.spec.jobspec)
     stage.kubectl("patch", "job", "unsized", "-p", '{"spec":{"suspend":false}}')
     row = stage.until_state("unsized", State.COMPLETED)
     assert len(set(row.hosts)) == 2
     assert wrong([row]) == []
 
 
-def test_fluxion_holds_the_nodes_that_the_fluxjob_names_while_it_runs(stage: Stage) -> None:
+def test_fluxion_holds_the_nodes_in_the_status_of_the_fluxjob_while_it_runs(stage: Stage) -> None:
     stage.apply(job("held", "forever").indexed(4).build())
     row = stage.until_state("held", State.RUNNING)
     assert row.fluxjob is not None
@@ -84,8 +84,8 @@ def test_fluxion_holds_the_nodes_that_the_fluxjob_names_while_it_runs(stage: Sta
 
 
 @pytest.mark.parametrize("shape", ["pinned", "gated"])
-def test_no_pod_of_a_group_is_bound_while_one_of_it_has_no_node(shape: str, stage: Stage) -> None:
-    """Seven of eight nodes are free, the group wants eight."""
+def test_no_pod_of_a_group_is_bound_while_one_of_them_has_no_node(shape: str, stage: Stage) -> None:
+    """Seven of eight nodes are free, and the group needs eight."""
     stage.apply(job("first", "forever").cpu("8").build())
     stage.until_state("first", State.RUNNING)
     group = job("group").cpu("8")
@@ -101,12 +101,13 @@ def test_no_pod_of_a_group_is_bound_while_one_of_it_has_no_node(shape: str, stag
 def test_a_fcfs_queue_is_strictly_first_come_first_served(stage: Stage) -> None:
     queue = f"strict-{stage.namespace}"
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(queue, policy="fcfs")))
-    stage.apply(job("occupies", "3").cpu("8").label(names.QUEUE_LABEL, queue).build())
+    stage.apply(job("occupies", "forever").cpu("8").label(names.QUEUE_LABEL, queue).build())
     stage.until_state("occupies", State.RUNNING)
     stage.apply(job("wide").cpu("8").indexed(8).label(names.QUEUE_LABEL, queue).build())
     stage.until_reason("wide", "WaitingForNodes")
     stage.apply(job("narrow").label(names.QUEUE_LABEL, queue).build())
     stage.until_reason("narrow", "WaitingForNodes")
+    stage.succeed("occupies")
     stage.until_settled(90)
     wide, narrow = stage.row("wide").fluxjob, stage.row("narrow").fluxjob
     assert wide is not None
@@ -118,7 +119,7 @@ def test_a_fcfs_queue_is_strictly_first_come_first_served(stage: Stage) -> None:
 
 @pytest.mark.parametrize("manifest", sorted(path.name for path in MANIFESTS.glob("*.yaml")))
 def test_upstreams_scenarios_apply_run_delete(manifest: str, stage: Stage) -> None:
-    """A named pod, an Indexed Job of one, a Deployment, a ReplicaSet, a StatefulSet of one."""
+    """A named pod, an Indexed Job of one pod, a Deployment, a ReplicaSet and a StatefulSet of one pod."""
     (applied,) = stage.apply(MANIFESTS / manifest)
     stage.until_state(applied.name, State.RUNNING)
     rows = [row for row in stage.rows() if row.example == applied]
@@ -127,7 +128,7 @@ def test_upstreams_scenarios_apply_run_delete(manifest: str, stage: Stage) -> No
     stage.clear()
 
 
-def test_an_object_in_a_namespace_that_is_not_managed_is_left_alone(stage: Stage) -> None:
+def test_an_object_in_an_unmanaged_namespace_is_not_changed(stage: Stage) -> None:
     stage.kubectl("label", "namespace", stage.namespace, f"{names.MANAGED_LABEL}-")
     stage.apply(job("free").build())
     stage.until("the Job completes by itself", lambda: stage.job("free").finished)

@@ -1,4 +1,4 @@
-"""The README says what is so: its folders, imports and files exist, and every command in it works or is run elsewhere by name."""
+"""The README is correct: its folders, imports and files exist, and every command in it works or is run by a named other test."""
 
 import importlib
 import re
@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def commands() -> list[str]:
-    """Commands of the README's shell blocks, without their comments."""
+    """Return the commands of the README's shell blocks, without comments."""
     blocks = re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     return [shlex.join(words) for block in blocks for line in block.splitlines() if (words := shlex.split(line, comments=True))]
 
@@ -35,17 +35,17 @@ ON_A_PLANE = {
     "kubectl get fluxjobs",
     "kubectl label namespace default fluxqueue/managed=true",
 }
-"""What test_readme_on_a_plane.py runs, in its own order."""
+"""Commands that test_readme_on_a_cluster.py runs, in its own order."""
 WITH_HELM = {"helm install fluxqueue charts/fluxqueue --namespace fluxqueue-system --create-namespace"}
-"""What test_readme_on_a_plane.py runs on a control plane without fluxqueue."""
+"""Commands that test_readme_on_a_cluster.py runs on a control plane without fluxqueue."""
 
 
-def test_every_command_is_run_by_a_test_that_is_named() -> None:
+def test_every_command_names_the_test_that_runs_it() -> None:
     assert set(commands()) == {*RUN_ELSEWHERE, *ON_A_PLANE, *WITH_HELM}
 
 
 @pytest.mark.parametrize("command", RUN_ELSEWHERE)
-def test_make_knows_the_targets(command: str) -> None:
+def test_the_make_targets_exist(command: str) -> None:
     make, *targets = shlex.split(command)
     done = subprocess.run([make, "-n", *targets], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -56,27 +56,27 @@ def folder_table() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("folder", "line"), folder_table())
-def test_a_folders_import_works_and_comes_from_that_folder(folder: str, line: str) -> None:
+def test_the_import_of_each_folder_works_and_comes_from_that_folder(folder: str, line: str) -> None:
     module, name = re.fullmatch(r"from (\S+) import (\w+)", line).groups()  # type: ignore[union-attr]  # no match is a failure too
     loaded = importlib.import_module(module)
-    found = getattr(loaded, name, None) or importlib.import_module(f"{module}.{name}")
-    place = Path(str(loaded.__file__ or found.__file__))
+    imported = getattr(loaded, name, None) or importlib.import_module(f"{module}.{name}")
+    place = Path(str(loaded.__file__ or imported.__file__))
     assert place.is_relative_to(ROOT / folder)
 
 
-def test_every_room_is_in_the_table() -> None:
+def test_every_folder_is_in_the_table() -> None:
     rooms = {path.parents[1].name for path in ROOT.glob("*/fluxqueue/*") if path.is_dir() and any(path.rglob("*.py"))}
     assert {folder for folder, _ in folder_table()} == rooms
 
 
-def test_the_picture_fits_a_terminal_of_a_hundred_and_twenty() -> None:
+def test_the_picture_fits_a_terminal_of_120_columns() -> None:
     (picture,) = re.findall(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     assert max(map(len, picture.splitlines())) <= 120
     assert picture.isascii()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/objects.md"])
-def test_links_and_paths_lead_somewhere(page: str) -> None:
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/objects.md", "docs/security.md"])
+def test_links_and_paths_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
     paths = set(re.findall(r"`((?:charts|examples|tests|docs|local|api|benchmarks)/[\w./-]+|Dockerfile\.\w+)`", text)) - {
@@ -88,9 +88,10 @@ def test_links_and_paths_lead_somewhere(page: str) -> None:
     assert missing == []
 
 
-def test_the_page_on_objects_names_every_key_that_is_used_and_none_that_is_not() -> None:
+def test_the_page_on_objects_names_exactly_the_keys_that_are_used() -> None:
     text = (ROOT / "docs" / "objects.md").read_text()
-    code = "".join(path.read_text() for room in ("webhook", "queue") for path in ROOT.glob(f"{room}/fluxqueue/**/*.py"))
+    paths = [path for room in ("api", "webhook", "queue") for path in ROOT.glob(f"{room}/fluxqueue/**/*.py") if path.name != "names.py"]
+    code = "".join(path.read_text() for path in paths)
     keys = {
         name: value for name, value in vars(names).items() if name.endswith(("_LABEL", "_ANNOTATION")) and value.startswith("fluxqueue")
     }

@@ -1,7 +1,7 @@
-"""The queue is killed at named places between two effects, under load: nothing is lost, nothing is booked twice, nothing is left.
+"""Queue and scheduler are killed at crash points between two effects, under load: nothing is lost, booked twice or left over.
 
-``FLUXQUEUE_FAULT_SEED`` replays a run; the seed is printed where a test fails. ``FLUXQUEUE_FAULT_POINTS=all`` strikes at every point
-(``make test-faults``), otherwise at some that are drawn.
+``FLUXQUEUE_FAULT_SEED`` replays a run. A failed test prints the seed. ``FLUXQUEUE_FAULT_POINTS=all`` uses every point (``make
+test-faults``); otherwise some are drawn.
 """
 
 from __future__ import annotations
@@ -12,48 +12,57 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_suite import AT_START, CrashSuite, crash_environment
-from end_to_end import managed_namespace
-from pod_oracle import watching_pods
+from support.crash_suite import ALL_POINTS, AT_START, CRASH_OPTIONS, AnyPoint, CrashSuite, Kill, crash_environment
+from support.end_to_end import managed_namespace
+from support.pod_oracle import watching_pods
 
-from fluxqueue.local.inprocess import InProcessPlane, PlaneOptions
-from fluxqueue.queue.crashpoints import Point
+from fluxqueue.local.inprocess import InProcessCluster
+from fluxqueue.queue.crashpoints import CrashPoint
+from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
 SEED = int(os.environ.get("FLUXQUEUE_FAULT_SEED") or random.SystemRandom().randrange(10**9))
+ALL = os.environ.get("FLUXQUEUE_FAULT_POINTS") == "all"
 DRAWN = 8
-IN_A_WAVE = 4
+IN_A_WAVE = 5
 
 
 @pytest.fixture(scope="module")
-def plane(service_folder: Path) -> Iterator[InProcessPlane]:
+def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     folder = service_folder / "crashes"
-    plane = InProcessPlane(folder, PlaneOptions(nodes=4, durable=False, audit=True), extra_environment=crash_environment(service_folder))
-    plane.start()
-    yield plane
-    plane.destroy()
+    cluster = InProcessCluster(folder, CRASH_OPTIONS, extra_environment=crash_environment(service_folder))
+    cluster.start()
+    yield cluster
+    cluster.destroy()
 
 
-def chosen() -> list[Point]:
-    """Every point, or some of each sort, in an order drawn from the seed."""
+def chosen() -> list[AnyPoint]:
+    """Return every point, or some of each kind, in an order drawn from the seed."""
     drawing = random.Random(SEED)
-    if os.environ.get("FLUXQUEUE_FAULT_POINTS") == "all":
-        return drawing.sample(list(Point), len(Point))
+    if ALL:
+        return drawing.sample(ALL_POINTS, len(ALL_POINTS))
     at_start = drawing.sample(sorted(AT_START), 2)
-    return drawing.sample([*at_start, *drawing.sample(sorted(set(Point) - AT_START), DRAWN - 2)], DRAWN)
+    running = drawing.sample(sorted(set(CrashPoint) - AT_START), DRAWN - 2)
+    binding = drawing.sample(list(SchedulerCrashPoint), 2)
+    return drawing.sample([*at_start, *running, *binding], DRAWN + 2)
 
 
 @pytest.mark.timeout(1800)
-def test_whatever_step_the_queue_dies_at_nothing_is_lost(plane: InProcessPlane, service_folder: Path) -> None:
+def test_nothing_is_lost_wherever_queue_or_scheduler_are_killed(cluster: InProcessCluster, service_folder: Path) -> None:
     print(f"FLUXQUEUE_FAULT_SEED={SEED}")  # noqa: T201  # shown where the test fails: it replays the run
     points = chosen()
-    with watching_pods(plane) as oracle, managed_namespace(plane) as stage:
+    with watching_pods(cluster) as oracle, managed_namespace(cluster) as stage:
         suite = CrashSuite(stage, service_folder, SEED, oracle)
         for start in range(0, len(points), IN_A_WAVE):
             suite.apply_some(4)
             for point in points[start : start + IN_A_WAVE]:
-                suite.strike(point)
-            found = suite.judge()
-            assert not found, "\n".join(found)
+                suite.crash_at(point)
+            if ALL and not start:
+                suite.freeze()
+                suite.kill(Kill.SCHEDULER)
+                suite.kill(Kill.API_SERVER)
+            problems = suite.check()
+            assert not problems, "\n".join(problems)
         assert oracle.bound > 0
-    assert len(suite.strikes) >= len(points) * 3 // 4, f"not reached in time: {dict(suite.missed)}"
-    print(f"recovered within {max(strike.recovery_s for strike in suite.strikes):.1f} s")  # noqa: T201  # the figure of docs/reliability.md
+    assert len(suite.crashes) >= len(points) * 3 // 4, f"not reached in time: {dict(suite.missed)}"
+    slowest = max(suite.crashes, key=lambda crash: crash.recovery_s)
+    print(f"{len(suite.crashes)} crashes, recovered within {slowest.recovery_s:.1f} s ({slowest.point}); missed: {dict(suite.missed)}")  # noqa: T201  # the figures of docs/reliability.md

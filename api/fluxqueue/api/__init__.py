@@ -1,1 +1,1 @@
-"""The vocabulary every room shares: names, quantities, durations, hostlists and the shapes of objects. No I/O."""
+"""What all packages share: names, quantities, durations, hostlists and the structs of API objects. No I/O."""

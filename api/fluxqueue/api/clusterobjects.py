@@ -1,16 +1,18 @@
-"""Kubernetes objects around the queue that we read, but that carry no work: leases, secrets, webhook configurations, pod owners.
+"""Objects that the programs read but do not schedule: Leases, Secrets, webhook configurations, owners of pods.
 
-Partial on purpose, like :mod:`fluxqueue.api.objects`: decoded in part, never written back.
+The structs are partial, like those of `fluxqueue.api.metadata`: they are never written back.
 """
 
 from __future__ import annotations
 
-from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part, PodTemplate
+from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
+from fluxqueue.api.pods import PodTemplateSpec
 
 __all__ = [
     "DaemonSet",
     "DaemonSetSpec",
-    "Identified",
+    "Event",
+    "InvolvedObject",
     "Lease",
     "LeaseSpec",
     "PodSet",
@@ -18,6 +20,8 @@ __all__ = [
     "ProvisioningSpec",
     "ProvisioningStatus",
     "Reference",
+    "ResourceQuota",
+    "ResourceQuotaStatus",
     "ScaledSpec",
     "ScaledStatus",
     "ScaledWorkload",
@@ -28,52 +32,77 @@ __all__ = [
 ]
 
 
-class Identified(Part, frozen=True):
-    """Any object of which we only ask whose it is."""
+class InvolvedObject(PartialObject, frozen=True):
+    """The object that an Event is about."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(PartialObject, frozen=True):
+    """A core/v1 Event."""
 
     metadata: ObjectMeta = ObjectMeta()
+    involved_object: InvolvedObject = InvolvedObject()
+    reason: str = ""
+    message: str = ""
 
 
-class DaemonSetSpec(Part, frozen=True):
-    """What a DaemonSet puts on each of its nodes."""
+class ResourceQuotaStatus(PartialObject, frozen=True):
+    """What a namespace may use (``hard``) and what it uses (``used``), by resource."""
 
-    template: PodTemplate = PodTemplate()
+    hard: dict[str, str | int | float] | None = None
+    used: dict[str, str | int | float] | None = None
 
 
-class DaemonSet(Part, frozen=True):
+class ResourceQuota(PartialObject, frozen=True):
+    """A ResourceQuota: limits of what one namespace uses."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class DaemonSetSpec(PartialObject, frozen=True):
+    """The pod template of a DaemonSet."""
+
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+class DaemonSet(PartialObject, frozen=True):
     """An apps/v1 DaemonSet."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DaemonSetSpec = DaemonSetSpec()
 
 
-class Reference(Part, frozen=True):
-    """Another object of the same namespace."""
+class Reference(PartialObject, frozen=True):
+    """The name of another object in the same namespace."""
 
     name: str = ""
 
 
-class PodSet(Part, frozen=True):
-    """So many pods of a template."""
+class PodSet(PartialObject, frozen=True):
+    """A number of pods of one PodTemplate."""
 
     pod_template_ref: Reference = Reference()
     count: int = 0
 
 
-class ProvisioningSpec(Part, frozen=True):
-    """What room is wanted for; never changed once made."""
+class ProvisioningSpec(PartialObject, frozen=True):
+    """The pods for which capacity is requested; immutable."""
 
     pod_sets: tuple[PodSet, ...] = ()
 
 
-class ProvisioningStatus(Part, frozen=True):
-    """How far the autoscaler has come."""
+class ProvisioningStatus(PartialObject, frozen=True):
+    """The autoscaler's conditions."""
 
     conditions: list[ObjectCondition] | None = None
 
 
-class ProvisioningRequest(Part, frozen=True):
-    """An autoscaling.x-k8s.io/v1 ProvisioningRequest: nodes asked of the cluster autoscaler, for a group of pods as a whole."""
+class ProvisioningRequest(PartialObject, frozen=True):
+    """An autoscaling.x-k8s.io/v1 ProvisioningRequest: a request to the cluster autoscaler for nodes that hold a whole group of pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ProvisioningSpec = ProvisioningSpec()
@@ -81,13 +110,13 @@ class ProvisioningRequest(Part, frozen=True):
 
     @property
     def failed(self) -> str:
-        """Why it will not be fulfilled, empty while it may be."""
+        """Why the request will not be fulfilled; empty while it still may be."""
         failed = next((each for each in self.status.conditions or () if each.type == "Failed" and each.status == "True"), None)
         return (failed.message or failed.reason or "no reason was given") if failed is not None else ""
 
 
-class LeaseSpec(Part, frozen=True):
-    """Who holds a lease. Times are RFC 3339 with microseconds, by the holder's clock."""
+class LeaseSpec(PartialObject, frozen=True):
+    """The holder of a Lease. Times are RFC 3339 with microseconds, taken from the holder's clock."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -96,15 +125,15 @@ class LeaseSpec(Part, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(Part, frozen=True):
+class Lease(PartialObject, frozen=True):
     """A coordination.k8s.io/v1 Lease."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: LeaseSpec = LeaseSpec()
 
 
-class Secret(Part, frozen=True):
-    """A Secret; values are base64 on the wire and bytes here. Its repr does not show them."""
+class Secret(PartialObject, frozen=True):
+    """A Secret. Values are base64 on the wire and bytes here; the repr does not contain them."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
@@ -114,50 +143,50 @@ class Secret(Part, frozen=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data or ())})"
 
 
-class WebhookClientConfig(Part, frozen=True):
-    """How the API server reaches a webhook: by Service, or by URL where that is set."""
+class WebhookClientConfig(PartialObject, frozen=True):
+    """How the API server reaches a webhook: through ``url`` if it is set, otherwise through a Service."""
 
     ca_bundle: bytes = b""
     url: str | None = None
 
 
-class Webhook(Part, frozen=True):
+class Webhook(PartialObject, frozen=True):
     """One webhook of a configuration."""
 
     name: str = ""
     client_config: WebhookClientConfig = WebhookClientConfig()
 
 
-class WebhookConfiguration(Part, frozen=True):
-    """Which webhooks, mutating or validating, see which objects, as far as certificate rotation needs it."""
+class WebhookConfiguration(PartialObject, frozen=True):
+    """A mutating or validating webhook configuration, with the fields that certificate rotation needs."""
 
     metadata: ObjectMeta = ObjectMeta()
     webhooks: list[Webhook] | None = None
 
 
-class ScaledSpec(Part, frozen=True):
-    """Size and shape of a Deployment, ReplicaSet or StatefulSet; absent ``replicas`` means one."""
+class ScaledSpec(PartialObject, frozen=True):
+    """The spec of a Deployment, ReplicaSet or StatefulSet."""
 
     replicas: int | None = None
     pod_management_policy: str | None = None
-    template: PodTemplate = PodTemplate()
+    template: PodTemplateSpec = PodTemplateSpec()
 
     @property
     def size(self) -> int:
-        """How many pods it wants."""
+        """The number of pods it asks for; 1 if ``replicas`` is missing."""
         return 1 if self.replicas is None else self.replicas
 
 
-class ScaledStatus(Part, frozen=True):
-    """How far the controller has come."""
+class ScaledStatus(PartialObject, frozen=True):
+    """The replicas that the controller has created."""
 
     observed_generation: int = 0
     replicas: int = 0
     ready_replicas: int = 0
 
 
-class ScaledWorkload(Part, frozen=True):
-    """What Deployments, ReplicaSets and StatefulSets have in common."""
+class ScaledWorkload(PartialObject, frozen=True):
+    """A Deployment, ReplicaSet or StatefulSet."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ScaledSpec = ScaledSpec()

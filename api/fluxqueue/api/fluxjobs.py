@@ -1,8 +1,8 @@
-"""The FluxJob: what a person sees of a workload in the queue.
+"""The FluxJob: a workload in the queue, as people see it.
 
-One FluxJob stands beside each thing that is matched as one unit (a Job, a bare Pod, one pod of a Deployment). The queue writes it;
-a person may edit ``hold``, ``cancel``, ``priority``, ``queue`` and ``durationSeconds``. Postgres is the truth: a FluxJob deleted by
-hand comes back.
+The queue creates one FluxJob for each object that it matches as one unit: a Job, a bare Pod, one pod of a Deployment. People may edit
+``hold``, ``cancel``, ``priority``, ``queue`` and ``durationSeconds`` in its spec. Postgres is the source of truth: a FluxJob that
+somebody deletes is created again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,30 @@ import enum
 import hashlib
 import re
 
-from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
+from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
 
-__all__ = ["FluxJob", "FluxJobSpec", "FluxJobStatus", "ObjectRef", "Outcome", "Reason", "State", "fluxjob_name"]
+__all__ = [
+    "FluxJob",
+    "FluxJobSpec",
+    "FluxJobStatus",
+    "ObjectRef",
+    "Outcome",
+    "Reason",
+    "RequeueReason",
+    "State",
+    "fluxjob_name",
+    "fluxjob_names",
+    "is_named_for_its_object",
+]
 
 _NOT_DNS = re.compile(r"[^a-z0-9-]+")
 _MAX_NAME = 63
+_DIGITS = (10, 20, 40)
+_FORMER_DIGITS = 5
 
 
 class State(enum.StrEnum):
-    """Where a workload is in its life (architecture, section 4)."""
+    """The state of a workload (docs/architecture.md draws the transitions)."""
 
     PENDING = "Pending"
     ALLOCATED = "Allocated"
@@ -32,12 +46,12 @@ class State(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """True if the state is final."""
         return self in (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 
 class Reason(enum.StrEnum):
-    """Why a workload waits: the closed set of architecture section 8."""
+    """Why a workload waits: a closed set, explained with remedies in docs/objects.md."""
 
     NONE = ""
     HELD = "Held"
@@ -45,10 +59,15 @@ class Reason(enum.StrEnum):
     QUEUE_HELD = "QueueHeld"
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_LIMIT = "QueueLimit"
+    ACCOUNT_LIMIT = "AccountLimit"
     WAITING_FOR_NODES = "WaitingForNodes"
     BLOCKED_BY_RESERVATION = "BlockedByReservation"
     UNSATISFIABLE = "Unsatisfiable"
     WAITING_FOR_GROUP = "WaitingForGroup"
+    WAITING_FOR_VOLUMES = "WaitingForVolumes"
+    WAITING_FOR_DEPENDENCY = "WaitingForDependency"
+    DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
+    WAITING_FOR_BEGIN = "WaitingForBegin"
     NODES_UNAVAILABLE = "NodesUnavailable"
     RELEASE_FAILED = "ReleaseFailed"
     BIND_FAILED = "BindFailed"
@@ -60,7 +79,7 @@ class Reason(enum.StrEnum):
 
 
 class Outcome(enum.StrEnum):
-    """How a workload ended; ``Unknown`` when its object vanished unseen."""
+    """How a workload ended; ``Unknown`` if its object disappeared before its end was observed."""
 
     NONE = ""
     SUCCEEDED = "Succeeded"
@@ -69,8 +88,8 @@ class Outcome(enum.StrEnum):
     UNKNOWN = "Unknown"
 
 
-class ObjectRef(Part, frozen=True):
-    """The user's object."""
+class ObjectRef(PartialObject, frozen=True):
+    """A reference to the user's object."""
 
     api_version: str = ""
     kind: str = ""
@@ -78,8 +97,8 @@ class ObjectRef(Part, frozen=True):
     uid: str = ""
 
 
-class FluxJobSpec(Part, frozen=True):
-    """What was asked for."""
+class FluxJobSpec(PartialObject, frozen=True):
+    """What the user requested, with the fields that people may edit."""
 
     object_ref: ObjectRef = ObjectRef()
     queue: str = "default"
@@ -91,16 +110,26 @@ class FluxJobSpec(Part, frozen=True):
     cancel: bool = False
 
 
-class FluxJobStatus(Part, frozen=True):
-    """What became of it; ``nodes`` is an RFC 29 hostlist whose entry i is rank i.
+class RequeueReason(PartialObject, frozen=True):
+    """When and why a workload was requeued: its pods did not start, its node was lost, or a more urgent workload preempted it."""
 
-    ``eta`` is the start that is planned, ``eta_soonest`` the other end of the range where others may end early, ``eta_first`` what was
-    said first.
+    at: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class FluxJobStatus(PartialObject, frozen=True):
+    """The state of the workload.
+
+    ``account`` is the FluxAccount it belongs to. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``eta`` is the planned
+    start. ``eta_soonest`` is the start if running workloads end early. ``eta_first`` is the first ``eta`` that was published.
+    ``requeue_reasons`` has the last requeues, the newest last.
     """
 
     state: str = ""
     reason: str = ""
     message: str = ""
+    account: str = ""
     position: int | None = None
     eta: str | None = None
     eta_soonest: str | None = None
@@ -114,32 +143,52 @@ class FluxJobStatus(Part, frozen=True):
     finished_at: str | None = None
     outcome: str = ""
     requeues: int = 0
+    requeue_reasons: list[RequeueReason] | None = None
     conditions: list[ObjectCondition] | None = None
 
 
-class FluxJob(Part, frozen=True):
-    """A workload, as `kubectl get fluxjobs` shows it."""
+class FluxJob(PartialObject, frozen=True):
+    """A FluxJob."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: FluxJobSpec = FluxJobSpec()
     status: FluxJobStatus = FluxJobStatus()
 
 
-def fluxjob_name(kind: str, name: str, uid: str) -> str:
-    """The FluxJob's name: ``<kind>-<name>-<5 characters of the uid's hash>``, within 63.
+def fluxjob_name(kind: str, name: str, uid: str, *, digits: int = _DIGITS[0], within: int = _MAX_NAME) -> str:
+    """Return the name of a FluxJob: ``<kind>-<name>-<first 10 characters of the uid's hash>``, at most 63 characters.
 
     Parameters
     ----------
     kind
-        Of the user's object, for example ``Job``.
+        Kind of the user's object, for example ``Job``.
     name, uid
-        Its name and uid. The hash keeps a recreated object of the same name apart from the old one.
+        Its name and uid. The hash makes the name differ from that of a deleted object with the same name.
+    digits
+        Number of characters of the hash.
+    within
+        Maximum length. A long name is cut, the hash is not.
 
     Returns
     -------
     str
         A DNS label.
     """
-    tail = hashlib.sha256(uid.encode()).hexdigest()[:5]
+    tail = hashlib.sha256(uid.encode()).hexdigest()[:digits]
     stem = _NOT_DNS.sub("-", f"{kind}-{name}".lower()).strip("-")
-    return f"{stem[: _MAX_NAME - len(tail) - 1].rstrip('-')}-{tail}"
+    return f"{stem[: within - digits - 1].rstrip('-')}-{tail}"
+
+
+def fluxjob_names(kind: str, name: str, uid: str) -> tuple[str, ...]:
+    """Return the names that the FluxJob of an object may have, the preferred one first.
+
+    A longer name is used if a FluxJob that the queue did not create has the preferred one. The last name is the one that versions up to
+    0.1 used: a FluxJob that has it keeps it, and no new FluxJob gets it.
+    """
+    return tuple(fluxjob_name(kind, name, uid, digits=digits) for digits in (*_DIGITS, _FORMER_DIGITS))
+
+
+def is_named_for_its_object(fluxjob: FluxJob) -> bool:
+    """True if the FluxJob has a name that the queue gives; otherwise something else created it."""
+    ref = fluxjob.spec.object_ref
+    return fluxjob.metadata.name in fluxjob_names(ref.kind, ref.name, ref.uid)

@@ -1,15 +1,17 @@
-"""The FluxQueue: the rules of one queue, as its administrator writes them.
+"""The FluxQueue: the rules of one queue, as an administrator writes them.
 
-Cluster scoped. A queue without a FluxQueue object does not exist, except ``default``, which has the defaults below. What is not said is
-not limited.
+FluxQueues are cluster-scoped. A queue exists if it has a FluxQueue object; only ``default`` exists without one, with the defaults below.
+A limit that is not set does not apply.
 """
 
 from __future__ import annotations
 
 import enum
 
+from fluxqueue.api import names
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.names import DEFAULT_DURATION_S
-from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
+from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
     "FluxQueue",
@@ -22,11 +24,13 @@ __all__ = [
     "Provision",
     "QueueLimits",
     "QueueState",
+    "SchedulerName",
+    "TopologyDefaults",
 ]
 
 
 class Policy(enum.StrEnum):
-    """In which order a queue starts work, and whether later work may go ahead of blocked work (architecture, section 8)."""
+    """In which order a queue starts workloads, and whether later ones may start before a blocked one (backfill)."""
 
     FCFS = "fcfs"
     EASY = "easy"
@@ -34,7 +38,7 @@ class Policy(enum.StrEnum):
 
 
 class QueueState(enum.StrEnum):
-    """``held`` accepts work and starts none; ``drained`` accepts none, starts what it has and lets it finish."""
+    """``open``; ``held``: accepts workloads and starts none; ``drained``: accepts none, and still starts those that it has."""
 
     OPEN = "open"
     HELD = "held"
@@ -42,25 +46,35 @@ class QueueState(enum.StrEnum):
 
 
 class Preemption(enum.StrEnum):
-    """Whether work of a queue may suspend, and be suspended by, work of another priority: only between queues that both say so."""
+    """Whether workloads of a queue preempt others and may be preempted, by priority. Both queues must allow it."""
 
     NEVER = "never"
     LOWER_PRIORITY = "lowerPriority"
 
 
 class Provision(enum.StrEnum):
-    """What is done for work that no node there is could hold, but one the cluster may grow by.
+    """What happens to a workload that fits on no existing node, but on a node that the autoscaler could add.
 
-    With ``none`` it waits until somebody adds such nodes; with ``gate`` they are asked of the autoscaler, and it is held until they are
-    there.
+    With ``none`` the workload waits until somebody adds such nodes. With ``gate`` the queue requests them from the autoscaler and holds
+    the workload until they exist.
     """
 
     NONE = "none"
     GATE = "gate"
 
 
-class Limits(Part, frozen=True):
-    """What workloads may use at once, None without limit: workloads that have nodes, nodes (each counted once), cores as requested."""
+class SchedulerName(enum.StrEnum):
+    """The scheduler that binds the pods of a queue: the cluster's own (``stock``, by node affinity) or the project's (``fluxion``)."""
+
+    STOCK = "stock"
+    FLUXION = "fluxion"
+
+
+class Limits(PartialObject, frozen=True):
+    """What workloads may use at the same time; None is no limit.
+
+    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``cores`` counts requested cores.
+    """
 
     running: int | None = None
     nodes: int | None = None
@@ -68,19 +82,19 @@ class Limits(Part, frozen=True):
 
 
 class QueueLimits(Limits, frozen=True):
-    """The limits of a queue as a whole, and those of each namespace in it."""
+    """The limits of a whole queue, and those of each namespace in it."""
 
     per_namespace: Limits | None = None
 
 
-class Members(Part, frozen=True):
-    """Who may use a queue: namespaces by name or by label, either suffices. Nothing said: all managed ones."""
+class Members(PartialObject, frozen=True):
+    """The namespaces that may use a queue, by name or by label (one match is enough); if neither is set, all managed namespaces."""
 
     names: list[str] | None = None
     match_labels: dict[str, str] | None = None
 
     def admits(self, namespace: str, labels: dict[str, str]) -> bool:
-        """Whether work of a namespace with these labels may wait in the queue."""
+        """True if workloads of a namespace with these labels may use the queue."""
         if not self.names and not self.match_labels:
             return True
         if namespace in (self.names or ()):
@@ -88,8 +102,30 @@ class Members(Part, frozen=True):
         return bool(self.match_labels) and all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
 
 
-class FluxQueueSpec(Part, frozen=True):
-    """The rules. Durations are whole seconds; what is None is not limited, or left to the installation."""
+class TopologyDefaults(PartialObject, frozen=True):
+    """What the work of a queue asks of the topology if it says nothing itself (`fluxqueue.api.topology`)."""
+
+    required: str | None = None
+    preferred: str | None = None
+    slice: str | None = None
+    exclusive: bool | None = None
+    pods_per_node: int | None = None
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations that would mean the same."""
+        stated = {
+            names.REQUIRED_TOPOLOGY_ANNOTATION: self.required,
+            names.PREFERRED_TOPOLOGY_ANNOTATION: self.preferred,
+            names.TOPOLOGY_SLICE_ANNOTATION: self.slice,
+            names.EXCLUSIVE_ANNOTATION: "true" if self.exclusive else None,
+            names.PODS_PER_NODE_ANNOTATION: str(self.pods_per_node) if self.pods_per_node else None,
+        }
+        return {key: text for key, text in stated.items() if text}
+
+
+class FluxQueueSpec(PartialObject, frozen=True):
+    """The rules. Durations are in seconds. None is no limit, or the installation's default."""
 
     policy: Policy = Policy.EASY
     reservation_depth: int | None = None
@@ -97,6 +133,7 @@ class FluxQueueSpec(Part, frozen=True):
     state: QueueState = QueueState.OPEN
     preemption: Preemption = Preemption.NEVER
     provision: Provision = Provision.NONE
+    scheduler: SchedulerName | None = None
     priority: int = 0
     max_priority: int | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S
@@ -104,20 +141,15 @@ class FluxQueueSpec(Part, frozen=True):
     limits: QueueLimits | None = None
     node_selector: dict[str, str] | None = None
     namespaces: Members | None = None
+    topology: TopologyDefaults | None = None
 
 
-class FluxQueueStatus(Part, frozen=True):
-    """How full it is."""
-
-    observed_generation: int = 0
-    pending: int = 0
-    running: int = 0
-    nodes_in_use: int = 0
-    conditions: list[ObjectCondition] | None = None
+class FluxQueueStatus(WorkStatus, frozen=True):
+    """How many workloads wait and run, and how many nodes they use."""
 
 
-class FluxQueue(Part, frozen=True):
-    """A queue, as `kubectl get fluxqueues` shows it."""
+class FluxQueue(PartialObject, frozen=True):
+    """A FluxQueue."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: FluxQueueSpec = FluxQueueSpec()

@@ -1,31 +1,44 @@
-"""What Kubernetes things are called in the resource graph.
+"""The names of Kubernetes resources, labels and taints in the resource graph.
 
-The node side (graph) and the request side (jobspec, constraint) must spell alike, so both take the words from here.
+The graph (nodes) and the jobspec (requests and constraints) must use the same names, so both take them from here. Each resource name has
+its own vertex type, and the name can be derived from the type. So an ``amd.com/gpu`` is never allocated for an ``nvidia.com/gpu``. A type
+cannot contain a slash, because vertices have paths; it has a colon instead, which no resource name contains.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from fluxqueue.api.objects import Taint
+from fluxqueue.api.nodes import Taint
 
-__all__ = ["CPU", "GPU", "MEMORY", "POD_SLOTS", "label_property", "resource_type", "taint_property"]
+__all__ = [
+    "CPU",
+    "MEMORY",
+    "POD_SLOTS",
+    "display_name",
+    "is_countable",
+    "is_gpu",
+    "is_port",
+    "label_property",
+    "port_resource",
+    "resource_name",
+    "resource_type",
+    "taint_property",
+    "volume_resource",
+]
 
 CPU: Final = "cpu"
-"""Vertices of this type are measured in millicores."""
+"""Vertex type of cores; counted in millicores."""
 MEMORY: Final = "memory"
-"""Measured in MiB."""
-GPU: Final = "gpu"
+"""Vertex type of memory; counted in MiB."""
 POD_SLOTS: Final = "pods"
-"""Every pod takes one."""
+"""Vertex type of pod slots; each pod takes one."""
 
-_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
-_NOT_TYPE = re.compile(r"[^A-Za-z0-9_-]+")
+_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 
 
 def resource_type(name: str) -> str:
-    """The vertex type that stands for a Kubernetes resource.
+    """Return the vertex type of a Kubernetes resource; each resource has its own.
 
     Parameters
     ----------
@@ -35,17 +48,54 @@ def resource_type(name: str) -> str:
     Returns
     -------
     str
-        ``cpu``, ``memory``, ``pods``; ``gpu`` for the whole GPUs of the known vendors; else the name with every run of characters that
-        a jobspec type may not hold replaced by ``_`` (``example_com_fpga``).
+        The name with ``:`` in place of each slash (``nvidia.com:gpu``).
     """
-    return GPU if name in _GPUS else _NOT_TYPE.sub("_", name)
+    return name.replace("/", ":")
+
+
+def resource_name(kind: str) -> str:
+    """Return the Kubernetes resource of a vertex type."""
+    return kind.replace(":", "/")
+
+
+def is_gpu(name: str) -> bool:
+    """True if a Kubernetes resource counts whole GPUs of a known vendor."""
+    return name in _GPUS
+
+
+def port_resource(protocol: str, number: int) -> str:
+    """Return the resource name of a port of a node; no Kubernetes resource has two slashes."""
+    return f"hostport/{protocol}/{number}"
+
+
+def volume_resource(driver: str) -> str:
+    """Return the resource name of one attached volume of a CSI driver."""
+    return f"volumes/csi/{driver}"
+
+
+def is_port(kind: str) -> bool:
+    """True if a vertex type is a port of a node."""
+    return kind.startswith("hostport:") and kind.count(":") == 2
+
+
+def is_countable(kind: str) -> bool:
+    """True if a vertex type counts something that nodes do not report: a port, or the volumes of a CSI driver."""
+    return is_port(kind) or kind.startswith("volumes:csi:")
+
+
+def display_name(kind: str) -> str:
+    """Return the name of a vertex type for messages."""
+    if is_port(kind):
+        _, protocol, number = kind.split(":")
+        return f"host port {number}/{protocol}"
+    return f"volumes of {kind.removeprefix('volumes:csi:')}" if is_countable(kind) else resource_name(kind)
 
 
 def label_property(key: str, value: str) -> str:
-    """The property a node with this label has (beside the bare key)."""
+    """Return the property of a node that has this label (the bare key is another property)."""
     return f"{key}={value}"
 
 
 def taint_property(taint: Taint) -> str:
-    """The property a node with this taint has."""
+    """Return the property of a node that has this taint."""
     return f"taint:{taint.key}={taint.value}:{taint.effect}"

@@ -1,7 +1,7 @@
-"""The difference of two decoded JSON values as a JSON Patch (RFC 6902) that names only what differs.
+"""The difference of two decoded JSON values, as a JSON Patch (RFC 6902) of only what differs.
 
-Both values come from the same raw object, so that nothing can be lost that a library does not know: what is equal is not mentioned.
-Lists are compared as injection changes them: grown at their end, grown at their front, or changed in place.
+Both values are derived from the same raw object, and equal parts are not mentioned. So fields that no struct knows are not lost. Lists
+are compared in the ways in which admission changes them: extended at the end, extended at the front, or changed in place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Operation", "difference"]
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One operation, encoded as it stands."""
+    """One operation of a JSON Patch."""
 
     op: Literal["add", "replace", "remove"]
     path: str
@@ -22,19 +22,19 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def difference(path: str, old: Any, new: Any) -> list[Operation]:
-    """What makes ``new`` out of ``old``.
+    """Return the operations that turn ``old`` into ``new``.
 
     Parameters
     ----------
     path
-        JSON Pointer of ``old`` in the object that is patched.
+        JSON Pointer of ``old`` in the patched object.
     old, new
         Decoded JSON.
 
     Returns
     -------
     list of Operation
-        Empty where they are equal.
+        Empty if the values are equal.
     """
     if old == new:
         return []
@@ -48,8 +48,8 @@ def difference(path: str, old: Any, new: Any) -> list[Operation]:
 def _members(path: str, old: dict[str, Any], new: dict[str, Any]) -> list[Operation]:
     operations = [Operation("remove", f"{path}/{_escaped(key)}") for key in old if key not in new]
     for key, value in new.items():
-        place = f"{path}/{_escaped(key)}"
-        operations += difference(place, old[key], value) if key in old else [Operation("add", place, value)]
+        pointer = f"{path}/{_escaped(key)}"
+        operations += difference(pointer, old[key], value) if key in old else [Operation("add", pointer, value)]
     return operations
 
 
@@ -58,22 +58,22 @@ def _elements(path: str, old: list[Any], new: list[Any]) -> list[Operation]:
     if grown < 0:
         return [Operation("replace", path, new)]
     front = _front(old, new)
-    operations = [Operation("add", f"{path}/{place}", new[place]) for place in range(front)]
-    for place, value in enumerate(old):
-        operations += difference(f"{path}/{place + front}", value, new[place + front])
+    operations = [Operation("add", f"{path}/{index}", new[index]) for index in range(front)]
+    for index, value in enumerate(old):
+        operations += difference(f"{path}/{index + front}", value, new[index + front])
     return operations + [Operation("add", f"{path}/-", value) for value in new[front + len(old) :]]
 
 
 def _front(old: list[Any], new: list[Any]) -> int:
-    """How many elements were put in front, where others may have been put behind."""
-    wanted = _named(old)
+    """Return how many elements were added at the front; others may have been added at the end."""
+    names = _names(old)
     for front in range(len(new) - len(old) + 1):
-        if _named(new[front : front + len(old)]) == wanted:
+        if _names(new[front : front + len(old)]) == names:
             return front
     return 0
 
 
-def _named(values: list[Any]) -> list[Any]:
+def _names(values: list[Any]) -> list[Any]:
     return [value.get("name", value) if isinstance(value, dict) else value for value in values]
 
 

@@ -1,4 +1,4 @@
-"""How every program of ours logs: one JSON object a line on standard error, with ids, never secrets."""
+"""The logging of all programs: one JSON object per line on standard error, with ids and without secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["configure_logging"]
 
 
 def configure_logging(level: str = "info") -> None:
-    """Set up structlog, and the standard library's loggers of our dependencies beside it.
+    """Configure structlog, and the standard library's logging, which the dependencies use.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def configure_logging(level: str = "info") -> None:
     Raises
     ------
     ValueError
-        For any other level.
+        The level is another word.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
@@ -42,7 +42,7 @@ def configure_logging(level: str = "info") -> None:
 
 
 class _Forward(logging.Handler):
-    """What libraries log through the standard library, in our form."""
+    """Passes records of the standard library's logging on to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)

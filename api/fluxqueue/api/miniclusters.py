@@ -1,14 +1,14 @@
-"""The MiniCluster: a Flux instance made of pods, as `flux-framework.org/v1alpha2` writes it, with our additions.
+"""The MiniCluster: a Flux instance that runs in pods (``flux-framework.org/v1alpha2``), with additions.
 
-Field for field the spec of the Flux Operator, with its defaults, so that its YAML is read unchanged. What it declares and nothing reads
-(``flux.arch``, ``flux.mungeSecret``, ``pod.resources``) is declared here too: it is accepted, and said to do nothing. The additions are
-optional and stand at the top of the spec: ``queue``, ``priority`` and ``duration`` as a Job has them in annotations, ``podTemplate`` for
-whatever a pod may have that the spec has no field for, ``restful`` for the REST service beside the leader, ``state`` for saving the
-instance when it is stopped, ``formTimeoutSeconds`` for how long its brokers may take to find each other.
+The spec has the fields and defaults of the Flux Operator's, so that its manifests can be used unchanged. The operator declares fields
+that nothing reads (``flux.arch``, ``flux.mungeSecret``, ``pod.resources``). They are declared here too: they are accepted, and a warning
+states that they have no effect. The additions are optional fields of the spec: ``queue``, ``priority`` and ``duration``, which a Job has
+as annotations; ``podTemplate`` for pod fields that the spec lacks; ``restful`` for the REST service next to the lead broker; ``state`` to
+save the instance when it is stopped; ``formTimeoutSeconds`` for how long the brokers may take to connect.
 
-One default differs: a lost connection attempt costs the whole connect timeout, so that is 2 seconds where the operator says 5.
+One default differs. A lost connection attempt costs the whole connect timeout, so the default is 2 seconds; the operator's is 5.
 
-Parts that Kubernetes defines (resources, security contexts) stay decoded JSON: they are passed through, never interpreted.
+Parts that Kubernetes defines (resources, security contexts) stay decoded JSON. They are passed on and never interpreted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from fluxqueue.api.objects import ObjectCondition, ObjectMeta, Part
+from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
 
 __all__ = [
     "DEFAULT_DEADLINE_S",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 DEFAULT_DEADLINE_S = 31_500_000
-"""A year less half a day: the operator's way to say for ever."""
+"""A year less half a day: the operator's default, which stands for no deadline."""
 
 DEFAULT_VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
 DEFAULT_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
@@ -60,9 +60,9 @@ Quantity = str | int | float
 
 
 class MiniClusterState(enum.StrEnum):
-    """Where a MiniCluster is in its life, as its STATE column says.
+    """The state of a MiniCluster, as its STATE column shows it.
 
-    ``Starting`` has its nodes and waits for brokers; ``Running`` has its quorum of brokers; ``Stopped`` is being taken back into the queue.
+    ``Starting``: it has its nodes and waits for brokers. ``Running``: a quorum of brokers is online. ``Stopped``: it is being requeued.
     """
 
     INVALID = "Invalid"
@@ -75,15 +75,15 @@ class MiniClusterState(enum.StrEnum):
     CANCELLED = "Cancelled"
 
 
-class SecretKey(Part, frozen=True):
-    """One key of a Secret, as the value of an environment variable."""
+class SecretKey(PartialObject, frozen=True):
+    """A key of a Secret that gives the value of an environment variable."""
 
     name: str = ""
     key: str = ""
 
 
-class ContainerVolume(Part, frozen=True):
-    """A volume and where it is mounted; the kind is the first of these that is said, in the order of the fields."""
+class ContainerVolume(PartialObject, frozen=True):
+    """A volume and its mount path. Its type is the first one whose field is set, in the order of the fields."""
 
     csi_driver: str = ""
     csi_driver_attributes: dict[str, str] | None = None
@@ -98,9 +98,15 @@ class ContainerVolume(Part, frozen=True):
     path: str = ""
     read_only: bool = False
 
+    @property
+    def only_path(self) -> bool:
+        """True if only the mount path is set; then the volume is an empty directory."""
+        kinds = (self.csi_driver, self.secret_name, self.empty_dir, self.host_path, self.config_map_name, self.claim_name)
+        return bool(self.path) and not any(kinds)
 
-class Commands(Part, frozen=True):
-    """Shell text that runs before, around and after the command."""
+
+class Commands(PartialObject, frozen=True):
+    """Shell commands that run before, around and after the main command."""
 
     prefix: str = ""
     script: str = ""
@@ -112,14 +118,14 @@ class Commands(Part, frozen=True):
     service_pre: str = ""
 
 
-class LifeCycle(Part, frozen=True):
+class LifeCycle(PartialObject, frozen=True):
     """Hooks of a container, each a single executable."""
 
     post_start_exec: str = ""
     pre_stop_exec: str = ""
 
 
-class MiniClusterContainer(Part, frozen=True):
+class MiniClusterContainer(PartialObject, frozen=True):
     """A container of the brokers' pods (``containers``) or of the services pod (``services``)."""
 
     image: str = DEFAULT_IMAGE
@@ -145,15 +151,15 @@ class MiniClusterContainer(Part, frozen=True):
     commands: Commands = Commands()
 
 
-class Network(Part, frozen=True):
-    """The headless Service (default: named like the MiniCluster) and whether pods prefer nodes of their own."""
+class Network(PartialObject, frozen=True):
+    """The name of the headless Service (default: that of the MiniCluster), and whether the pods share nodes."""
 
     headless_name: str = ""
     disable_affinity: bool = False
 
 
-class FluxContainer(Part, frozen=True):
-    """The init container that brings Flux; ``disable`` where the application's image has it."""
+class FluxContainer(PartialObject, frozen=True):
+    """The init container that provides Flux; ``disable`` it if the application's image contains Flux."""
 
     disable: bool = False
     name: str = "flux-view"
@@ -167,15 +173,15 @@ class FluxContainer(Part, frozen=True):
     security_context: Json | None = None
 
 
-class FluxScheduler(Part, frozen=True):
-    """The scheduler inside: Fluxion unless ``simple``."""
+class FluxScheduler(PartialObject, frozen=True):
+    """The scheduler inside the Flux instance: Fluxion, or Flux' simple one."""
 
     simple: bool = False
     queue_policy: str = "fcfs"
 
 
-class LeadBroker(Part, frozen=True):
-    """The leader of the cluster that this one joins."""
+class LeadBroker(PartialObject, frozen=True):
+    """The lead broker of the cluster that this one joins."""
 
     address: str = ""
     name: str = ""
@@ -183,14 +189,14 @@ class LeadBroker(Part, frozen=True):
     port: int = 8050
 
 
-class BurstedCluster(Part, frozen=True):
-    """A cluster that may join; where not said it is ``burst-N`` and as large as this one."""
+class BurstedCluster(PartialObject, frozen=True):
+    """A cluster that may join. By default its name is ``burst-N`` and its size is that of this one."""
 
     name: str = ""
     size: int = 0
 
 
-class Bursting(Part, frozen=True):
+class Bursting(PartialObject, frozen=True):
     """Brokers that this MiniCluster does not start."""
 
     lead_broker: LeadBroker | None = None
@@ -198,7 +204,7 @@ class Bursting(Part, frozen=True):
     clusters: list[BurstedCluster] | None = None
 
 
-class FluxSpec(Part, frozen=True):
+class FluxSpec(PartialObject, frozen=True):
     """How the brokers are started and configured."""
 
     container: FluxContainer = FluxContainer()
@@ -221,8 +227,8 @@ class FluxSpec(Part, frozen=True):
     munge_secret: str = ""
 
 
-class PodToleration(Part, frozen=True):
-    """A taint that the brokers' pods put up with."""
+class PodToleration(PartialObject, frozen=True):
+    """A toleration of the brokers' pods."""
 
     key: str = ""
     operator: str = ""
@@ -230,8 +236,8 @@ class PodToleration(Part, frozen=True):
     effect: str = ""
 
 
-class MiniClusterPod(Part, frozen=True):
-    """What the brokers' pods have beside their containers."""
+class MiniClusterPod(PartialObject, frozen=True):
+    """The fields of the brokers' pods, apart from containers."""
 
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
@@ -250,14 +256,14 @@ class MiniClusterPod(Part, frozen=True):
     security_context: Json | None = None
 
 
-class MiniClusterArchive(Part, frozen=True):
-    """A dump that is restored at start, if the file is there."""
+class MiniClusterArchive(PartialObject, frozen=True):
+    """A dump that is restored at the start, if the file exists."""
 
     path: str = ""
 
 
-class Logging(Part, frozen=True):
-    """How much is said."""
+class Logging(PartialObject, frozen=True):
+    """How much the scripts and the brokers log."""
 
     quiet: bool = False
     strict: bool = False
@@ -266,11 +272,11 @@ class Logging(Part, frozen=True):
     timed: bool = False
 
 
-class RestService(Part, frozen=True):
-    """Ours: the REST service beside the leader.
+class RestService(PartialObject, frozen=True):
+    """The REST service next to the lead broker (an addition to the operator's spec).
 
-    ``enabled`` None: where there is no command and ``interactive`` is not asked for. ``token_secret`` names a Secret with the key
-    ``token``; empty, one is made.
+    If ``enabled`` is None, it runs if there is no command and ``interactive`` is false. ``token_secret`` names a Secret with the key
+    ``token``; if it is empty, a Secret is created.
     """
 
     enabled: bool | None = None
@@ -279,17 +285,17 @@ class RestService(Part, frozen=True):
     image: str = ""
 
 
-class SavedState(Part, frozen=True):
-    """Ours: where the instance is dumped when it is stopped, and restored from when it starts again.
+class SavedState(PartialObject, frozen=True):
+    """The volume to which the instance is dumped when it is stopped, and from which it is restored (an addition to the operator's spec).
 
-    ``volume.path`` is where the leader mounts it.
+    ``volume.path`` is the mount path in the lead broker's pod.
     """
 
     volume: ContainerVolume = ContainerVolume()
 
 
-class MiniClusterSpec(Part, frozen=True):
-    """What was asked for: the operator's fields, then ours."""
+class MiniClusterSpec(PartialObject, frozen=True):
+    """The spec: first the operator's fields, then the additions."""
 
     containers: list[MiniClusterContainer] = msgspec.field(default_factory=list)
     services: list[MiniClusterContainer] | None = None
@@ -319,12 +325,12 @@ class MiniClusterSpec(Part, frozen=True):
 
     @property
     def maximum(self) -> int:
-        """How many brokers it may grow to: ``maxSize``, or ``size`` where that is not said."""
+        """The number of brokers that it may grow to: ``maxSize``, or ``size`` if that is not set."""
         return self.max_size or self.size
 
     @property
     def runner_index(self) -> int | None:
-        """Which container runs Flux: the one that says so, or the only one there is; None where that is not exactly one."""
+        """The index of the container that runs Flux: the only one, or the one with ``runFlux``; None if that is not exactly one."""
         if len(self.containers) == 1:
             return 0
         runners = [index for index, container in enumerate(self.containers) if container.run_flux]
@@ -332,7 +338,7 @@ class MiniClusterSpec(Part, frozen=True):
 
     @property
     def serves_rest(self) -> bool:
-        """Whether the REST service runs: as asked for, else where nothing else is to be done (no command, script or session)."""
+        """True if the REST service runs: as requested, or by default if there is no command, script or interactive session."""
         if self.restful.enabled is not None:
             return self.restful.enabled
         index = self.runner_index
@@ -340,19 +346,19 @@ class MiniClusterSpec(Part, frozen=True):
         return runner is not None and not self.interactive and not runner.command and not runner.commands.script
 
 
-class MissingBroker(Part, frozen=True):
-    """A broker that is not online, and why as far as its pod tells."""
+class MissingBroker(PartialObject, frozen=True):
+    """A broker that is not online, and the reason that its pod gives."""
 
     rank: int = 0
     pod: str = ""
     reason: str = ""
 
 
-class MiniClusterStatus(Part, frozen=True):
-    """What became of it.
+class MiniClusterStatus(PartialObject, frozen=True):
+    """The status of a MiniCluster.
 
-    ``brokers`` is ``online/size`` as text, ``nodes`` an RFC 29 hostlist whose entry i is rank i, ``selector`` and ``size`` are what the
-    scale subresource reads, ``maximum_size`` is frozen when the certificate is made.
+    ``brokers`` is ``online/size`` as text. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``selector`` and ``size`` are
+    for the scale subresource. ``maximum_size`` is fixed when the CURVE certificate is created.
     """
 
     observed_generation: int = 0
@@ -374,8 +380,8 @@ class MiniClusterStatus(Part, frozen=True):
     conditions: list[ObjectCondition] | None = None
 
 
-class MiniCluster(Part, frozen=True):
-    """A MiniCluster, as `kubectl get miniclusters` shows it."""
+class MiniCluster(PartialObject, frozen=True):
+    """A MiniCluster."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: MiniClusterSpec = MiniClusterSpec()
@@ -383,5 +389,5 @@ class MiniCluster(Part, frozen=True):
 
     @property
     def service_name(self) -> str:
-        """Of the headless Service, which is also the subdomain of the pods."""
+        """The name of the headless Service, which is also the subdomain of the pods."""
         return self.spec.network.headless_name or self.metadata.name

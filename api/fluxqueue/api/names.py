@@ -1,7 +1,7 @@
-"""Every name that other programs, people or objects of the cluster see.
+"""All names that other programs, people and objects of the cluster see.
 
-One place, because a label that is spelt in two modules is a label that will one day be spelt in two ways. The keys are those of
-the Go fluxqueue where it had them; values it kept in labels of 63 characters are annotations here.
+They are defined once, so that no label is spelled in two ways. The keys are those of the Go fluxqueue where it had them. Values that it
+kept in labels, which are limited to 63 characters, are annotations here.
 """
 
 from __future__ import annotations
@@ -13,19 +13,28 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 FLUXJOBS: Final = "fluxjobs"
 FLUXQUEUES: Final = "fluxqueues"
+FLUXACCOUNTS: Final = "fluxaccounts"
 
 MINICLUSTER_GROUP: Final = "flux-framework.org"
 MINICLUSTER_VERSION: Final = "v1alpha2"
 MINICLUSTERS: Final = "miniclusters"
 OPERATOR_LABEL: Final = "fluxqueue/operator"
 OPERATOR: Final = "fluxqueue"
-"""On the MiniClusters' CRD: that we serve it, and not the Flux Operator."""
+"""Value of the label on the CRD of MiniClusters: the queue reconciles them, not the Flux Operator."""
 
 GATE: Final = "fluxqueue"
-"""Our scheduling gate. Only this one is ever removed, by name."""
+"""The queue's scheduling gate. The queue removes only this gate, by its name."""
 
 SCHEDULER_NAME: Final = "FluxionScheduler"
+"""``spec.schedulerName`` of the pods that the project's own scheduler binds."""
 FIELD_MANAGER: Final = "fluxqueue"
+
+OPERATOR_AUDIENCE: Final = "fluxqueue"
+"""Audience of the tokens with which operators ask the queue; the API server does not accept them itself."""
+OPERATOR_TOKEN_HEADER: Final = "Fluxqueue-Token"  # noqa: S105  # the name of a header
+"""Carries such a token through the API server's proxy, which removes ``Authorization``."""
+DOCTOR_ANNOTATION: Final = "fluxqueue/doctor"
+"""On the queue's pods: the ServiceAccount of their namespace whose tokens `kubectl fluxqueue doctor` requests."""
 
 SEEN_LABEL: Final = "fluxqueue.seen"
 SEEN_VALUE: Final = "yes"
@@ -34,9 +43,9 @@ QUEUE_LABEL: Final = "fluxqueue/queue"
 POD_GROUP_LABEL: Final = "fluxqueue/pod-group"
 JOBID_LABEL: Final = "fluxqueue/jobid"
 PROVISIONS_LABEL: Final = "fluxqueue/provisions"
-"""On ProvisioningRequests and their pod templates: uid of the workload they are for."""
+"""On ProvisioningRequests and their PodTemplates: uid of the workload for which they are created."""
 SERVICES_OF_LABEL: Final = "fluxqueue/services-of"
-"""On the services pod of a MiniCluster: the uid of the Job in whose allocation it has its place."""
+"""On the services pod of a MiniCluster: the uid of the Job whose allocation it uses."""
 UNSCHEDULABLE_LABEL: Final = "fluxqueue/unschedulable"
 UNSCHEDULABLE_VALUE: Final = "yes"
 
@@ -44,48 +53,97 @@ DURATION_ANNOTATION: Final = "fluxqueue/duration"
 PRIORITY_ANNOTATION: Final = "fluxqueue/priority"
 POD_GROUP_SIZE_ANNOTATION: Final = "fluxqueue/pod-group-size"
 GANG_ANNOTATION: Final = "fluxqueue/gang"
+AFTER_ANNOTATION: Final = "fluxqueue/after"
+BEGIN_ANNOTATION: Final = "fluxqueue/begin"
+SINGLETON_ANNOTATION: Final = "fluxqueue/singleton"
+START_ANNOTATIONS: Final = (AFTER_ANNOTATION, BEGIN_ANNOTATION, SINGLETON_ANNOTATION)
+"""What must have happened before a workload may start."""
 REPLACE_ANNOTATION: Final = "fluxqueue/replace"
 MINICLUSTER_ANNOTATION: Final = "fluxqueue/minicluster"
 INJECTION_ANNOTATION: Final = "fluxqueue/minicluster-injection"
-"""On the pod template of a MiniCluster's Job: what admission puts into its pods."""
+"""On the pod template of a MiniCluster's Job: what the webhook injects into its pods."""
 MINICLUSTER_MODE_ANNOTATION: Final = "fluxqueue/minicluster-mode"
 MINICLUSTER_TASKS_ANNOTATION: Final = "fluxqueue/minicluster-tasks"
 MINICLUSTER_VIEW_ANNOTATION: Final = "fluxqueue/minicluster-view"
+REQUIRED_TOPOLOGY_ANNOTATION: Final = "fluxqueue/required-topology"
+PREFERRED_TOPOLOGY_ANNOTATION: Final = "fluxqueue/preferred-topology"
+TOPOLOGY_SLICE_ANNOTATION: Final = "fluxqueue/topology-slice"
+EXCLUSIVE_ANNOTATION: Final = "fluxqueue/exclusive"
+PODS_PER_NODE_ANNOTATION: Final = "fluxqueue/pods-per-node"
+KUEUE_REQUIRED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED_TOPOLOGY_ANNOTATION: Final = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_SLICE_LEVEL_ANNOTATION: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE_ANNOTATION: Final = "kueue.x-k8s.io/podset-slice-size"
+TOPOLOGY_KEYS: Final = (
+    REQUIRED_TOPOLOGY_ANNOTATION,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    TOPOLOGY_SLICE_ANNOTATION,
+    EXCLUSIVE_ANNOTATION,
+    PODS_PER_NODE_ANNOTATION,
+    KUEUE_REQUIRED_TOPOLOGY_ANNOTATION,
+    KUEUE_PREFERRED_TOPOLOGY_ANNOTATION,
+    KUEUE_SLICE_LEVEL_ANNOTATION,
+    KUEUE_SLICE_SIZE_ANNOTATION,
+)
+"""Annotations about the topology (`fluxqueue.api.topology`), Kueue's included."""
 SUSPENDED_BY_ANNOTATION: Final = "fluxqueue/suspended-by"
 SUSPENDED_BY_WEBHOOK: Final = "webhook"
 
 ALLOCATION_ANNOTATION: Final = "fluxqueue/allocation"
-"""Fluxion job id of the allocation, on pin-released templates and every released pod."""
+"""Fluxion job id of the allocation. On templates that are released with pins, and on every released pod."""
 
 NODES_ANNOTATION: Final = "fluxqueue/fluxion-nodes"
 """RFC 29 hostlist; entry i is the node of rank (completion index) i."""
 
-ACKNOWLEDGED_ANNOTATION: Final = "fluxqueue/acknowledged"
-"""On a FluxJob: what of its spec the queue has taken in. What differs from it is a person's edit that is still to be looked at."""
+GO_NODES_LABEL: Final = NODES_ANNOTATION
+"""The same key as a label, as the Go fluxqueue wrote it: names of nodes joined by ``__``; entry i is the node of completion index i."""
 
-ALLOCATION_KEYS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, JOBID_LABEL)
-"""What only the queue may write; guarded by ValidatingAdmissionPolicies."""
+GANG_SIZE_ANNOTATION: Final = "fluxqueue/gang-size"
+"""Next to an allocation: how many of its pods are bound all or none. Missing if each pod is bound on its own."""
+
+SCHEDULER_LABEL: Final = "fluxqueue/scheduler"
+"""A `SchedulerName`. On a Job or pod (label): what shall bind its pods. On a released template (annotation): what binds them."""
+
+REFUSED_CONDITION: Final = "fluxqueue/refused"
+"""Condition of a released pod that the project's scheduler cannot bind: names allocation and node (`fluxqueue.api.refusals`)."""
+
+PIN_UNTIL_ANNOTATION: Final = "fluxqueue/pin-until"
+"""RFC 3339. Pods that are created later are not pinned by the node list next to it (`fluxqueue.api.pinwindows`)."""
+
+ACKNOWLEDGED_ANNOTATION: Final = "fluxqueue/acknowledged"
+"""On a FluxJob: the spec fields that the queue has processed. A difference is a person's edit that the queue has yet to process."""
+
+ALLOCATION_KEYS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, GANG_SIZE_ANNOTATION, PIN_UNTIL_ANNOTATION, JOBID_LABEL)
+"""Keys that only the queue may write; ValidatingAdmissionPolicies enforce it."""
+
+EXEMPT_ANNOTATION: Final = "fluxqueue/exempt"
+"""On a pod template in enforcing mode: controllers may create pods from it outside the queue. Only exempt users may write it."""
 
 NO_NODE: Final = "none.invalid"
-"""Hostlist entry of an index that has no node (finished already): a pod that asks for it is gated."""
+"""Hostlist entry of an index without a node, because it has finished. A pod with that index is gated."""
 
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+JOB_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 
 JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_ROLE_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_TOTAL_KEY: Final = "jobset.sigs.k8s.io/global-replicas"
-"""Label or annotation on each Job of a JobSet: how many Jobs it has."""
+"""Label or annotation on each Job of a JobSet: how many Jobs the JobSet has."""
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_DURATION_S: Final = 3_600
-"""Assumed where neither object nor queue says how long."""
+"""Duration that is assumed if neither the object nor its queue sets one."""
+
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
+"""``spec.managedBy`` of a Job that the built-in controller reconciles; it also reconciles Jobs without the field."""
 
 JOB_CONTROLLERS: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
-"""Who may create pods that carry an allocation."""
+"""Users who may create pods that have an allocation."""
 
 DAEMONSET_CONTROLLERS: Final = ("system:serviceaccount:kube-system:daemon-set-controller", "system:kube-controller-manager")
 NODE_USER_PREFIX: Final = "system:node:"

@@ -1,9 +1,9 @@
-"""What admission will add to a pod of a template, before there is a pod.
+"""The defaults that admission will add to the pods of a template.
 
-The API server completes pods when they are created, not the templates of Jobs. A Job is matched before it has pods, so what they will
-ask for is worked out here: limits become requests where none are given (the defaulting of the API version), then the LimitRanges of the
-namespace give containers that say nothing their default, then the RuntimeClass adds its overhead, node selector and tolerations. In
-that order, as the API server does it: a LimitRange never overrules what was said, be it as a limit.
+The API server adds defaults to pods when they are created, and not to the templates of Jobs. A Job is matched before it has pods, so the
+requests of its pods are computed here in the order of the API server: First, limits become requests where there is no request (defaulting
+of the API version). Then the LimitRanges of the namespace set the requests of containers that have neither. Then the RuntimeClass adds its
+overhead, node selector and tolerations. So a LimitRange never overrides a request or a limit that was set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fluxqueue.api.objects import Container, ObjectMeta, Part, PodSpec, Resources, Toleration
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.pods import Container, PodSpec, ResourceRequirements, Toleration
 from fluxqueue.api.requests import pod_level_requests
 
 __all__ = ["LimitRange", "LimitRangeItem", "LimitRangeSpec", "RuntimeClass", "RuntimeOverhead", "RuntimeScheduling", "with_defaults"]
@@ -20,40 +21,40 @@ __all__ = ["LimitRange", "LimitRangeItem", "LimitRangeSpec", "RuntimeClass", "Ru
 Amounts = dict[str, str | int | float]
 
 
-class LimitRangeItem(Part, frozen=True):
-    """Defaults for things of one type; the API server has already filled ``default_request`` from ``default`` and ``max``."""
+class LimitRangeItem(PartialObject, frozen=True):
+    """Defaults for one type, such as ``Container``. The API server has filled ``default_request`` from ``default`` and ``max``."""
 
     type: str = ""
     default_request: Amounts | None = None
 
 
-class LimitRangeSpec(Part, frozen=True):
-    """The items of a LimitRange."""
+class LimitRangeSpec(PartialObject, frozen=True):
+    """The spec of a LimitRange."""
 
     limits: list[LimitRangeItem] | None = None
 
 
-class LimitRange(Part, frozen=True):
-    """A LimitRange of a namespace, as far as it changes requests."""
+class LimitRange(PartialObject, frozen=True):
+    """A LimitRange, with the fields that change requests."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
-class RuntimeOverhead(Part, frozen=True):
-    """What a sandbox itself takes."""
+class RuntimeOverhead(PartialObject, frozen=True):
+    """The resources that the sandbox of a pod itself takes."""
 
     pod_fixed: Amounts | None = None
 
 
-class RuntimeScheduling(Part, frozen=True):
-    """Where pods of a runtime may run."""
+class RuntimeScheduling(PartialObject, frozen=True):
+    """The nodes on which pods of a RuntimeClass may run."""
 
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] | None = None
 
 
-class RuntimeClass(Part, frozen=True):
+class RuntimeClass(PartialObject, frozen=True):
     """A RuntimeClass (node.k8s.io/v1)."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -62,26 +63,26 @@ class RuntimeClass(Part, frozen=True):
 
 
 def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange] = (), runtime: RuntimeClass | None = None) -> PodSpec:
-    """The spec that a pod of this template will have, as far as placement goes.
+    """Return the spec that the pods of a template will have, as far as placement depends on it.
 
     Parameters
     ----------
     spec
-        Of a template.
+        Pod spec of the template.
     ranges
         The LimitRanges of its namespace.
     runtime
-        Its RuntimeClass, None where it names none.
+        Its RuntimeClass; None if it names none.
 
     Returns
     -------
     PodSpec
-        The same where there is nothing to add.
+        The same object if there is nothing to add.
     """
     defaults: Amounts = {}
-    for item in (item for found in ranges for item in found.spec.limits or ()):
+    for item in (item for limit_range in ranges for item in limit_range.spec.limits or ()):
         if item.type == "Container":
-            defaults = {**(item.default_request or {}), **defaults}  # the first that says something counts
+            defaults = {**(item.default_request or {}), **defaults}  # the first one that sets a resource counts
     if defaults:
         spec = _with_requests(spec, defaults)
     return _with_runtime(spec, runtime) if runtime is not None else spec
@@ -90,8 +91,10 @@ def with_defaults(spec: PodSpec, ranges: Iterable[LimitRange] = (), runtime: Run
 def _with_requests(spec: PodSpec, defaults: Mapping[str, str | int | float]) -> PodSpec:
     resources = spec.resources
     if resources is not None:
-        # Decided by what the containers say themselves, before anything is added to them.
-        resources = Resources(requests={name: f"{amount:f}" for name, amount in pod_level_requests(spec).items()}, limits=resources.limits)
+        # This depends on what the containers request themselves, before defaults are added to them.
+        resources = ResourceRequirements(
+            requests={name: f"{amount:f}" for name, amount in pod_level_requests(spec).items()}, limits=resources.limits
+        )
     return msgspec.structs.replace(
         spec,
         resources=resources,
@@ -101,17 +104,17 @@ def _with_requests(spec: PodSpec, defaults: Mapping[str, str | int | float]) -> 
 
 
 def _filled(container: Container, defaults: Mapping[str, str | int | float]) -> Container:
-    said = container.resources
-    requests = {**defaults, **(said.limits or {}), **(said.requests or {})}
-    return msgspec.structs.replace(container, resources=Resources(requests=requests, limits=said.limits))
+    own = container.resources
+    requests = {**defaults, **(own.limits or {}), **(own.requests or {})}
+    return msgspec.structs.replace(container, resources=ResourceRequirements(requests=requests, limits=own.limits))
 
 
 def _with_runtime(spec: PodSpec, runtime: RuntimeClass) -> PodSpec:
     overhead = runtime.overhead.pod_fixed if runtime.overhead is not None else None
-    where = runtime.scheduling or RuntimeScheduling()
+    scheduling = runtime.scheduling or RuntimeScheduling()
     return msgspec.structs.replace(
         spec,
         overhead=overhead if overhead is not None else spec.overhead,
-        node_selector={**(spec.node_selector or {}), **where.node_selector} if where.node_selector else spec.node_selector,
-        tolerations=[*(spec.tolerations or ()), *where.tolerations] if where.tolerations else spec.tolerations,
+        node_selector={**(spec.node_selector or {}), **scheduling.node_selector} if scheduling.node_selector else spec.node_selector,
+        tolerations=[*(spec.tolerations or ()), *scheduling.tolerations] if scheduling.tolerations else spec.tolerations,
     )

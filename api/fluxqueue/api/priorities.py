@@ -1,4 +1,4 @@
-"""Priorities as people write them: one whole number, larger goes first."""
+"""Priorities as people write them: a whole number; larger ones start first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 __all__ = ["MAX_PRIORITY", "InvalidPriority", "parse_priority"]
 
 MAX_PRIORITY = 1_000_000_000
-"""The largest value a PriorityClass of a user may have; the annotation keeps to the same range, in both directions."""
+"""The largest value that a PriorityClass of a user may have. The annotation accepts the same range, also below zero."""
 
 _FORM = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -17,12 +17,12 @@ class InvalidPriority(ValueError):
 
 
 def parse_priority(text: str) -> int:
-    """Read the annotation ``fluxqueue/priority``.
+    """Parse the annotation ``fluxqueue/priority``.
 
     Parameters
     ----------
     text
-        ``100``, ``-5``, ``0``.
+        For example ``100``, ``-5`` or ``0``.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def parse_priority(text: str) -> int:
     Raises
     ------
     InvalidPriority
-        With the text and what would have been understood.
+        With the text and the accepted form.
     """
     if not _FORM.fullmatch(text) or abs(value := int(text)) > MAX_PRIORITY:
         raise InvalidPriority(f"{text!r} is not a priority: write a whole number between -{MAX_PRIORITY} and {MAX_PRIORITY}")

@@ -1,17 +1,20 @@
-"""Kubernetes quantities as integers.
+"""Kubernetes quantities, parsed to exact numbers.
 
-A quantity reaches us as text (``100m``, ``1.5``, ``16Gi``, ``1e3``). Requests are rounded up and capacities down, each to the unit
-the graph counts in, so that rounding can only ever make us ask for more or believe in less.
+A quantity is text (``100m``, ``1.5``, ``16Gi``, ``1e3``). Requests are rounded up and capacities are rounded down to the units of the
+graph, so that rounding never makes a request smaller or a node larger than it is.
 """
 
 from __future__ import annotations
 
 import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
+from typing import Final
 
 __all__ = ["InvalidQuantity", "ceil_units", "floor_units", "parse_quantity"]
 
 _FORM = re.compile(r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?P<suffix>[eE][+-]?[0-9]{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?)")
+_SHORT = 32
 _SCALE = {
     "": Decimal(1),
     "n": Decimal("1e-9"),
@@ -33,11 +36,11 @@ _SCALE = {
 
 
 class InvalidQuantity(ValueError):
-    """The text is not a Kubernetes quantity, or a negative one."""
+    """The text is not a Kubernetes quantity, or is negative."""
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
-    """Read a quantity in its base unit (cores, bytes, pieces).
+    """Parse a quantity to its base unit (cores, bytes, items).
 
     Parameters
     ----------
@@ -52,26 +55,35 @@ def parse_quantity(text: str | int | float) -> Decimal:
     Raises
     ------
     InvalidQuantity
-        With the text and examples of what would have been understood.
+        With the text and examples of accepted ones.
     """
-    form = _FORM.fullmatch(str(text))
+    written = str(text)
+    return _parse_short(written) if len(written) <= _SHORT else _parse(written)
+
+
+def _parse(text: str) -> Decimal:
+    form = _FORM.fullmatch(text)
     if not form:
-        raise InvalidQuantity(f"{text!r} is not a quantity: write 2, 500m, 1.5, 16Gi or 1e3")
+        raise InvalidQuantity(f"{text!r:.40} is not a quantity: write 2, 500m, 1.5, 16Gi or 1e3")
     suffix = form["suffix"]
     if suffix not in _SCALE:
         value = Decimal(form["number"]).scaleb(int(suffix[1:]))
     else:
         value = Decimal(form["number"]) * _SCALE[suffix]
     if value < 0:
-        raise InvalidQuantity(f"{text!r} is negative: a request or capacity is 0 or more")
+        raise InvalidQuantity(f"{text!r:.40} is negative: a request or capacity is 0 or more")
     return value
 
 
+_parse_short: Final = lru_cache(maxsize=4096)(_parse)
+"""Cached, because the pods of a cluster use few different quantities."""
+
+
 def ceil_units(text: str | int | float, unit: str = "1") -> int:
-    """How many of ``unit`` (``1m``, ``1Mi``) are needed to cover a request: rounded up."""
+    """Return a request in units of ``unit`` (``1m``, ``1Mi``), rounded up."""
     return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_CEILING))
 
 
 def floor_units(text: str | int | float, unit: str = "1") -> int:
-    """How many of ``unit`` a capacity holds for certain: rounded down."""
+    """Return a capacity in units of ``unit``, rounded down."""
     return int((parse_quantity(text) / parse_quantity(unit)).to_integral_value(ROUND_FLOOR))

@@ -1,12 +1,12 @@
 """A certificate authority of our own, for clusters without cert-manager.
 
-The API server verifies a webhook against the ``caBundle`` in its configuration, so all that is needed is an authority nobody else
-trusts: one key that signs one kind of leaf, for the names of one Service. Keys are P-256, which every TLS stack takes and which signs in
-well under a millisecond. The authority lives ten years, because replacing it means touching the configuration, and a leaf ninety days,
-because replacing it means touching a Secret. Both are replaced when two thirds of their life are over, so a cluster that stood still for
-weeks comes back with certificates that are still good.
+The API server verifies a webhook against the ``caBundle`` in its configuration. So an authority that no other client trusts is enough: one
+key that signs one kind of leaf, for the names of one Service. Keys are P-256, which every TLS stack supports and which sign in well under a
+millisecond. The authority is valid for ten years, because replacing it changes the configuration. A leaf is valid for ninety days, because
+replacing it only changes a Secret. Both are replaced after two thirds of their lifetime, so a cluster that was stopped for weeks still has
+valid certificates.
 
-All functions are pure but for the randomness of keys and serial numbers; the clock is an argument.
+All functions are pure except for random keys and serial numbers; the clock is an argument.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 AUTHORITY_LIFETIME = dt.timedelta(days=3_650)
 LEAF_LIFETIME = dt.timedelta(days=90)
 BACKDATED = dt.timedelta(hours=1)
-"""How far before its making a certificate is valid already: clocks of a cluster differ."""
+"""How long before its creation a certificate is already valid, because the clocks of a cluster differ."""
 
 _MAX_COMMON_NAME = 64
 
@@ -55,42 +55,42 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ServingNames:
-    """What a server is called by its clients: DNS names and IP addresses, as text."""
+    """The names by which clients call a server: DNS names and IP addresses, as text."""
 
     dns: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
 
 
 def service_names(service: str, namespace: str, cluster_domain: str = "cluster.local") -> ServingNames:
-    """The DNS names of a Service; the API server asks for ``<service>.<namespace>.svc``.
+    """Return the DNS names of a Service; the API server uses ``<service>.<namespace>.svc``.
 
     Parameters
     ----------
     service, namespace
-        Of the Service.
+        Name and namespace of the Service.
     cluster_domain
         The cluster's DNS domain.
 
     Returns
     -------
     ServingNames
-        Short to fully qualified.
+        From the short to the fully qualified name.
     """
     base = f"{service}.{namespace}"
     return ServingNames(dns=(service, base, f"{base}.svc", f"{base}.svc.{cluster_domain}"))
 
 
 def make_authority(name: str, now: dt.datetime, lifetime: dt.timedelta = AUTHORITY_LIFETIME) -> Pair:
-    """Make an authority: a self-signed certificate that may sign leaves and nothing below them.
+    """Return a new authority: a self-signed certificate that may sign leaves but no authorities.
 
     Parameters
     ----------
     name
-        Common name, cut to 64 characters.
+        Common name, truncated to 64 characters.
     now
         The time, with a zone.
     lifetime
-        From ``now``.
+        The lifetime from ``now``.
 
     Returns
     -------
@@ -109,18 +109,18 @@ def make_authority(name: str, now: dt.datetime, lifetime: dt.timedelta = AUTHORI
 
 
 def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime: dt.timedelta = LEAF_LIFETIME) -> Pair:
-    """Issue a server certificate.
+    """Return a new server certificate.
 
     Parameters
     ----------
     authority
-        Who signs.
+        The signing authority.
     names
         Subject alternative names; at least one.
     now
         The time, with a zone.
     lifetime
-        From ``now``; never beyond the authority's own.
+        The lifetime from ``now``; it never exceeds the authority's own.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime:
     Raises
     ------
     ValueError
-        No names, an address that is none, or an authority that cannot be read.
+        There are no names, an address is invalid, or the authority cannot be read.
     """
     if not (names.dns or names.addresses):
         raise ValueError("a server certificate without a name serves nobody: give at least one DNS name or address")
@@ -160,12 +160,12 @@ def issue_leaf(authority: Pair, names: ServingNames, now: dt.datetime, lifetime:
 
 
 def issued_at(certificate: x509.Certificate) -> dt.datetime:
-    """When one of our certificates was made."""
+    """Return when one of our certificates was created."""
     return certificate.not_valid_before_utc + BACKDATED
 
 
 def renewal_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """Whether two thirds of a certificate's life are over."""
+    """Return True after two thirds of a certificate's lifetime."""
     begun, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now >= begun + (ends - begun) * 2 / 3
 

@@ -1,12 +1,12 @@
 """The CURVE certificate of a MiniCluster: one key pair that all of its brokers share.
 
-A Flux broker uses the file as its own key pair and as its parent's public key, and the leader admits exactly that public key. So whoever
-can read it is a broker, two brokers with different files never find each other (and say nothing about it), and a file that is made anew
-while a pod of the cluster lives cuts the cluster in two. It is made once, kept in a Secret, and never printed.
+A Flux broker uses the file as its own key pair and as its parent's public key, and the leader admits exactly that public key. So every
+reader of the file can join as a broker, two brokers with different files never connect (without a message), and replacing the file while a
+pod of the cluster lives splits the cluster. The certificate is created once, kept in a Secret, and never printed.
 
-The text is flux-core's own dialect of ZPL, which has surprises: no underscore and no comma in values, no group or other may read the
-file, and without ``metadata.name`` the leader of more than one broker dies. `read` checks all of them, so that what is wrong with a
-certificate is said before any pod starts.
+The text is flux-core's dialect of ZPL, which has traps: values may contain no underscore and no comma, the file must not be readable for
+group or others, and without ``metadata.name`` the leader of more than one broker dies. `read` checks all of them, so that a wrong
+certificate is reported before any pod starts.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _Z85_KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _SECTIONS = ("metadata", "curve")
 _KEYS = ("public-key", "secret-key")
 _MAX_LINE = 243
-"""Characters of a line that every flux-core reads; its buffer of 256 bytes holds a few more, depending on the key."""
+"""Maximum characters of a line that every flux-core reads. Its buffer of 256 bytes holds a few more, depending on the key."""
 
 
 class InvalidCertificate(ValueError):
-    """The text or file is not a certificate that flux-core would use; the message says which line and what to do, never a key."""
+    """The text or file is not a certificate for flux-core. The message names the line and the remedy, never a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A key pair and its metadata; neither key shows in its representation.
+    """A key pair and its metadata; the representation shows neither key.
 
     Attributes
     ----------
     public_key, secret_key
         Z85, 40 characters each.
     metadata
-        In the order of the file. ``name`` is always there in what `make` returns.
+        In the order of the file. `make` always adds ``name``.
     """
 
     public_key: str = field(repr=False)
@@ -53,12 +53,12 @@ class Certificate:
 
     @property
     def name(self) -> str | None:
-        """Of its metadata."""
+        """The name in its metadata."""
         return dict(self.metadata).get("name")
 
     @property
     def text(self) -> str:
-        """The file, as flux-core reads it."""
+        """The text of the file, as flux-core reads it."""
         lines = ["# CURVE certificate of one Flux instance: whoever reads it can join. Do not distribute.", ""]
         lines.append("metadata")
         lines += [f'    {key} = "{value}"' for key, value in self.metadata]
@@ -68,12 +68,12 @@ class Certificate:
 
 
 def make(name: str, now: dt.datetime) -> Certificate:
-    """Make a certificate.
+    """Return a new certificate.
 
     Parameters
     ----------
     name
-        Of the MiniCluster; any text that flux-core reads back.
+        Name of the MiniCluster; any text that flux-core accepts.
     now
         Written as ``keygen.time``, to the second.
 
@@ -99,17 +99,17 @@ def read(text: str) -> Certificate:
     Parameters
     ----------
     text
-        Of the file.
+        The text of the file.
 
     Returns
     -------
     Certificate
-        Whose keys belong together and whose metadata has a name.
+        A certificate whose keys match and whose metadata has a name.
 
     Raises
     ------
     InvalidCertificate
-        What flux-core would refuse, or what would kill or separate its brokers later.
+        flux-core would refuse it, or its brokers would die or not connect later.
     """
     sections = _parse(text)
     keys = sections.get("curve")
@@ -134,12 +134,12 @@ def read(text: str) -> Certificate:
 
 
 def read_file(path: Path) -> Certificate:
-    """Read a certificate as a broker would: its permissions count too.
+    """Read a certificate file as a broker does, with a check of its permissions.
 
     Raises
     ------
     InvalidCertificate
-        Group or others may read the file, it is not there, or `read` refuses it.
+        Group or others may read the file, it does not exist, or `read` refuses it.
     """
     try:
         status = path.stat()
@@ -169,10 +169,10 @@ def _parse(text: str) -> dict[str, dict[str, str]]:
             current = _section(line.rstrip(), sections, where)
             continue
         if current is None:
-            raise InvalidCertificate(f"{where} stands before any section: 'metadata' or 'curve' comes first")
+            raise InvalidCertificate(f"{where} is before any section: 'metadata' or 'curve' comes first")
         key, value = _entry(line, where)
         if key in current:
-            raise InvalidCertificate(f"{where} says {key} a second time")
+            raise InvalidCertificate(f"{where} contains {key} a second time")
         current[key] = value
     return sections
 
@@ -191,7 +191,7 @@ def _entry(line: str, where: str) -> tuple[str, str]:
     if not _KEY.fullmatch(key):
         raise InvalidCertificate(f"{where}: the key {key!r} may have letters, digits, '-' and '.' only")
     if len(rest) < 2 or rest[0] != '"' or rest[-1] != '"':
-        raise InvalidCertificate(f"{where}: the value of {key} must stand in double quotes")
+        raise InvalidCertificate(f"{where}: the value of {key} must be in double quotes")
     if not _VALUE.fullmatch(rest[1:-1]):
         raise InvalidCertificate(f"{where}: the value of {key} has a character that flux-core refuses (such as _ , ; ~)")
     return key, rest[1:-1]

@@ -1,8 +1,8 @@
-"""A certificate pair on disk: ``tls.crt`` and ``tls.key`` of one folder, as a mounted Secret has them.
+"""A certificate pair on disk: ``tls.crt`` and ``tls.key`` of one folder, as in a mounted Secret.
 
-Two files cannot be replaced in one step, and a reader that comes between sees a certificate and a key that do not belong together. The
-kubelet solves this with one symbolic link that is swapped, and so does `write_pair`. A reader cannot rely on it, though (people copy
-files), so a pair is always checked before it is used, from the same bytes that are then used.
+Two files cannot be replaced in one step, and a reader in between sees a certificate and a key that do not match. The kubelet therefore
+replaces one symbolic link, and so does `write_pair`. A reader cannot rely on it, because people copy files. So a pair is always checked
+before it is used, from the same bytes that are then used.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ _CURRENT = "..data"
 
 
 class MissingPair(FileNotFoundError):
-    """A file of the pair is not there (yet); the message names it."""
+    """A file of the pair does not exist (yet); the message names it."""
 
 
 class InvalidPair(ValueError):
-    """The files do not make a pair; the message says what is wrong with which."""
+    """The files are not a valid pair; the message says what is wrong with which file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What changes when the files behind a pair's names do: place, inode, size and time of each."""
+    """The identity of the files of a pair: path, inode, size and time of each."""
 
     files: tuple[tuple[str, int, int, int], ...]
 
 
 def fingerprint(directory: Path) -> Fingerprint | None:
-    """Where the pair stands, cheap enough to be asked every second.
+    """Return the identity of the files, cheap enough to be read every second.
 
     Parameters
     ----------
     directory
-        Of the pair.
+        The folder of the pair.
 
     Returns
     -------
     Fingerprint or None
-        None while a file is missing or may not be read.
+        None while a file is missing or unreadable.
     """
     files = []
     for name in (CERTIFICATE_FILE, KEY_FILE):
@@ -85,17 +85,17 @@ def read_pair(directory: Path) -> Pair:
     Parameters
     ----------
     directory
-        Holding ``tls.crt`` and ``tls.key``.
+        The folder of ``tls.crt`` and ``tls.key``.
 
     Returns
     -------
     Pair
-        Whose key belongs to its certificate.
+        A pair whose key belongs to its certificate.
 
     Raises
     ------
     MissingPair
-        A file is not there.
+        A file does not exist.
     InvalidPair
         A file cannot be read or parsed, or the key belongs to another certificate.
     """
@@ -105,7 +105,7 @@ def read_pair(directory: Path) -> Pair:
         try:
             contents.append(path.read_bytes())
         except FileNotFoundError:
-            raise MissingPair(f"{path} is not there") from None
+            raise MissingPair(f"{path} does not exist") from None
         except OSError as error:
             raise InvalidPair(f"{path} cannot be read: {error.strerror}") from None
     pair = Pair(*contents)
@@ -119,19 +119,19 @@ def check_pair(pair: Pair, where: str = "the pair") -> x509.Certificate:
     Parameters
     ----------
     pair
-        To be checked.
+        The pair to be checked.
     where
-        How to call it in errors.
+        Its name in errors.
 
     Returns
     -------
     x509.Certificate
-        The certificate; of a chain, the first.
+        The certificate; the first one of a chain.
 
     Raises
     ------
     InvalidPair
-        Either part cannot be parsed, or they do not belong together.
+        A part cannot be parsed, or they do not belong together.
     """
     certificate = parse_certificate(pair.certificate, where)
     try:
@@ -145,12 +145,12 @@ def check_pair(pair: Pair, where: str = "the pair") -> x509.Certificate:
 
 
 def parse_certificate(pem: bytes, where: str = "the pair") -> x509.Certificate:
-    """The first certificate of a PEM text.
+    """Return the first certificate of a PEM text.
 
     Raises
     ------
     InvalidPair
-        There is none.
+        The text contains none.
     """
     try:
         return x509.load_pem_x509_certificate(pem)
@@ -159,7 +159,7 @@ def parse_certificate(pem: bytes, where: str = "the pair") -> x509.Certificate:
 
 
 def covers(certificate: x509.Certificate, names: ServingNames) -> bool:
-    """Whether a certificate is good for all of these names."""
+    """Return True if a certificate is valid for all of these names."""
     try:
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -170,7 +170,7 @@ def covers(certificate: x509.Certificate, names: ServingNames) -> bool:
 
 
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether this authority issued this certificate."""
+    """Return True if this authority issued this certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -181,17 +181,17 @@ def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> boo
 def write_pair(directory: Path, pair: Pair, now: dt.datetime) -> None:
     """Replace the pair of a folder in one step, as the kubelet replaces a mounted Secret.
 
-    The files of each version stand in a folder of their own, ``..data`` points to the current one, and ``tls.crt`` and ``tls.key`` point
-    through it. Only the owner may read them (0600).
+    The files of each version are in their own folder, ``..data`` links to the current one, and ``tls.crt`` and ``tls.key`` link through
+    it. Only the owner may read them (0600).
 
     Parameters
     ----------
     directory
-        Made if it is not there.
+        Created if it does not exist.
     pair
-        Checked first: a bad pair never reaches the disk.
+        The pair. It is checked first: an invalid pair never reaches the disk.
     now
-        Names the version.
+        The time, which names the version.
 
     Raises
     ------

@@ -1,18 +1,18 @@
-"""The webhook's certificate in a cluster without cert-manager: what to write next, decided from what stands there.
+"""The webhook's certificate in a cluster without cert-manager: what to write next, decided from the present state.
 
-A Secret holds the authority (``ca.crt``, ``ca.key``) and the leaf the webhook serves (``tls.crt``, ``tls.key``); the webhook
-configuration holds the ``caBundle`` the API server verifies with. The leader of the queue calls `plan` every so often and writes what it
-says. No admission may fail on the way, and nothing reaches everybody at once: an API server learns of a new bundle by its watch, a
-webhook of a new leaf when the kubelet has copied the Secret, a minute later or more. So an authority is replaced in steps that may each
-be repeated or interrupted:
+A Secret contains the authority (``ca.crt``, ``ca.key``) and the leaf that the webhook serves (``tls.crt``, ``tls.key``). The webhook
+configuration contains the ``caBundle`` with which the API server verifies. The leader of the queue calls `plan` periodically and writes the
+result. No admission may fail during a change, and no change reaches all processes at once: an API server gets a new bundle by its watch, a
+webhook gets a new leaf when the kubelet has copied the Secret, a minute later or more. So an authority is replaced in steps, each of which
+may be repeated or interrupted:
 
-1. a next authority is made, kept in the Secret (``next.crt``, ``next.key``), and its certificate *added* to the bundle;
-2. after `SPREAD_TIME`, the next authority becomes the authority and signs a new leaf; the bundle still holds both;
-3. after `SETTLE_TIME` no webhook can be serving the old leaf: the old authority leaves the bundle.
+1. a next authority is created, kept in the Secret (``next.crt``, ``next.key``), and its certificate is *added* to the bundle;
+2. after `SPREAD_TIME`, the next authority becomes the authority and signs a new leaf; the bundle still contains both;
+3. after `SETTLE_TIME` no webhook can be serving the old leaf, and the old authority is removed from the bundle.
 
-A Secret that is lost or damaged starts again from nothing, but what the bundle trusted stays in it through step 3. Where a plan has a
-bundle and a Secret, **the bundle is written first**: the other order would serve a leaf nobody trusts yet, and an authority whose key
-was lost in between leaves the bundle by itself.
+A Secret that is lost or damaged is rebuilt, but authorities in the bundle stay in it through step 3. If a plan has a bundle and a Secret,
+**the bundle is written first**: the other order would serve a leaf that is not trusted yet. An authority whose key was lost in between
+leaves the bundle by itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fluxqueue.certs.pairs import InvalidPair, check_pair, covers, signed_by
 __all__ = ["SETTLE_TIME", "SPREAD_TIME", "Plan", "plan"]
 
 SPREAD_TIME = dt.timedelta(minutes=10)
-"""Between a new authority in the bundle and the first leaf it signs."""
+"""Time between adding a new authority to the bundle and the first leaf that it signs."""
 
 SETTLE_TIME = dt.timedelta(hours=1)
-"""Between a new leaf and the end of the authority before it."""
+"""Time between a new leaf and the removal of the former authority."""
 
 _CA, _NEXT, _LEAF = ("ca.crt", "ca.key"), ("next.crt", "next.key"), ("tls.crt", "tls.key")
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
@@ -42,16 +42,16 @@ _COMMON_NAME = "fluxqueue webhook authority"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write now; empty when all is well.
+    """What to write now; empty if nothing has to change.
 
     Attributes
     ----------
     ca_bundle
-        PEM for every webhook of the configuration, to be written first; None: leave it.
+        PEM for every webhook of the configuration, to be written first; None: no change.
     secret
-        The Secret's whole data, not encoded; None: leave it.
+        The complete data of the Secret, not encoded; None: no change.
     reasons
-        What is being done and why, for log and Event.
+        What is done and why, for log and Event.
     """
 
     ca_bundle: bytes | None = None
@@ -69,23 +69,23 @@ class _Held:
 
 
 def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames, now: dt.datetime) -> Plan:
-    """Decide the next step.
+    """Return the next step.
 
     Parameters
     ----------
     secret
-        The Secret's data, decoded from base64; None where there is no Secret.
+        The Secret's data, decoded from base64; None if there is no Secret.
     bundle
-        The ``caBundle`` that stands in the webhook configuration, PEM; empty, or anything that is not PEM, where there is none.
+        The present ``caBundle`` of the webhook configuration, PEM; empty or anything that is not PEM if there is none.
     names
-        What the API server calls the webhook.
+        The names by which the API server calls the webhook.
     now
         The time, with a zone.
 
     Returns
     -------
     Plan
-        Carried out in the order bundle, Secret; calling again with the result decides the next step, usually none.
+        To be written in the order bundle, Secret. Another call with the result decides the next step, usually none.
     """
     reasons: list[str] = []
     data = dict(secret or {})
@@ -93,13 +93,13 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
     trusted = _certificates(bundle)
 
     if authority is None:
-        reasons.append("no usable authority: made one" if not data else "the Secret holds no usable authority: made a new one")
+        reasons.append("no usable authority: created one" if not data else "the Secret contains no usable authority: created a new one")
         authority, following = _authority(now), None
     elif following is not None and following.certificate in trusted and now >= issued_at(following.certificate) + SPREAD_TIME:
-        reasons.append("the next authority is known to the API servers: it signs from now on")
+        reasons.append("the API servers know the next authority: it signs from now on")
         authority, following = following, None
     elif following is None and renewal_due(authority.certificate, now):
-        reasons.append(f"the authority ends on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: made the next one")
+        reasons.append(f"the authority ends on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: created the next one")
         following = _authority(now)
 
     if why := _leaf_problem(leaf, authority, names, now):
@@ -112,7 +112,7 @@ def plan(secret: Mapping[str, bytes] | None, bundle: bytes, names: ServingNames,
     if former and now < issued_at(leaf.certificate) + SETTLE_TIME:
         wanted += [each for each in former if each.not_valid_after_utc > now]
     elif former:
-        reasons.append("former authorities leave the bundle")
+        reasons.append("removed former authorities from the bundle")
     if any(each not in trusted for each in wanted):
         reasons.append("the bundle lacked an authority: added it")
 
@@ -137,7 +137,7 @@ def _leaf_problem(leaf: _Held | None, authority: _Held, names: ServingNames, now
 
 
 def _held(data: Mapping[str, bytes], keys: tuple[str, str], now: dt.datetime) -> _Held | None:
-    """A pair of the Secret, or None where it is missing, damaged or over."""
+    """Return a pair of the Secret, or None if it is missing, damaged or expired."""
     try:
         held = _take(Pair(data.get(keys[0], b""), data.get(keys[1], b"")))
     except InvalidPair:

@@ -21,7 +21,27 @@ Names. Everything is called after `fluxqueue.fullname`, never after the release 
 
 {{- define "fluxqueue.queue.name" -}}{{ include "fluxqueue.fullname" . }}-queue{{- end -}}
 {{- define "fluxqueue.webhook.name" -}}{{ include "fluxqueue.fullname" . }}-webhook{{- end -}}
+{{- define "fluxqueue.scheduler.name" -}}{{ include "fluxqueue.fullname" . }}-scheduler{{- end -}}
 {{- define "fluxqueue.postgres.name" -}}{{ include "fluxqueue.fullname" . }}-postgres{{- end -}}
+{{- define "fluxqueue.postgres.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "fluxqueue.postgres.name" .)) .Values.postgres.tls.existingSecret -}}
+{{- end -}}
+
+{{/* The names that the bundled Postgres is called by: a list, as JSON. The first is that of the connection string. */}}
+{{- define "fluxqueue.postgres.dnsNames" -}}
+{{- $service := printf "%s.%s.svc" (include "fluxqueue.postgres.name" .) .Release.Namespace -}}
+{{- list $service (printf "%s.%s" $service .Values.clusterDomain) (printf "%s.%s" (include "fluxqueue.postgres.name" .) .Release.Namespace) (include "fluxqueue.postgres.name" .) | toJson -}}
+{{- end -}}
+
+{{/* The name by which the API server verifies the webhook. */}}
+{{- define "fluxqueue.webhook.serverName" -}}
+{{- if .Values.webhook.clientUrl -}}
+{{- (urlParse .Values.webhook.clientUrl).hostname -}}
+{{- else -}}
+{{- printf "%s.%s.svc" (include "fluxqueue.webhook.name" .) .Release.Namespace -}}
+{{- end -}}
+{{- end }}
+
 {{/* How the API server reaches the webhook; takes `root` and `path`. */}}
 {{- define "fluxqueue.webhook.client" -}}
 {{- if .root.Values.webhook.clientUrl -}}
@@ -43,10 +63,36 @@ service:
 {{- define "fluxqueue.webhook.serviceAccount" -}}
 {{- default (include "fluxqueue.webhook.name" .) .Values.webhook.serviceAccount.name -}}
 {{- end -}}
+{{- define "fluxqueue.scheduler.serviceAccount" -}}
+{{- default (include "fluxqueue.scheduler.name" .) .Values.scheduler.serviceAccount.name -}}
+{{- end -}}
+
+{{/* What the extender serves with: one of the site, or what cert-manager makes for it, or the webhook's, which the queue keeps for both. */}}
+{{- define "fluxqueue.scheduler.tlsSecret" -}}
+{{- $ours := include "fluxqueue.webhook.secret" . -}}
+{{- if eq .Values.certificates.mode "certManager" }}{{ $ours = printf "%s-tls" (include "fluxqueue.scheduler.name" .) }}{{ end -}}
+{{- default $ours .Values.scheduler.extender.tlsSecret -}}
+{{- end -}}
+
+{{/* What the metrics ports serve with: the webhook's, which the queue keeps for all, or what cert-manager makes for each. */}}
+{{- define "fluxqueue.queue.metricsSecret" -}}
+{{- if eq .Values.certificates.mode "certManager" }}{{ include "fluxqueue.queue.name" . }}-tls{{ else }}{{ include "fluxqueue.webhook.secret" . }}{{ end -}}
+{{- end -}}
+{{- define "fluxqueue.scheduler.metricsSecret" -}}
+{{- if eq .Values.certificates.mode "certManager" }}{{ include "fluxqueue.scheduler.name" . }}-tls{{ else }}{{ include "fluxqueue.webhook.secret" . }}{{ end -}}
+{{- end -}}
+
+{{/* The ServiceAccount whose tokens open the queue's doctor; its name with "-repair", the repair. */}}
+{{- define "fluxqueue.doctor.name" -}}{{ include "fluxqueue.fullname" . }}-doctor{{- end -}}
 
 {{/* Who the API server sees when the queue speaks: the identity the policies make an exception for. */}}
 {{- define "fluxqueue.queue.username" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "fluxqueue.queue.serviceAccount" . }}
+{{- end -}}
+
+{{/* The same of the scheduler, which a policy keeps to what it is for. */}}
+{{- define "fluxqueue.scheduler.username" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "fluxqueue.scheduler.serviceAccount" . }}
 {{- end -}}
 
 {{- define "fluxqueue.selectorLabels" -}}
@@ -80,8 +126,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 
 {{/*
-Which namespaces are managed. The webhook configuration and the policy bindings render the same selector: a Job that is held
-by the one and not guarded by the other could be given a forged allocation.
+Which namespaces are managed: the selector of the webhook configuration and of the enforcing policies' bindings. Below, the same in CEL.
 */}}
 {{- define "fluxqueue.namespaceSelector" -}}
 matchExpressions:
@@ -98,9 +143,37 @@ matchExpressions:
     values: {{ include "fluxqueue.exemptNamespaces" . }}
 {{- end -}}
 
+{{/*
+The same for a policy that is bound to all namespaces.
+*/}}
+{{- define "fluxqueue.managedNamespace" -}}
+namespaceObject.metadata.?labels[?'fluxqueue/managed'].orValue('')
+{{- if eq .Values.namespaces "optIn" }} == 'true'{{ else }} != 'false'{{ end }} && !(namespaceObject.metadata.name in {{ include "fluxqueue.exemptNamespaces" . | replace "\"" "'" }})
+{{- end -}}
+
 {{/* CEL list of strings; JSON string literals are CEL string literals. */}}
 {{- define "fluxqueue.jobControllers" -}}
 {{- .Values.webhook.jobControllers | toJson -}}
+{{- end -}}
+
+{{/*
+The users of enforcing mode: all except those that an administrator exempts, and except stock controllers with a template that is marked
+as exempt, which only an exempt user can have written. The queue may change existing objects; objects that it creates (for a MiniCluster
+that a user wrote) are checked too. Takes `root`, and CEL for that annotation's value as `mark`.
+*/}}
+{{- define "fluxqueue.enforcement.conditions" -}}
+{{- $enforcement := .root.Values.enforcement }}
+{{- $users := $enforcement.exempt.users }}
+{{- range $enforcement.exempt.serviceAccounts }}{{ $users = append $users (printf "system:serviceaccount:%s" .) }}{{ end -}}
+- name: not-a-change-of-the-queue
+  expression: "request.operation == 'CREATE' || request.userInfo.username != '{{ include "fluxqueue.queue.username" .root }}'"
+- name: not-exempt
+  expression: >-
+    !(request.userInfo.username in {{ $users | toJson }})
+    && !request.userInfo.?groups.orValue([]).exists(group, group in {{ $enforcement.exempt.groups | toJson }})
+- name: not-of-an-exempt-template
+  expression: >-
+    !(request.userInfo.username in {{ $enforcement.controllers | toJson }} && {{ .mark }} == 'true')
 {{- end -}}
 
 {{/* Pod and container settings that the "restricted" Pod Security Standard asks for. */}}
@@ -126,16 +199,31 @@ capabilities:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .program.priorityClassName }}
+{{- with .program.priorityClassName | default (ternary (include "fluxqueue.priorityClass" .root) "" .root.Values.priorityClass.create) }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .program.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .program.affinity }}
+{{- if .program.affinity }}
 affinity:
-  {{- toYaml . | nindent 2 }}
+  {{- toYaml .program.affinity | nindent 2 }}
+{{- else if gt (int .program.replicas) 1 }}
+{{- /*
+Zones by affinity and hosts by a spread constraint: a second constraint would make the scheduler ignore every node without a zone's label,
+and with it the first one.
+*/}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: topology.kubernetes.io/zone
+          labelSelector:
+            matchLabels:
+              {{- include "fluxqueue.selectorLabels" (dict "root" .root "component" .component) | nindent 14 }}
+          matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- with .program.tolerations }}
 tolerations:
@@ -149,7 +237,30 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "fluxqueue.selectorLabels" (dict "root" .root "component" .component) | nindent 8 }}
+    # The pods of one revision spread among themselves: during an upgrade those of the former one do not count.
+    matchLabelKeys: [pod-template-hash]
 {{- end }}
+{{- end -}}
+
+{{- define "fluxqueue.priorityClass" -}}{{ include "fluxqueue.fullname" . }}-programs{{- end -}}
+
+{{/* The ServiceAccount's token, as the API server would inject it; only containers that mount the volume see it. */}}
+{{- define "fluxqueue.token.volume" -}}
+- name: token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap:
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+      - downwardAPI:
+          items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+{{- end -}}
+{{- define "fluxqueue.token.mount" -}}
+- name: token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
 {{- end -}}
 
 {{/* Where DATABASE_URL comes from: the Secret's name and key. */}}
@@ -162,6 +273,40 @@ topologySpreadConstraints:
 {{- end -}}
 {{- define "fluxqueue.database.secretKey" -}}
 {{- if .Values.postgres.enabled -}}url{{- else -}}{{ .Values.database.existingSecret.key }}{{- end -}}
+{{- end -}}
+
+{{/* How the queue reaches Postgres: its connection strings, and how libpq verifies the server unless a string says so itself. */}}
+{{- define "fluxqueue.database.environment" -}}
+- name: DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "fluxqueue.database.secretName" . }}
+      key: {{ include "fluxqueue.database.secretKey" . }}
+{{- with .Values.database.existingSecret.directKey }}
+- name: DATABASE_DIRECT_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "fluxqueue.database.secretName" $ }}
+      key: {{ . }}
+{{- end }}
+{{- $authority := include "fluxqueue.database.authority" . | fromJson }}
+{{- with .Values.database.tls.mode | default (ternary "verify-full" "" (ne $authority.name "")) }}
+- name: PGSSLMODE
+  value: {{ . }}
+{{- end }}
+{{- if $authority.name }}
+- name: PGSSLROOTCERT
+  value: /etc/fluxqueue-postgres/ca.crt
+{{- end }}
+{{- end -}}
+
+{{/* The Secret and key of the authority that the server of the database is verified by: the bundled one's, or what is named. As JSON. */}}
+{{- define "fluxqueue.database.authority" -}}
+{{- if .Values.postgres.enabled -}}
+{{- dict "name" (include "fluxqueue.postgres.tlsSecret" .) "key" "ca.crt" | toJson -}}
+{{- else -}}
+{{- .Values.database.tls.caSecret | toJson -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "fluxqueue.crd.annotations" -}}

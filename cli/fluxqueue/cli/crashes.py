@@ -1,7 +1,7 @@
-"""What to do with a failure nobody expected: one sentence for the person, the traceback where it can be found.
+"""Reports of unexpected failures: one sentence for the person, and the traceback in a file.
 
-A file per failure in the user's state folder, because a screen full of frames hides the one line that matters; a folder that cannot
-be written (a container with a read-only root) must not lose the traceback, so then it is shown after all.
+Each traceback is written to a file in the user's state folder, because a screen full of frames hides the important line. If the folder is
+not writable (a container with a read-only root), the traceback is printed, so that it is not lost.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ __all__ = ["crash_folder", "report"]
 
 
 def crash_folder() -> Path:
-    """Where tracebacks are kept: ``$XDG_STATE_HOME/fluxqueue``, by default below ``~/.local/state``."""
+    """Return the folder of tracebacks: ``$XDG_STATE_HOME/fluxqueue``, by default ``~/.local/state/fluxqueue``."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path("~/.local/state").expanduser()) / "fluxqueue"
 
 
 def report(program: str, error: BaseException, *, debug: bool, log_is_stderr: bool) -> None:
-    """Tell of an unexpected failure on standard error.
+    """Report an unexpected failure on standard error.
 
     Parameters
     ----------
     program
-        The command that failed as it was typed (``fluxqueue local``), for the sentence and the file's name.
+        The failed command as it was typed (``fluxqueue local``), for the message and the name of the file.
     error
-        What it raised.
+        The exception.
     debug
-        Show the traceback on the screen.
+        Print the traceback.
     log_is_stderr
-        The program's log is its standard error: the traceback belongs there.
+        True if the program logs to standard error; then the traceback is printed there.
     """
     text = "".join(traceback.format_exception(error))
     if debug or log_is_stderr:
         sys.stderr.write(text)
-        where = "the traceback stands above"
+        where = "the traceback is above"
     else:
         where = _keep(program, text)
     sentence = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
@@ -52,5 +52,5 @@ def _keep(program: str, text: str) -> str:
         path.write_text(text)
     except OSError:
         sys.stderr.write(text)
-        return "the traceback stands above; it could not be written to a file"
+        return "the traceback is above; it could not be written to a file"
     return f"traceback in {path}"

@@ -1,8 +1,7 @@
-"""One workload in words: what was asked for, where it stands, why, what would help, and which pod is on which node.
+"""The explanation of one workload: its request, its state, the reason and the remedy, and the node of each pod.
 
-The reasons are a closed set, so there is one sentence for each that a person can act upon; where the queue gave a message of its own
-that one is the better answer to *why*, ours stays the answer to *what helps*. Everything here is a pure function of what was read
-from the API server and a clock.
+The reasons are a closed set, so there is a sentence for each, with a remedy. If the queue wrote a message, that explains *why*, and the
+remedy here explains *what helps*. All functions are pure functions of the objects and the time.
 """
 
 from __future__ import annotations
@@ -10,71 +9,103 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
-from fluxqueue.api.objects import Pod, PodSpec
+from fluxqueue.api.formatting import format_constraint, format_nodes, format_quantity
+from fluxqueue.api.metadata import PartialObject
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.tables import age, clock, columns, instant, paint
+from fluxqueue.cli.topology_words import topology_words
 
 __all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
 _WHY = {
-    Reason.NONE: "the queue has not looked at it yet",
+    Reason.NONE: "the queue has not processed it yet",
     Reason.HELD: "somebody holds it",
     Reason.USER_SUSPENDED: "the Job was applied with suspend: true, and only who suspended it may resume it",
     Reason.QUEUE_HELD: "its queue is held or drained",
     Reason.UNKNOWN_QUEUE: "there is no queue of that name",
     Reason.QUEUE_LIMIT: "its queue is at a limit",
+    Reason.ACCOUNT_LIMIT: "its account, or one above it, is at a limit",
     Reason.WAITING_FOR_NODES: "there is not enough free at once",
     Reason.BLOCKED_BY_RESERVATION: "what is free is reserved for a workload ahead of it",
     Reason.UNSATISFIABLE: "no set of nodes of this cluster could hold it, even if all were empty",
     Reason.WAITING_FOR_GROUP: "members of its pod group are missing",
+    Reason.WAITING_FOR_VOLUMES: "a PersistentVolumeClaim of its pods cannot be used yet",
+    Reason.WAITING_FOR_DEPENDENCY: "another workload has to start or end first",
+    Reason.DEPENDENCY_NEVER_SATISFIED: "what it waits for can never happen",
+    Reason.WAITING_FOR_BEGIN: "it may not begin yet",
     Reason.NODES_UNAVAILABLE: "nodes that could hold it are cordoned, not ready or gone",
-    Reason.RELEASE_FAILED: "the API server refused its release",
+    Reason.RELEASE_FAILED: "the API server refused its release, or its pods",
     Reason.BIND_FAILED: "a pod could not be bound to its node",
     Reason.START_TIMEOUT: "its pods did not start in time and it was matched again",
-    Reason.PREEMPTED: "a workload of higher priority took its place",
+    Reason.PREEMPTED: "a workload of higher priority took its nodes",
     Reason.INVALID_REQUEST: "its request cannot be read",
     Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue, or the queue is drained",
-    Reason.PROVISIONING: "only nodes that are not there yet could hold it: the autoscaler is asked for them",
+    Reason.PROVISIONING: "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
 }
 
 _HELPS = {
     Reason.NONE: "nothing is needed; if this lasts, see whether the queue is running",
-    Reason.HELD: "kubectl fluxqueue release lets it go",
+    Reason.HELD: "kubectl fluxqueue release lets it start",
     Reason.USER_SUSPENDED: "set spec.suspend of the Job to false",
     Reason.QUEUE_HELD: "open the queue, or move the workload to another one (kubectl fluxqueue move)",
-    Reason.UNKNOWN_QUEUE: f"make that FluxQueue, or correct the label {names.QUEUE_LABEL}",
+    Reason.UNKNOWN_QUEUE: f"create that FluxQueue, or correct the label {names.QUEUE_LABEL}",
     Reason.QUEUE_LIMIT: "wait until others of the queue end, or raise its limit",
+    Reason.ACCOUNT_LIMIT: "wait until others of the account end, or have its limit raised (spec.limits of the FluxAccount)",
     Reason.WAITING_FOR_NODES: "it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner",
     Reason.BLOCKED_BY_RESERVATION: "a shorter duration may let it fit in before the reservation begins",
     Reason.UNSATISFIABLE: "ask for less per pod or for other nodes, or add nodes that fit; it is tried again when nodes change",
     Reason.WAITING_FOR_GROUP: f"create the missing pods, or correct the annotation {names.POD_GROUP_SIZE_ANNOTATION}",
+    Reason.WAITING_FOR_VOLUMES: "see kubectl describe pvc of the claim; it is matched when the claim exists, is bound and is free",
+    Reason.WAITING_FOR_DEPENDENCY: f"see what the other one waits for; meanwhile the annotation {names.AFTER_ANNOTATION} may be edited",
+    Reason.DEPENDENCY_NEVER_SATISFIED: f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object: it never starts as it is",
+    Reason.WAITING_FOR_BEGIN: f"nothing is needed; while it waits, the annotation {names.BEGIN_ANNOTATION} may be edited",
     Reason.NODES_UNAVAILABLE: "bring the nodes back (kubectl get nodes)",
-    Reason.RELEASE_FAILED: "see the Events of the object; it is tried again by itself",
-    Reason.BIND_FAILED: "see what the pod's Events say of its node; a bare Pod keeps its place until it is deleted",
-    Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is tried again by itself",
-    Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when there is room",
+    Reason.RELEASE_FAILED: "correct what the API server names (a quota, a ServiceAccount, a policy); it is retried automatically",
+    Reason.BIND_FAILED: "see the pod's Events; a bare Pod that the stock scheduler binds keeps its slot until it is deleted",
+    Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is retried automatically",
+    Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when nodes are free",
     Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
     Reason.QUEUE_NOT_ALLOWED: "move it to another queue (kubectl fluxqueue move), or have the queue opened for it",
-    Reason.PROVISIONING: "nothing: it starts when they are ready; kubectl get provisioningrequests says how far the autoscaler is",
+    Reason.PROVISIONING: "nothing is needed: it starts when they are ready; kubectl get provisioningrequests shows the progress",
 }
 
 
-_BESIDE = '"label":"services"'
-"""In a jobspec, which is canonical JSON: a place for the services pod of a MiniCluster."""
+_SERVICES_SLOT = '"label":"services"'
+"""In a jobspec, which is canonical JSON: the slot of a MiniCluster's services pod."""
+
+
+class _System(PartialObject, frozen=True):
+    constraints: dict[str, Any] | None = None
+    domains: list[dict[str, Any]] | None = None
+
+
+class _Attributes(PartialObject, frozen=True):
+    system: _System = _System()
+
+
+class _Jobspec(PartialObject, frozen=True):
+    """A jobspec, with the fields that are shown."""
+
+    attributes: _Attributes = _Attributes()
+    resources: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read of one workload.
+    """A workload and its objects, as they were read.
 
-    ``template`` is the spec of the pods asked for, None if the object is gone; ``duration_stated`` whether the object itself says
-    how long it runs.
+    ``template`` is the pod spec of the user's object, None if that is deleted. ``duration_stated`` is true if the object states its
+    duration.
     """
 
     job: FluxJob
@@ -84,32 +115,33 @@ class Observed:
 
 
 def has_services(job: FluxJob) -> bool:
-    """Whether a services pod is matched beside the others."""
-    return _BESIDE in job.spec.jobspec
+    """True if the workload includes a services pod."""
+    return _SERVICES_SLOT in job.spec.jobspec
 
 
 def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False) -> str:
-    """The whole answer.
+    """Return the explanation as text.
 
     Parameters
     ----------
     seen
-        The FluxJob and what belongs to it.
+        The FluxJob and its objects.
     now
-        Timezone-aware; moments are shown in its zone.
+        The present time, with a time zone; times are shown in this zone.
     every_pod
-        Show more than the first pods of a big workload.
+        Show all pods of a large workload.
     colour
-        For a terminal.
+        True for a terminal with colours.
 
     Returns
     -------
     str
-        Lines.
+        The lines of the explanation.
     """
-    facts = [("Asked for", _asked(seen)), *_waiting(seen.job, now), *_history(seen.job, now)]
+    facts = [("Asked for", _asked(seen)), *_where(seen.job), *_account(seen.job), *_waiting(seen.job, now), *_history(seen.job, now)]
     if seen.job.status.nodes:
-        facts.append(("Nodes", f"{seen.job.status.nodes} (entry i is rank i)"))
+        facts.append(("Nodes", format_nodes(seen.job.status.nodes)))
+    facts += _bound_by(seen.pods)
     width = max(len(name) for name, _ in facts)
     lines = [paint(_headline(seen.job, now), "bold" if colour else ""), ""]
     lines += [f"  {name.ljust(width)}   {text}" for name, text in facts]
@@ -124,14 +156,14 @@ def _headline(job: FluxJob, now: datetime) -> str:
         case State.PENDING if status.reason == Reason.UNSATISFIABLE:
             return f"{who} can never start on this cluster as it is; it stays in {queue}."
         case State.PENDING:
-            place = f" at position {status.position}" if status.position is not None else ""
-            return f"{who} waits in {queue}{place}, for {waited or '0s'} so far."
+            position = f" at position {status.position}" if status.position is not None else ""
+            return f"{who} waits in {queue}{position}, for {waited or '0s'} so far."
         case State.ALLOCATED:
             return f"{who} has its nodes and is being started, after waiting {waited}."
         case State.RUNNING:
             return f"{who} runs, for {ran or '0s'} so far, after waiting {waited} in {queue}."
         case State.DRAINING:
-            return f"{who} has stopped; its nodes are free when its last pods are gone."
+            return f"{who} has stopped; its nodes are free when its last pods are deleted."
         case State.COMPLETED:
             return f"{who} completed: it waited {waited} in {queue} and ran {ran or '0s'}."
         case State.FAILED:
@@ -144,17 +176,17 @@ def _headline(job: FluxJob, now: datetime) -> str:
 
 def _asked(seen: Observed) -> str:
     job = seen.job
-    beside = has_services(job)
-    alike = job.spec.pods - beside
-    pods = "1 pod" if alike == 1 else f"{alike} pods"
+    services = has_services(job)
+    brokers = job.spec.pods - services
+    pods = "1 pod" if brokers == 1 else f"{brokers} pods"
     if seen.template is not None:
         try:
-            amounts = [f"{_amount(name, value)} {name}" for name, value in sorted(pod_requests(seen.template).items())]
+            amounts = [format_quantity(name, float(value)) for name, value in sorted(pod_requests(seen.template).items())]
         except InvalidRequest as error:
             amounts = [f"something unreadable ({error})"]
-        each = "each with" if alike != 1 else "with"
+        each = "each with" if brokers != 1 else "with"
         pods = f"{pods}, {each} {' and '.join(amounts)}" if amounts else f"{pods} without requests"
-    if beside:
+    if services:
         pods += ", and a services pod"
     text = f"{pods}, together" if job.spec.pods > 1 else pods
     if job.spec.duration_seconds:
@@ -162,13 +194,23 @@ def _asked(seen: Observed) -> str:
     return f"{text}; priority {job.spec.priority}" if job.spec.priority else text
 
 
-def _amount(name: str, value: object) -> str:
-    number = float(str(value))
-    if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
-        for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-            if number >= size:
-                return f"{number / size:.4g}{unit}"
-    return f"{number * 1000:.4g}m" if 0 < number < 1 else f"{number:.6g}"
+def _where(job: FluxJob) -> list[tuple[str, str]]:
+    """Return the constraint on nodes and what is asked of the topology, where there is any."""
+    try:
+        jobspec = msgspec.json.decode(job.spec.jobspec or b"{}", type=_Jobspec)
+    except msgspec.MsgspecError:
+        return []
+    system = jobspec.attributes.system
+    facts = [
+        ("Only nodes", format_constraint(system.constraints)),
+        ("Topology", topology_words(jobspec.resources or [], system.domains or [])),
+    ]
+    return [(name, words) for name, words in facts if words]
+
+
+def _account(job: FluxJob) -> list[tuple[str, str]]:
+    """Return the account of the work, if it has one."""
+    return [("Account", job.status.account)] if job.status.account else []
 
 
 def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
@@ -180,6 +222,8 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         return []
     known = Reason(reason) if reason in list(Reason) else None
     why = status.message or (_WHY[known] if known is not None else "")
+    if not reason and (last := next(reversed(status.requeue_reasons or ()), None)) is not None:
+        why = f"it was requeued ({last.reason}) and will be matched again"
     facts = [("Why", f"{reason}: {why}" if reason and why else reason or why)]
     if known is not None:
         facts.append(("What helps", _HELPS[known]))
@@ -191,10 +235,21 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         first = instant(status.eta_first)
         if first is not None and first != expected:
             moved = age(abs((expected - first).total_seconds()))
-            facts.append(("First told", f"{clock(first, now)}; that is {moved} {'later' if expected > first else 'sooner'} by now"))
+            facts.append(("First estimate", f"{clock(first, now)}; the start is now {moved} {'later' if expected > first else 'sooner'}"))
     if job.spec.cancel:
-        facts.append(("Cancelled", "its cancellation is under way"))
+        facts.append(("Cancelled", "its cancellation is in progress"))
     return facts
+
+
+def _bound_by(pods: Sequence[Pod]) -> list[tuple[str, str]]:
+    """Return the scheduler of the released pods."""
+    released = [pod for pod in pods if pod.metadata.annotation(names.ALLOCATION_ANNOTATION) is not None]
+    ours = sum(1 for pod in released if pod.fluxion_binds)
+    if not released:
+        return []
+    if 0 < ours < len(released):
+        return [("Bound by", f"fluxion (fluxqueue's scheduler) {ours} pods, stock (kube-scheduler) {len(released) - ours}")]
+    return [("Bound by", "fluxion, the scheduler of fluxqueue" if ours else "stock, the scheduler of the cluster")]
 
 
 def _or_sooner(job: FluxJob, expected: datetime, now: datetime) -> str:
@@ -213,47 +268,54 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     before: datetime | None = None
     for name, text in steps:
-        moment = instant(text)
-        if moment is None:
+        time = instant(text)
+        if time is None:
             continue
-        later = f", {age((moment - before).total_seconds())} later" if before is not None else ""
-        facts.append((name, f"{clock(moment, now)}{later}"))
-        before = moment
+        later = f", {age((time - before).total_seconds())} later" if before is not None else ""
+        facts.append((name, f"{clock(time, now)}{later}"))
+        before = time
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
         end = started + timedelta(seconds=job.spec.duration_seconds)
-        facts.append(("Ends by", clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than it said"))
+        facts.append(("Ends by", clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration"))
     if status.outcome:
         facts.append(("Outcome", f"{status.outcome}{f': {status.message}' if status.message else ''}"))
     if status.requeues:
         facts.append(("Requeued", "once" if status.requeues == 1 else f"{status.requeues} times"))
-    return facts
+    return [*facts, *_requeues(job, now)]
+
+
+def _requeues(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
+    """Return time and reason of each known requeue."""
+    reasons = job.status.requeue_reasons or ()
+    requeues = [(instant(each.at), f"{each.reason}: {each.message}" if each.message else each.reason) for each in reasons]
+    return [("Requeues" if number == 0 else "", f"{clock(at, now)}  {why}" if at else why) for number, (at, why) in enumerate(requeues)]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _PlacedPod:
     rank: int | None
     node: str
     pod: Pod | None
 
 
-def placement(nodes: str, pods: Sequence[Pod]) -> list[_Place]:
-    """Which pod stands for which rank.
+def placement(nodes: str, pods: Sequence[Pod]) -> list[_PlacedPod]:
+    """Return the pod of each rank.
 
-    An indexed pod says it itself. Any other takes a rank of the node it is on, so that a row where node and pod disagree is a pod
-    that is not where it should be.
+    An indexed pod has its rank as completion index. Any other pod gets a rank of its node, so that a row with two different nodes is a pod
+    on a wrong node.
 
     Parameters
     ----------
     nodes
-        RFC 29 hostlist, entry i = rank i; one that cannot be read counts as empty.
+        RFC 29 hostlist; entry i is the node of rank i. An invalid one counts as empty.
     pods
-        The workload's pods; of several for one index the newest counts.
+        The workload's pods; if several have one index, the newest counts.
 
     Returns
     -------
     list
-        Rank, its node and its pod; ranks without a pod, and pods without a rank, are there too.
+        Rank, its node and its pod, including ranks without a pod and pods without a rank.
     """
     try:
         hosts = hostlists.decode(nodes)
@@ -280,35 +342,38 @@ def placement(nodes: str, pods: Sequence[Pod]) -> list[_Place]:
             taken[ranks.pop()] = pod
         else:
             unplaced.append(pod)
-    placed = [_Place(rank, host, taken.get(rank)) for rank, host in enumerate(hosts)]
-    return placed + [_Place(pod.completion_index, "", pod) for pod in unplaced]
+    placed = [_PlacedPod(rank, host, taken.get(rank)) for rank, host in enumerate(hosts)]
+    return placed + [_PlacedPod(pod.completion_index, "", pod) for pod in unplaced]
 
 
 def pod_state(pod: Pod) -> str:
-    """A pod's phase, or what keeps it: a gate (ours or another's), the scheduler, its deletion."""
+    """Return the phase of a pod, or what delays it: a scheduling gate, the scheduler, its deletion."""
     if pod.metadata.deletion_timestamp:
         return "Terminating"
     if pod.spec.scheduling_gates:
         return f"Gated by {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
     scheduled = pod.status.condition("PodScheduled")
+    if pod.held:
+        before = f"; {scheduled.message}" if scheduled is not None and scheduled.status == "False" and scheduled.message else ""
+        return f"Waits for the queue{before}"
     if pod.status.phase == "Pending" and scheduled is not None and scheduled.status == "False":
         return f"{scheduled.reason}: {scheduled.message}" if scheduled.message else scheduled.reason
     return pod.status.phase
 
 
 def _pods(seen: Observed, *, every_pod: bool) -> str:
-    places = placement(seen.job.status.nodes, seen.pods)
-    if not places:
+    placed = placement(seen.job.status.nodes, seen.pods)
+    if not placed:
         return ""
-    shown = places if every_pod else places[:_MANY_PODS]
+    shown = placed if every_pod else placed[:_MANY_PODS]
     rows = []
-    for place in shown:
-        on = place.pod.spec.node_name or "" if place.pod else ""
-        if on and place.node and on != place.node:
+    for each in shown:
+        on = each.pod.spec.node_name or "" if each.pod else ""
+        if on and each.node and on != each.node:
             on += " (not its node)"
-        rank = "" if place.rank is None else str(place.rank)
-        rows.append([rank, place.node, place.pod.metadata.name if place.pod else "", on, pod_state(place.pod) if place.pod else ""])
+        rank = "" if each.rank is None else str(each.rank)
+        rows.append([rank, each.node, each.pod.metadata.name if each.pod else "", on, pod_state(each.pod) if each.pod else ""])
     text = columns(["RANK", "NODE", "POD", "RUNS ON", "POD STATE"], rows)
-    hidden = len(places) - len(shown)
+    hidden = len(placed) - len(shown)
     more = f"  ... and {hidden} more (-o wide shows all)\n" if hidden else ""
     return "\n" + "".join(f"  {line}\n" for line in text.splitlines()) + more

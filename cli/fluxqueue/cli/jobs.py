@@ -1,10 +1,9 @@
-"""The queue as one table: a row per FluxJob, ordered as a person asks.
+"""The table of FluxJobs: one row per FluxJob.
 
-The idea of the last column is that of `flux jobs`: what one wants to know depends on where the job is. While it waits that is the
-reason and, where there is one, the start to be expected; while it runs its nodes; afterwards how it ended. Rows come in the order of
-life: what runs, what waits in the queue's order, what has ended, newest first.
+The last column depends on the state, as in ``flux jobs``. For a pending workload it is the reason and the expected start, for a running one
+its nodes, for an ended one its outcome. The order of rows is: running, pending in the queue's order, ended with the newest first.
 
-Pure functions of FluxJobs and a clock.
+All functions are pure functions of FluxJobs and the time.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from datetime import datetime
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.tables import age, clock, columns, instant
 
 __all__ = ["CELL_STYLES", "Selection", "headers", "info", "object_name", "row", "state_of", "table", "times"]
@@ -35,29 +35,29 @@ _FAR = 1 << 62
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows to show; empty means all."""
+    """The FluxJobs to show; an empty field selects all."""
 
     queue: str = ""
     states: frozenset[str] = frozenset()
 
     def takes(self, job: FluxJob) -> bool:
-        """Whether the job is among them."""
+        """True if a FluxJob is selected."""
         return (not self.queue or job.spec.queue == self.queue) and (not self.states or state_of(job).lower() in self.states)
 
 
 def state_of(job: FluxJob) -> str:
-    """The job's state; one that the queue has not seen yet is pending."""
+    """Return the state of a FluxJob; one without a status is pending."""
     return job.status.state or State.PENDING
 
 
 def object_name(job: FluxJob) -> str:
-    """The user's object as kubectl takes it: ``job/lammps``."""
+    """Return the user's object in kubectl's form: ``job/lammps``."""
     ref = job.spec.object_ref
     return f"{ref.kind.lower()}/{ref.name}" if ref.kind else ""
 
 
 def order(job: FluxJob) -> tuple[int, float, str, str]:
-    """Sort key: what runs, then what waits by position and age, then what ended, newest first."""
+    """Return the sort key: running, then pending by position and age, then ended with the newest first."""
     status = job.status
     rank = _RANK.get(State(state_of(job)), 3) if state_of(job) in list(State) else 3
     if rank == 3:
@@ -70,7 +70,7 @@ def order(job: FluxJob) -> tuple[int, float, str, str]:
 
 
 def times(job: FluxJob, now: datetime) -> tuple[str, str]:
-    """How long it waited and how long it ran, both up to now if that still goes on."""
+    """Return how long a workload waited and how long it ran, up to now if it still does."""
     status = job.status
     submitted = instant(status.submitted_at or job.metadata.creation_timestamp)
     started, finished = instant(status.started_at), instant(status.finished_at)
@@ -80,16 +80,16 @@ def times(job: FluxJob, now: datetime) -> tuple[str, str]:
 
 
 def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
-    """The last column.
+    """Return the text of the last column.
 
     Parameters
     ----------
     job
-        Any FluxJob.
+        A FluxJob.
     now
-        For estimates.
+        The present time.
     wide
-        Add the reason's message, and every node.
+        Add the message of the reason, and all nodes.
     """
     status = job.status
     state = state_of(job)
@@ -98,7 +98,7 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
     if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
         ended = status.outcome or state
         return f"{ended}: {status.message}" if status.message and (wide or state == State.FAILED) else ended
-    nodes = status.nodes if wide else _short_nodes(status.nodes)
+    nodes = format_nodes(status.nodes) if wide else _short_nodes(status.nodes)
     return f"{nodes} ({status.reason})" if status.reason and nodes else nodes or status.reason
 
 
@@ -119,24 +119,25 @@ def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool) -> str:
 
 
 def _short_nodes(nodes: str) -> str:
-    if len(nodes) <= _NODES_WIDTH:
-        return nodes
+    text = format_nodes(nodes)
+    if len(text) <= _NODES_WIDTH:
+        return text
     try:
         count = len(set(hostlists.decode(nodes)))
     except hostlists.InvalidHostlist:
-        return f"{nodes[:_NODES_WIDTH]}+"
-    return f"{nodes[:_NODES_WIDTH]}+ ({count} nodes)"
+        return f"{text[:_NODES_WIDTH]}+"
+    return f"{text[:_NODES_WIDTH]}+ ({count} nodes)"
 
 
 def headers(*, wide: bool = False, namespaces: bool = False) -> list[str]:
-    """Titles of the columns."""
+    """Return the titles of the columns."""
     start = ["NAMESPACE"] if namespaces else []
     more = ["PRIORITY", "DURATION", "JOBID"] if wide else []
     return [*start, "NAME", "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "RUN", *more, "INFO"]
 
 
 def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = False) -> list[str]:
-    """Cells of one job, in the order of `headers`."""
+    """Return the cells of one FluxJob, in the order of `headers`."""
     waited, ran = times(job, now)
     start = [job.metadata.namespace] if namespaces else []
     more = []
@@ -150,23 +151,23 @@ def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = F
 def table(
     jobs: Sequence[FluxJob], now: datetime, *, wide: bool = False, namespaces: bool = False, titles: bool = True, colour: bool = False
 ) -> str:
-    """All of it as text.
+    """Return the table as text.
 
     Parameters
     ----------
     jobs
-        In any order.
+        FluxJobs in any order.
     now
-        Timezone-aware; moments are shown in its zone.
+        The present time, with a time zone; times are shown in this zone.
     wide, namespaces, titles
         As kubectl's ``-o wide``, ``-A`` and the opposite of ``--no-headers``.
     colour
-        Colour the states.
+        True to colour the states.
 
     Returns
     -------
     str
-        Lines.
+        The lines of the table.
     """
     rows = [row(job, now, wide=wide, namespaces=namespaces) for job in sorted(jobs, key=order)]
     return columns(headers(wide=wide, namespaces=namespaces) if titles else None, rows, CELL_STYLES if colour else None)

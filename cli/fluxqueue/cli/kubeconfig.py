@@ -1,11 +1,11 @@
-"""Which cluster to speak to and as whom, read as kubectl reads it.
+"""Kubeconfigs, read as kubectl reads them.
 
-The official client's reader costs half a second of imports; a command that a person types many times a day must not. So this module
-knows the common ways itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and relative
-paths count from the file they stand in), certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. What it
-does not know (the old ``auth-provider`` section) it leaves to ``kubernetes.config``, imported only then.
+To import the official client takes half a second, which is too long for a command that people use often. So this module reads the common
+forms itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and paths are relative to the file
+that contains them), certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. The old ``auth-provider`` section is
+left to ``kubernetes.config``, which is imported only then.
 
-Everything is read into memory at once: what comes out is plain data, and nothing later depends on a file that may be gone.
+All files are read into memory at once. The result is plain data and does not depend on files that may change.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _EXEC_TIMEOUT_S = 60
 
 
 class InvalidKubeconfig(Exception):
-    """No usable configuration; the message says which part of which file."""
+    """There is no usable configuration; the message names the file and the field."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach an API server; PEM blocks and credentials are in memory."""
+    """Address and credentials of an API server; PEM blocks are in memory."""
 
     server: str
     context: str = ""
@@ -53,29 +53,29 @@ def connection(
     environ: Mapping[str, str] | None = None,
     service_account: Path = _SERVICE_ACCOUNT,
 ) -> Connection:
-    """Choose the cluster and the identity.
+    """Find the cluster and the credentials.
 
     Parameters
     ----------
     kubeconfig
-        A file named on the command line: the only one read, and it must exist. Else the files of ``KUBECONFIG``, else
-        ``~/.kube/config``, else the pod's ServiceAccount.
+        File from the command line; it must exist, and no other file is read. Otherwise the files of ``KUBECONFIG`` are read, or else
+        ``~/.kube/config``, or else the pod's ServiceAccount.
     context
-        Instead of the current one.
+        Context to use instead of the current one.
     environ
-        The process's environment if None.
+        Environment; by default that of the process.
     service_account
         Folder of the pod's token, for tests.
 
     Returns
     -------
     Connection
-        Ready to use; an exec plugin has already been asked for its credentials.
+        Ready to use; an exec plugin has already returned its credentials.
 
     Raises
     ------
     InvalidKubeconfig
-        With kubectl's words where it has some.
+        With kubectl's message, if it has one.
     """
     env = os.environ if environ is None else environ
     if kubeconfig is not None:
@@ -99,13 +99,13 @@ def connection(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A named cluster, user or context and the folder its relative paths count from."""
+    """A named cluster, user or context, and the file that contains it."""
 
     body: Mapping[str, Any]
     path: Path
 
     def bytes_of(self, key: str) -> bytes | None:
-        """The PEM block under ``<key>-data``, or in the file under ``<key>``."""
+        """Return the PEM block of ``<key>-data``, or of the file that ``<key>`` names."""
         if inline := self.body.get(f"{key}-data"):
             try:
                 return base64.b64decode(inline, validate=True)
@@ -254,7 +254,7 @@ def _ask_plugin(
     except OSError as error:
         raise InvalidKubeconfig(f"getting credentials: exec: {command}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise InvalidKubeconfig(f"getting credentials: exec: {command} gave no answer in {_EXEC_TIMEOUT_S} s") from None
+        raise InvalidKubeconfig(f"getting credentials: exec: {command} did not answer within {_EXEC_TIMEOUT_S} s") from None
     if done.returncode:
         raise InvalidKubeconfig(f"getting credentials: exec: executable {command} failed with exit code {done.returncode}")
     try:
@@ -266,7 +266,7 @@ def _ask_plugin(
 
 
 def _from_official_client(paths: list[Path], context: str) -> str:
-    """The Authorization header for ways to log in that only the official client knows."""
+    """Return the Authorization header for authentication methods that only the official client supports."""
     from kubernetes.client import Configuration
     from kubernetes.config import load_kube_config
     from kubernetes.config.config_exception import ConfigException

@@ -1,8 +1,8 @@
-"""Lists of FluxJobs and FluxQueues, once or as they change, in the forms of ``kubectl get``.
+"""Lists of FluxJobs and FluxQueues, once or as a watch, in the output formats of ``kubectl get``.
 
-FluxJobs are decoded here, because their table says more than printer columns can (see `fluxqueue.cli.jobs`). FluxQueues are shown in the
-columns that their own definition gives, as the server renders them, so a column added there appears here. What is printed as JSON
-or YAML is the server's object, not what we understood of it.
+FluxJobs are decoded here, because their table shows more than printer columns can (`fluxqueue.cli.jobs`). FluxQueues are shown in the
+printer columns of their CRD, as the server renders them, so new columns appear without a change here. JSON and YAML output is the server's
+object, with all its fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli import jobs as rows
-from fluxqueue.cli.cluster import ApiRefused, Cluster, ClusterError, NoSuchResource
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource
 from fluxqueue.cli.tables import columns, wants_colour
 
 __all__ = ["JobsQuery", "Listed", "collection", "jobs", "list_jobs", "queues"]
@@ -29,7 +29,7 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 @dataclass(frozen=True)
 class Listed:
-    """A FluxJob as understood and as sent."""
+    """A FluxJob, decoded and as the server sent it."""
 
     job: FluxJob
     raw: bytes
@@ -37,7 +37,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class JobsQuery:
-    """What ``kubectl fluxqueue jobs`` was asked; ``namespace`` None means all."""
+    """The options of ``kubectl fluxqueue jobs``; ``namespace`` None means all namespaces."""
 
     namespace: str | None = "default"
     names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class JobsQuery:
     watch: bool = False
 
     def takes(self, job: FluxJob) -> bool:
-        """Whether the job belongs to the answer."""
+        """True if a FluxJob is selected."""
         named = not self.names or any(_is_called(job, name) for name in self.names)
         return named and rows.Selection(self.queue, self.states).takes(job)
 
@@ -95,32 +95,32 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 def collection(resource: str, namespace: str | None = None) -> str:
-    """Path of our resources in a namespace, or in all (None)."""
+    """Return the path of a resource of the project in a namespace, or in all namespaces (None)."""
     where = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{names.API_VERSION}{where}/{resource}"
 
 
-def list_jobs(cluster: Cluster, namespace: str | None, selector: str = "") -> tuple[list[Listed], str]:
-    """All FluxJobs and the version of the list, read in pages.
+def list_jobs(client: ApiClient, namespace: str | None, selector: str = "") -> tuple[list[Listed], str]:
+    """Return all FluxJobs and the version of the list, read page by page.
 
     Raises
     ------
     ClusterError
-        That the cluster has no FluxJobs at all, or what the server says.
+        The CRD is not installed, or the server refuses.
     """
-    raw, version = _raw_list(cluster, names.FLUXJOBS, namespace, selector)
+    raw, version = _raw_list(client, names.FLUXJOBS, namespace, selector)
     return [Listed(_JOB.decode(item), item) for item in raw], version
 
 
-def jobs(cluster: Cluster, query: JobsQuery, out: TextIO, now: Callable[[], datetime]) -> int:
-    """Print what was asked; with ``watch``, until interrupted.
+def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], datetime]) -> int:
+    """Print the selected FluxJobs; with ``watch``, also their changes until interrupted.
 
     Raises
     ------
     ClusterError
-        What the server says, a name that is not there included.
+        A name does not exist, or the server refuses.
     """
-    listed, version = list_jobs(cluster, query.namespace, query.selector)
+    listed, version = list_jobs(client, query.namespace, query.selector)
     chosen = [item for item in listed if query.takes(item.job)]
     for name in query.names:
         if not any(_is_called(item.job, name) for item in chosen):
@@ -130,7 +130,7 @@ def jobs(cluster: Cluster, query: JobsQuery, out: TextIO, now: Callable[[], date
         return 0
     out.flush()
     widths = _widths(chosen, query, now())
-    for changed in _changes(cluster, query, version):
+    for changed in _changes(client, query, version):
         if query.output in ("", "wide"):
             cells = rows.row(changed.job, now(), wide=query.output == "wide", namespaces=query.namespace is None)
             styles = rows.CELL_STYLES if wants_colour(out) else None
@@ -141,15 +141,15 @@ def jobs(cluster: Cluster, query: JobsQuery, out: TextIO, now: Callable[[], date
     return 0
 
 
-def queues(cluster: Cluster, out: TextIO, *, output: str = "", titles: bool = True) -> int:
-    """Print the FluxQueues in the columns of their definition."""
+def queues(client: ApiClient, out: TextIO, *, output: str = "", titles: bool = True) -> int:
+    """Print the FluxQueues in the printer columns of their CRD."""
     if output in ("json", "yaml", "name"):
-        raw, _ = _raw_list(cluster, names.FLUXQUEUES, None)
+        raw, _ = _raw_list(client, names.FLUXQUEUES, None)
         out.write(_rendered(raw, output, names.FLUXQUEUES, alone=False))
         return 0
-    table = msgspec.json.decode(_asked(cluster, names.FLUXQUEUES, None, {}, _TABLE), type=_Table)
+    table = msgspec.json.decode(_asked(client, names.FLUXQUEUES, None, {}, _TABLE), type=_Table)
     if not table.rows:
-        _say_none(None)
+        _print_none(None)
         return 0
     shown = [at for at, column in enumerate(table.column_definitions) if column.priority == 0 or output == "wide"]
     header = [table.column_definitions[at].name.upper() for at in shown]
@@ -167,29 +167,29 @@ def _is_called(job: FluxJob, name: str) -> bool:
     )
 
 
-def _asked(cluster: Cluster, resource: str, namespace: str | None, params: Mapping[str, str], accept: str = "application/json") -> bytes:
+def _asked(client: ApiClient, resource: str, namespace: str | None, params: Mapping[str, str], accept: str = "application/json") -> bytes:
     try:
-        return cluster.get(collection(resource, namespace), params, accept)
+        return client.get(collection(resource, namespace), params, accept)
     except NoSuchResource:
         raise ClusterError(
             f'error: the server doesn\'t have a resource type "{resource}" (is fluxqueue installed in this cluster?)'
         ) from None
 
 
-def _raw_list(cluster: Cluster, resource: str, namespace: str | None, selector: str = "") -> tuple[list[bytes], str]:
+def _raw_list(client: ApiClient, resource: str, namespace: str | None, selector: str = "") -> tuple[list[bytes], str]:
     items: list[bytes] = []
     token = ""
     while True:
         params = {"limit": _PAGE, **({"labelSelector": selector} if selector else {}), **({"continue": token} if token else {})}
-        page = _LIST.decode(_asked(cluster, resource, namespace, params))
+        page = _LIST.decode(_asked(client, resource, namespace, params))
         items += [bytes(item) for item in page.items]
         token = page.metadata.continue_
         if not token:
             return items, page.metadata.resource_version
 
 
-def _changes(cluster: Cluster, query: JobsQuery, version: str) -> Iterator[Listed]:
-    """Every later change, across ends of the watch and versions the server has forgotten."""
+def _changes(client: ApiClient, query: JobsQuery, version: str) -> Iterator[Listed]:
+    """Yield every later change, also after the watch ends or its version expires."""
     path = collection(names.FLUXJOBS, query.namespace)
     known: dict[str, str] = {}
     while True:
@@ -197,7 +197,7 @@ def _changes(cluster: Cluster, query: JobsQuery, version: str) -> Iterator[Liste
         if query.selector:
             params["labelSelector"] = query.selector
         try:
-            for line in cluster.watch(path, params):
+            for line in client.watch(path, params):
                 event = _EVENT.decode(line)
                 if event.type == "ERROR":
                     status = msgspec.json.decode(event.object, type=_ErrorStatus)
@@ -211,7 +211,7 @@ def _changes(cluster: Cluster, query: JobsQuery, version: str) -> Iterator[Liste
         except ApiRefused as error:
             if error.status != _GONE:
                 raise
-            listed, version = list_jobs(cluster, query.namespace, query.selector)
+            listed, version = list_jobs(client, query.namespace, query.selector)
             for item in listed:
                 if query.takes(item.job) and known.get(item.job.metadata.uid) != item.job.metadata.resource_version:
                     yield item
@@ -233,7 +233,7 @@ def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetim
         return
     if not chosen:
         if not query.watch:
-            _say_none(query.namespace)
+            _print_none(query.namespace)
         return
     text = rows.table(
         [item.job for item in chosen],
@@ -246,7 +246,7 @@ def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetim
     out.write(text)
 
 
-def _say_none(namespace: str | None) -> None:
+def _print_none(namespace: str | None) -> None:
     import sys
 
     print(f"No resources found in {namespace} namespace." if namespace else "No resources found", file=sys.stderr)

@@ -1,21 +1,26 @@
-"""From what a person types to the workloads that are meant, with everything that belongs to them.
+"""The search for the workloads of a name that a person types, and for their objects.
 
-A person knows the name of a Job, a Pod or a Deployment, not that of a FluxJob. A FluxJob's name follows from the object's kind, name
-and uid, so an object that exists is found with two reads; only a bare name is looked for in the list. A pod of a Job means the Job, and
-a Deployment means the FluxJobs of its pods. An object that exists but is not in the queue is told apart from one that does not exist,
-because the remedy is another.
+People know the name of a Job, a Pod or a Deployment, not that of its FluxJob. The name of a FluxJob is derived from kind, name and uid of
+the object, so the FluxJob of an existing object is found with two reads. Only a bare name is searched in the list, and a FluxJob that has
+another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job stands for the Job, and a Deployment for the FluxJobs of its pods.
+An object that exists but is not in the queue gets another message than one that does not exist, because the remedy differs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, fluxjob_name
-from fluxqueue.api.objects import Job, ObjectMeta, Part, Pod, PodSpec
-from fluxqueue.cli.cluster import Cluster, ClusterError, NoSuchResource, NotFound
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource, ObjectNotFound
 from fluxqueue.cli.explain import Observed, has_services
 from fluxqueue.cli.listing import collection, list_jobs
 
@@ -29,16 +34,24 @@ _OWNERS = {
     "statefulset": "statefulsets",
     "sts": "statefulsets",
 }
+_SHOWN_WITHIN = timedelta(minutes=1)
+"""How long a new object of a managed namespace may be without its FluxJob, with a margin for clocks that differ."""
+_WAIT_S = 25.0
+_POLL_S = 0.5
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 
 
-class _Requirement(Part, frozen=True):
+class _NotShownYet(ClusterError):
+    """The object is new and in a managed namespace, and its FluxJob is not there."""
+
+
+class _Requirement(PartialObject, frozen=True):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class _Selector(Part, frozen=True):
+class _Selector(PartialObject, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[_Requirement] | None = None
 
@@ -55,60 +68,75 @@ class _Selector(Part, frozen=True):
         return ",".join(parts)
 
 
-class _OwnerSpec(Part, frozen=True):
+class _OwnerSpec(PartialObject, frozen=True):
     selector: _Selector = _Selector()
 
 
-class _Owner(Part, frozen=True):
+class _Owner(PartialObject, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _OwnerSpec = _OwnerSpec()
 
 
-class _Pods(Part, frozen=True):
+class _Pods(PartialObject, frozen=True):
     items: tuple[Pod, ...] = ()
 
 
-def find(cluster: Cluster, namespace: str, name: str) -> list[Observed]:
-    """The workloads a name means, with what belongs to them: see `fluxjobs_of`."""
-    return [_observed(cluster, job) for job in fluxjobs_of(cluster, namespace, name)]
+def find(client: ApiClient, namespace: str, name: str) -> list[Observed]:
+    """Return the workloads of a name with their objects; see `fluxjobs_of`."""
+    return [_observed(client, job) for job in fluxjobs_of(client, namespace, name)]
 
 
-def fluxjobs_of(cluster: Cluster, namespace: str, name: str) -> list[FluxJob]:
-    """The workloads a name means.
+def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
+    """Return the FluxJobs of a name.
 
     Parameters
     ----------
-    cluster
-        To ask.
+    client
+        The API server.
     namespace
-        Where the name is.
+        Namespace of the name.
     name
-        A FluxJob's or an object's name, or ``kind/name`` with kubectl's kinds and short names.
+        Name of a FluxJob or of an object, or ``kind/name`` with kubectl's kinds and short names.
 
     Returns
     -------
     list
-        At least one; several for a Deployment and the like, or when objects of two kinds share a name.
+        At least one; several for a Deployment and similar kinds, or if objects of two kinds have the same name.
 
     Raises
     ------
     ClusterError
-        Nothing of that name, an object that is not in the queue, or what the server says.
+        The name does not exist, the object is not in the queue, or the server refuses.
+
+    Notes
+    -----
+    A FluxJob is created seconds after its object. So the lookup is repeated for a new object, for at most `_WAIT_S`.
     """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return _found(client, namespace, name)
+        except _NotShownYet:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     kind, slash, rest = name.rpartition("/")
     kind = kind.lower().split(".")[0]
     if not slash:
-        found = _by_bare_name(cluster, namespace, name)
+        found = _by_bare_name(client, namespace, name)
     elif kind in ("fj", "fluxjob", "fluxjobs"):
-        found = [_fluxjob(cluster, namespace, rest)]
+        found = [_fluxjob(client, namespace, rest)]
     elif kind in ("job", "jobs"):
-        found = [_of_job(cluster, namespace, _job(cluster, namespace, rest))]
+        found = [_of_job(client, namespace, _job(client, namespace, rest))]
     elif kind in ("pod", "pods", "po"):
-        found = [_of_pod(cluster, namespace, _pod(cluster, namespace, rest))]
+        found = [_of_pod(client, namespace, _pod(client, namespace, rest))]
     elif kind in _OWNERS or kind.removesuffix("s") in _OWNERS:
-        found = _of_owner(cluster, namespace, _OWNERS.get(kind) or _OWNERS[kind.removesuffix("s")], rest)
+        found = _of_owner(client, namespace, _OWNERS.get(kind) or _OWNERS[kind.removesuffix("s")], rest)
     elif matches := [
-        job for job in _all(cluster, namespace) if job.spec.object_ref.kind.lower() == kind and job.spec.object_ref.name == rest
+        job for job in _all(client, namespace) if job.spec.object_ref.kind.lower() == kind and job.spec.object_ref.name == rest
     ]:
         found = matches
     else:
@@ -118,118 +146,145 @@ def fluxjobs_of(cluster: Cluster, namespace: str, name: str) -> list[FluxJob]:
     return found
 
 
-def _all(cluster: Cluster, namespace: str) -> list[FluxJob]:
-    return [item.job for item in list_jobs(cluster, namespace)[0]]
+def _all(client: ApiClient, namespace: str) -> list[FluxJob]:
+    return [item.job for item in list_jobs(client, namespace)[0]]
 
 
-def _by_bare_name(cluster: Cluster, namespace: str, name: str) -> list[FluxJob]:
-    jobs = _all(cluster, namespace)
+def _by_bare_name(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
+    jobs = _all(client, namespace)
     if exact := [job for job in jobs if job.metadata.name == name]:
         return exact
     if matches := [job for job in jobs if job.spec.object_ref.name == name]:
         return matches
-    # Not in the queue by that name: perhaps a pod of a Job, a Deployment, or an object that fluxqueue leaves alone. Each says so itself.
-    looks: tuple[Callable[[], list[FluxJob]], ...] = (
-        lambda: [_of_job(cluster, namespace, _job(cluster, namespace, name))],
-        lambda: [_of_pod(cluster, namespace, _pod(cluster, namespace, name))],
-        lambda: _of_owner(cluster, namespace, "deployments", name),
-        lambda: _of_owner(cluster, namespace, "statefulsets", name),
+    # No FluxJob has that name: it may be a pod of a Job, a Deployment, or an object outside the queue. Each lookup raises its own error.
+    lookups: tuple[Callable[[], list[FluxJob]], ...] = (
+        lambda: [_of_job(client, namespace, _job(client, namespace, name))],
+        lambda: [_of_pod(client, namespace, _pod(client, namespace, name))],
+        lambda: _of_owner(client, namespace, "deployments", name),
+        lambda: _of_owner(client, namespace, "statefulsets", name),
     )
-    for look in looks:
+    for lookup in lookups:
         try:
-            return look()
-        except NotFound:
+            return lookup()
+        except ObjectNotFound:
             continue
     raise ClusterError(f'Error from server (NotFound): {names.FLUXJOBS}.{names.GROUP} "{name}" not found, nor an object of that name')
 
 
-def _fluxjob(cluster: Cluster, namespace: str, name: str) -> FluxJob:
+def _fluxjob(client: ApiClient, namespace: str, name: str) -> FluxJob:
     try:
-        return msgspec.json.decode(cluster.get(f"{collection(names.FLUXJOBS, namespace)}/{name}"), type=FluxJob)
+        return msgspec.json.decode(client.get(f"{collection(names.FLUXJOBS, namespace)}/{name}"), type=FluxJob)
     except NoSuchResource:
         raise ClusterError('error: the server doesn\'t have a resource type "fluxjobs" (is fluxqueue installed in this cluster?)') from None
 
 
-def _job(cluster: Cluster, namespace: str, name: str) -> Job:
-    return msgspec.json.decode(cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"), type=Job)
+def _job(client: ApiClient, namespace: str, name: str) -> Job:
+    return msgspec.json.decode(client.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"), type=Job)
 
 
-def _pod(cluster: Cluster, namespace: str, name: str) -> Pod:
-    return msgspec.json.decode(cluster.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=Pod)
+def _pod(client: ApiClient, namespace: str, name: str) -> Pod:
+    return msgspec.json.decode(client.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=Pod)
 
 
-def _pods(cluster: Cluster, namespace: str, selector: str) -> Sequence[Pod]:
-    body = cluster.get(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": selector})
+def _pods(client: ApiClient, namespace: str, selector: str) -> Sequence[Pod]:
+    body = client.get(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": selector})
     return msgspec.json.decode(body, type=_Pods).items
 
 
-def _of_job(cluster: Cluster, namespace: str, job: Job) -> FluxJob:
-    return _named(cluster, namespace, "Job", job.metadata.name, job.metadata.uid)
+def _of_job(client: ApiClient, namespace: str, job: Job) -> FluxJob:
+    return _named(client, namespace, "Job", job.metadata.name, job.metadata.uid, job.metadata)
 
 
-def _of_pod(cluster: Cluster, namespace: str, pod: Pod) -> FluxJob:
+def _of_pod(client: ApiClient, namespace: str, pod: Pod) -> FluxJob:
     owner = pod.metadata.controller
     if owner is not None and owner.kind == "Job":
-        return _named(cluster, namespace, "Job", owner.name, owner.uid)
+        return _named(client, namespace, "Job", owner.name, owner.uid, pod.metadata)
     if owner is not None and (served := pod.metadata.label(names.SERVICES_OF_LABEL)) is not None:
-        return _named(cluster, namespace, "Job", owner.name, served)
-    return _named(cluster, namespace, "Pod", pod.metadata.name, pod.metadata.uid)
+        return _named(client, namespace, "Job", owner.name, served, pod.metadata)
+    return _named(client, namespace, "Pod", pod.metadata.name, pod.metadata.uid, pod.metadata)
 
 
-def _named(cluster: Cluster, namespace: str, kind: str, name: str, uid: str) -> FluxJob:
-    try:
-        return _fluxjob(cluster, namespace, fluxjob_name(kind, name, uid))
-    except NotFound:
-        if members := [job for job in _all(cluster, namespace) if job.spec.object_ref.uid == uid]:
-            return members[0]
+def _named(client: ApiClient, namespace: str, kind: str, name: str, uid: str, asked: ObjectMeta) -> FluxJob:
+    """Return the FluxJob of an object; ``asked`` is the metadata of the object that the person named: itself, or a pod of it."""
+    with contextlib.suppress(ObjectNotFound):
+        job = _fluxjob(client, namespace, fluxjob_name(kind, name, uid))
+        if job.spec.object_ref.uid == uid:
+            return job
+    if members := [job for job in _all(client, namespace) if job.spec.object_ref.uid == uid]:
+        return members[0]
+    if _is_new(asked):
+        raise _not_shown_yet(f"{kind.lower()}/{name}")
     raise _not_queued(f"{kind.lower()}/{name}", namespace)
 
 
-def _of_owner(cluster: Cluster, namespace: str, resource: str, name: str) -> list[FluxJob]:
-    owner = msgspec.json.decode(cluster.get(f"/apis/apps/v1/namespaces/{namespace}/{resource}/{name}"), type=_Owner)
-    uids = {pod.metadata.uid for pod in _pods(cluster, namespace, owner.spec.selector.text())}
-    found = [job for job in _all(cluster, namespace) if of_owner(job, resource, name, uids)]
-    if not found:
+def _of_owner(client: ApiClient, namespace: str, resource: str, name: str) -> list[FluxJob]:
+    owner = msgspec.json.decode(client.get(f"/apis/apps/v1/namespaces/{namespace}/{resource}/{name}"), type=_Owner)
+    pods = _pods(client, namespace, owner.spec.selector.text())
+    uids = {pod.metadata.uid for pod in pods}
+    jobs = [job for job in _all(client, namespace) if of_owner(job, resource, name, uids)]
+    if not jobs and any(_is_new(pod.metadata) for pod in pods):
+        raise _not_shown_yet(f"{resource.removesuffix('s')}/{name}")
+    if not jobs:
         raise _not_queued(f"{resource.removesuffix('s')}/{name}", namespace)
-    return sorted(found, key=lambda job: job.metadata.name)
+    return sorted(jobs, key=lambda job: job.metadata.name)
 
 
 def of_owner(job: FluxJob, resource: str, name: str, pods: Collection[str]) -> bool:
-    """Whether a FluxJob is of a Deployment or the like: of one of its pods (by uid), of a group with one of them, or of all as a gang."""
+    """True if a FluxJob belongs to a Deployment or similar: to one of its pods (by uid), a group of them, or all of them as a gang."""
     ref = job.spec.object_ref
     concerned = {ref.uid, *(owner.uid for owner in job.metadata.owner_references or ())}
     return not concerned.isdisjoint(pods) or (f"{ref.kind.lower()}s", ref.name) == (resource, name)
 
 
+def _is_new(meta: ObjectMeta) -> bool:
+    """True for an object of the queue whose FluxJob may not be there yet."""
+    return bool(meta.label(names.SEEN_LABEL)) and _age(meta) < _SHOWN_WITHIN
+
+
+def _age(meta: ObjectMeta) -> timedelta:
+    """Return the age of an object by the clock of this machine; a long one if its creation time cannot be read."""
+    try:
+        return datetime.now(UTC) - datetime.fromisoformat(meta.creation_timestamp or "")
+    except ValueError:
+        return timedelta.max
+
+
+def _not_shown_yet(what: str) -> ClusterError:
+    return _NotShownYet(
+        f"error: {what} has no FluxJob yet: fluxqueue creates it within seconds. Repeat the command; if it still has none, "
+        "`kubectl fluxqueue doctor` says what is wrong"
+    )
+
+
 def _not_queued(what: str, namespace: str) -> ClusterError:
     return ClusterError(
-        f"error: {what} exists, but no FluxJob belongs to it: fluxqueue looks after objects created while namespace {namespace} "
+        f"error: {what} exists, but no FluxJob belongs to it: fluxqueue queues objects that are created while namespace {namespace} "
         f"has the label {names.MANAGED_LABEL}=true, unless their pod template opts out"
     )
 
 
-def _observed(cluster: Cluster, job: FluxJob) -> Observed:
+def _observed(client: ApiClient, job: FluxJob) -> Observed:
     namespace, ref = job.metadata.namespace, job.spec.object_ref
     template: PodSpec | None = None
     stated = True
     pods: Sequence[Pod] = ()
     if ref.kind == "Job":
-        pods = _pods(cluster, namespace, f"{_CONTROLLER_UID}={ref.uid}")
+        pods = _pods(client, namespace, f"{_CONTROLLER_UID}={ref.uid}")
         if has_services(job):
-            pods = [*pods, *_pods(cluster, namespace, f"{names.SERVICES_OF_LABEL}={ref.uid}")]
+            pods = [*pods, *_pods(client, namespace, f"{names.SERVICES_OF_LABEL}={ref.uid}")]
         try:
-            owner = _job(cluster, namespace, ref.name)
-        except NotFound:
+            owner = _job(client, namespace, ref.name)
+        except ObjectNotFound:
             return Observed(job, pods=pods)
         template = owner.spec.template.spec
         stated = owner.metadata.annotation(names.DURATION_ANNOTATION) is not None or owner.spec.active_deadline_seconds is not None
     elif ref.kind == "Pod":
         try:
-            pod = _pod(cluster, namespace, ref.name)
-        except NotFound:
+            pod = _pod(client, namespace, ref.name)
+        except ObjectNotFound:
             return Observed(job)
         pods, template = [pod], pod.spec
         stated = pod.metadata.annotation(names.DURATION_ANNOTATION) is not None or pod.spec.active_deadline_seconds is not None
     elif job.status.jobid is not None:
-        pods = _pods(cluster, namespace, f"{names.JOBID_LABEL}={job.status.jobid}")
+        pods = _pods(client, namespace, f"{names.JOBID_LABEL}={job.status.jobid}")
     return Observed(job, template, stated, pods)

@@ -1,12 +1,11 @@
-"""`fluxqueue`: one command in front of all programs.
+"""`fluxqueue`: the command for all programs.
 
-It reads only its own options and the name of a program, then imports that program and hands the remaining words over. So
-`fluxqueue --help` costs what bare Python costs, an image need not hold the libraries of programs it does not run, and each program
-keeps its own parser.
+It parses only its own options and the name of a program. Then it imports that program and passes the remaining arguments on. So
+``fluxqueue --help`` is as fast as Python itself, an image needs only the libraries of the programs that it runs, and each program has its
+own parser.
 
-What a program throws and nobody expected ends here, as one sentence and the place of its traceback. A service's log is its standard
-error, so its traceback goes there; everything else is a person's command, whose screen is spared: its traceback goes to a file.
-`--debug` (or ``FLUXQUEUE_DEBUG=1``) shows it in both cases.
+An unexpected exception of a program is reported here in one sentence. A service logs to standard error, so its traceback is printed there.
+The traceback of any other command is written to a file. ``--debug`` (or ``FLUXQUEUE_DEBUG=1``) prints it in both cases.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CRASHED = 1
 
 @dataclass(frozen=True)
 class Program:
-    """A program of the house: where its ``main(argv)`` is, and whether it is a service that logs to standard error."""
+    """A program: the module with its ``main(argv)``, and whether it is a service that logs to standard error."""
 
     module: str
     summary: str
@@ -35,11 +34,14 @@ class Program:
 PROGRAMS: dict[str, Program] = {
     "webhook": Program("fluxqueue.webhook.main", "HTTPS admission server: holds and pins Jobs and Pods", service=True),
     "queue": Program("fluxqueue.queue.main", "the queue: intake, scheduling, release, tracking", service=True),
+    "scheduler": Program("fluxqueue.scheduler_plugin.main", "binds released pods to exactly the nodes the queue chose", service=True),
     "fluxion": Program("fluxqueue.fluxion.main", "the resource graph and matcher behind gRPC", service=True),
-    "rest": Program("fluxqueue.rest.main", "the REST service of a MiniCluster, beside its leader", service=True),
+    "rest": Program("fluxqueue.rest.main", "the REST service of a MiniCluster, next to its lead broker", service=True),
     "minicluster": Program("fluxqueue.cli.minicluster", "what a MiniCluster would become, without a cluster; CURVE certificates"),
-    "simulate": Program("fluxqueue.queue.simulator.main", "what a policy would do to a workload: traces, models, comparisons"),
-    "local": Program("fluxqueue.local.main", "a whole control plane on this machine; the demo"),
+    "simulate": Program("fluxqueue.queue.simulator.main", "simulates policies: traces, models, comparisons"),
+    "uninstall": Program("fluxqueue.cli.uninstall.command", "removes fluxqueue from a cluster; releases or keeps what it holds"),
+    "verify": Program("fluxqueue.cli.verify", "asks an installation's webhook, queue and doctor; the chart's helm test"),
+    "local": Program("fluxqueue.local.main", "a local cluster on this machine; the demo"),
 }
 
 
@@ -49,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Words after `fluxqueue`; those of the process if None.
+        Arguments after `fluxqueue`; by default those of the process.
 
     Returns
     -------
     int
-        Exit code: the program's own, 2 for a command line that is not understood, 130 after Ctrl-C, 1 for an unexpected failure.
+        Exit code: that of the program, 2 for an invalid command line, 130 after Ctrl-C, 1 for an unexpected failure.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get("FLUXQUEUE_DEBUG", "") not in ("", "0")
@@ -84,7 +86,7 @@ def _run(name: str, program: Program, argv: list[str], debug: bool) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output (`| head`) has gone: not an error, and nobody to tell. Keep the interpreter from flushing into it.
+        # The reader of the output (`| head`) has ended, which is no error. The interpreter must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except _MissingProgram as error:

@@ -1,8 +1,8 @@
-"""`kubectl fluxqueue`: the queue as a person sees it.
+"""`kubectl fluxqueue`: the kubectl plugin for people who use the queue.
 
-kubectl runs this program when somebody types ``kubectl fluxqueue ...``, so flags, output forms, exit codes and complaints are
-kubectl's. It acts with the person's own credentials: whoever may not list or edit FluxJobs with kubectl may not do so here. Start-up is
-most of the time of such a command, hence the plain standard library (see `fluxqueue.cli.cluster`).
+kubectl runs this program for ``kubectl fluxqueue ...``, so flags, output formats, exit codes and errors are like kubectl's. It uses the
+person's own credentials and permissions. Most of its time is the start of the interpreter and imports, so it uses the standard library (see
+`fluxqueue.cli.api_client`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from fluxqueue.cli.cluster import Cluster, ClusterError
+from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.kubeconfig import Connection, InvalidKubeconfig, connection
+from fluxqueue.cli.usage_errors import UsageParser, whole_number
 
 __all__ = ["main"]
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[UsageParser]
 
 _FAILED = 1
 _INTERRUPTED = 130
 _VERBS = {
-    "hold": "keep what waits from starting",
-    "release": "let what is held start again",
-    "cancel": "end a workload: a Job is suspended, a pod that waits is deleted",
-    "prioritize": "give what waits another priority",
-    "move": "let it wait in another queue",
+    "hold": "keep a waiting workload from starting",
+    "release": "let a held workload start",
+    "cancel": "end a workload: a Job is suspended, a waiting pod is deleted",
+    "prioritize": "change the priority of a waiting workload",
+    "move": "move a waiting workload to another queue",
 }
+_EXAMPLES = {"prioritize": " 10", "move": " -q night"}
 _STATES = ("pending", "allocated", "running", "draining", "completed", "failed", "cancelled")
 
 
@@ -37,12 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Words after the program's name; those of the process if None.
+        Arguments; by default those of the process.
 
     Returns
     -------
     int
-        0, or 1 for anything that failed, as kubectl does; 130 after Ctrl-C.
+        0, or 1 for any failure, as kubectl does; 130 after Ctrl-C.
     """
     debug = os.environ.get("FLUXQUEUE_DEBUG", "") not in ("", "0")
     try:
@@ -67,21 +72,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _FAILED
 
 
-class _Parser(argparse.ArgumentParser):
-    """Complains as kubectl does: one line, where help is, exit code 1."""
+def _parser() -> UsageParser:
+    common = _common_options()
+    parser = UsageParser(prog="kubectl fluxqueue", description="What waits and what runs in fluxqueue, and why.", parents=[common])
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=UsageParser)
+    _add_jobs(commands, common)
+    _add_explain(commands, common)
+    _add_queues(commands, common)
+    _add_edits(commands, common)
+    _add_doctor(commands, common)
+    _add_uninstall(commands, common)
+    version = commands.add_parser(
+        "version", parents=[common], help="versions of this program and of the server, and the state of the queue's replicas"
+    )
+    version.set_defaults(run=_version)
+    return parser
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(_FAILED, f"error: {message}\nSee '{self.prog} --help' for usage.\n")
 
-
-def _parser() -> _Parser:
-    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+def _common_options() -> UsageParser:
+    common = UsageParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-n", "--namespace", metavar="NAME", help="namespace; that of the context if not given")
     common.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     common.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to read instead of KUBECONFIG or ~/.kube/config")
-    parser = _Parser(prog="kubectl fluxqueue", description="What waits and what runs in fluxqueue, and why.", parents=[common])
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    return common
 
+
+def _add_jobs(commands: Commands, common: UsageParser) -> None:
     jobs = commands.add_parser("jobs", parents=[common], help="the queue as a table", description="The queue as a table.")
     jobs.add_argument("name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)")
     jobs.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
@@ -90,58 +106,72 @@ def _parser() -> _Parser:
     jobs.add_argument("--state", default="", metavar="STATE[,STATE]", help=f"only these: {', '.join(_STATES)}", type=_states)
     jobs.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
     jobs.add_argument("--no-headers", action="store_true", help="no line of titles")
-    jobs.add_argument("-w", "--watch", action="store_true", help="go on with a line for each change")
+    jobs.add_argument("-w", "--watch", action="store_true", help="then print a line for each change")
     jobs.set_defaults(run=_jobs)
 
+
+def _add_explain(commands: Commands, common: UsageParser) -> None:
     explain = commands.add_parser(
         "explain",
         parents=[common],
-        help="one workload in words: why it waits, where it runs",
-        description="What was asked for, where it stands, why it waits, what would help, and which pod is on which node.",
+        help="explain one workload: why it waits, where it runs",
+        description="The request of a workload, its state, why it waits, what helps, and the node of each pod.",
     )
     explain.add_argument("name", metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps, pod/probe, deployment/web")
     explain.add_argument("-o", "--output", default="", choices=["wide"], help="wide: every pod of a big workload")
+    explain.example = "kubectl fluxqueue explain lammps"
     explain.set_defaults(run=_explain)
 
+
+def _add_queues(commands: Commands, common: UsageParser) -> None:
     queues = commands.add_parser("queues", parents=[common], help="the queues", description="The FluxQueues of the cluster.")
     queues.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
     queues.add_argument("--no-headers", action="store_true", help="no line of titles")
     queues.set_defaults(run=_queues)
 
-    for verb, words in _VERBS.items():
-        parser_of = commands.add_parser(verb, parents=[common], help=words, description=f"{words[0].upper()}{words[1:]}.")
-        many = verb in ("hold", "release", "cancel")
-        parser_of.add_argument("name", nargs="+" if many else None, metavar="NAME", help="a FluxJob, or your object: lammps, job/lammps")
-        if verb == "prioritize":
-            parser_of.add_argument("priority", type=int, metavar="N", help="higher starts earlier, within what the queue allows")
-        if verb == "move":
-            parser_of.add_argument("-q", "--queue", required=True, metavar="QUEUE", help="where it is to wait")
-        parser_of.set_defaults(run=_steer)
 
+def _add_edits(commands: Commands, common: UsageParser) -> None:
+    for verb, summary in _VERBS.items():
+        command = commands.add_parser(verb, parents=[common], help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command.example = f"kubectl fluxqueue {verb} lammps{_EXAMPLES.get(verb, '')}"
+        command.add_argument("name", nargs="+", metavar="NAME", help="FluxJobs, or your objects: lammps, job/lammps")
+        if verb == "prioritize":
+            number = whole_number("the priority", command.example)
+            command.add_argument("priority", type=number, metavar="N", help="higher starts earlier, within the queue's limit")
+        if verb == "move":
+            command.add_argument("-q", "--queue", required=True, metavar="QUEUE", help="the other queue")
+        command.set_defaults(run=_edit)
+
+
+def _add_doctor(commands: Commands, common: UsageParser) -> None:
     doctor = commands.add_parser(
         "doctor",
         parents=[common],
         help="compare the cluster, the queue's tables and its graph",
-        description="Compare what exists, what is decided and what is free. Names each difference; exit code 1 if there is any.",
+        description="Compare the cluster, the queue's tables and its graph. Print each difference; exit code 1 if there is any.",
     )
-    doctor.add_argument("--repair", action="store_true", help="mend what can be mended, then compare again")
+    doctor.add_argument("--repair", action="store_true", help="repair what can be repaired, then compare again")
     doctor.add_argument("--json", action="store_true", help="as JSON")
-    doctor.add_argument("--system-namespace", default="", metavar="NAME", help="where fluxqueue runs; found by its label if not given")
+    doctor.add_argument("--system-namespace", default="", metavar="NAME", help="namespace of fluxqueue; by default found by label")
+    doctor.add_argument("--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address")
     doctor.add_argument("--queue-url", default="", metavar="URL", help="ask this address instead of going through the API server")
     doctor.set_defaults(run=_doctor)
 
-    version = commands.add_parser(
-        "version", parents=[common], help="versions of this program and of the server, and what the queue's replicas do and miss"
-    )
-    version.set_defaults(run=_version)
-    return parser
+
+def _add_uninstall(commands: Commands, common: UsageParser) -> None:
+    from fluxqueue.cli.uninstall import options
+
+    uninstall = commands.add_parser("uninstall", parents=[common], help=options.SUMMARY, description=options.DESCRIPTION)
+    uninstall.example = "kubectl fluxqueue uninstall --release-held"
+    options.add_uninstall_options(uninstall)
+    uninstall.set_defaults(run=_uninstall)
 
 
 def _states(text: str) -> frozenset[str]:
-    asked = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
-    if unknown := sorted(asked - set(_STATES)):
+    states = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    if unknown := sorted(states - set(_STATES)):
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)} is not a state; there are {', '.join(_STATES)}")
-    return asked
+    return states
 
 
 def _connection(arguments: argparse.Namespace) -> Connection:
@@ -160,9 +190,9 @@ def _jobs(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli import listing
 
     chosen = _connection(arguments)
-    with Cluster(chosen) as cluster:
+    with ApiClient(chosen) as client:
         return listing.jobs(
-            cluster,
+            client,
             listing.JobsQuery(
                 namespace=None if arguments.all_namespaces else _namespace(arguments, chosen),
                 names=tuple(arguments.name),
@@ -184,10 +214,10 @@ def _explain(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli.tables import wants_colour
 
     chosen = _connection(arguments)
-    with Cluster(chosen) as cluster:
-        found = find(cluster, _namespace(arguments, chosen), arguments.name)
+    with ApiClient(chosen) as client:
+        workloads = find(client, _namespace(arguments, chosen), arguments.name)
     now = _now()
-    texts = [explain(seen, now, every_pod=arguments.output == "wide", colour=wants_colour(sys.stdout)) for seen in found]
+    texts = [explain(seen, now, every_pod=arguments.output == "wide", colour=wants_colour(sys.stdout)) for seen in workloads]
     sys.stdout.write("\n".join(texts))
     return 0
 
@@ -195,36 +225,46 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _queues(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli import listing
 
-    with Cluster(_connection(arguments)) as cluster:
-        return listing.queues(cluster, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
+    with ApiClient(_connection(arguments)) as client:
+        return listing.queues(client, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
 
 
-def _steer(arguments: argparse.Namespace) -> int:
-    from fluxqueue.cli import steering
+def _edit(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli import fluxjob_edits
 
     chosen = _connection(arguments)
-    with Cluster(chosen) as cluster:
+    with ApiClient(chosen) as client:
         match arguments.command:
             case "hold":
-                change = steering.held()
+                change = fluxjob_edits.held()
             case "release":
-                change = steering.released()
+                change = fluxjob_edits.released()
             case "cancel":
-                change = steering.cancelled()
+                change = fluxjob_edits.cancelled()
             case "prioritize":
-                change = steering.prioritized(arguments.priority)
+                change = fluxjob_edits.prioritized(arguments.priority)
             case _:
-                change = steering.moved(cluster, arguments.queue)
-        wanted = (arguments.name,) if isinstance(arguments.name, str) else tuple(arguments.name)
-        return steering.steer(cluster, _namespace(arguments, chosen), wanted, change, sys.stdout)
+                change = fluxjob_edits.moved(client, arguments.queue)
+        return fluxjob_edits.edit_fluxjobs(client, _namespace(arguments, chosen), arguments.name, change, sys.stdout)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli import doctor
+    from fluxqueue.cli.queue_endpoint import CA_VARIABLE, TIMEOUT_S, URL_VARIABLE, QueueAddress, find_queue
 
-    url = arguments.queue_url or os.environ.get(doctor.URL_VARIABLE, "")
-    with doctor.way_to_queue(url, lambda: Cluster(_connection(arguments), doctor.TIMEOUT_S), arguments.system_namespace) as queue:
+    address = QueueAddress(
+        url=arguments.queue_url or os.environ.get(URL_VARIABLE, ""),
+        ca=arguments.queue_ca or os.environ.get(CA_VARIABLE, ""),
+        namespace=arguments.system_namespace,
+    )
+    with find_queue(address, lambda: ApiClient(_connection(arguments), TIMEOUT_S)) as queue:
         return doctor.doctor(queue, sys.stdout, repair=arguments.repair, as_json=arguments.json)
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli.uninstall.command import run
+
+    return run(arguments)
 
 
 def _version(arguments: argparse.Namespace) -> int:
@@ -232,13 +272,15 @@ def _version(arguments: argparse.Namespace) -> int:
     from json import loads
 
     from fluxqueue.cli import doctor
+    from fluxqueue.cli.queue_endpoint import CA_VARIABLE, URL_VARIABLE, QueueAddress, find_queue
 
     print(f"Client Version: v{version('fluxqueue')}")
-    with Cluster(_connection(arguments)) as cluster:
-        print(f"Server Version: {loads(cluster.get('/version')).get('gitVersion', 'unknown')}")
+    with ApiClient(_connection(arguments)) as client:
+        print(f"Server Version: {loads(client.get('/version')).get('gitVersion', 'unknown')}")
     try:
-        with doctor.way_to_queue(os.environ.get(doctor.URL_VARIABLE, ""), lambda: Cluster(_connection(arguments)), "") as queue:
-            doctor.roll_call(queue, sys.stdout)
+        address = QueueAddress(url=os.environ.get(URL_VARIABLE, ""), ca=os.environ.get(CA_VARIABLE, ""))
+        with find_queue(address, lambda: ApiClient(_connection(arguments))) as queue:
+            doctor.show_replicas(queue, sys.stdout)
     except ClusterError as error:
-        print(f"Queue: cannot be asked ({str(error).removeprefix('error: ')})")
+        print(f"Queue: cannot be reached ({str(error).removeprefix('error: ')})")
     return 0

@@ -1,7 +1,7 @@
-"""Text as a terminal wants it: aligned columns, short ages, colour where it helps.
+"""Text for terminals: aligned columns, short ages, colours.
 
-Tables look like kubectl's (three spaces between columns, `<none>` nowhere: an empty cell is ``-``), so that awk scripts and eyes find
-what they know. A cell's style is applied after the widths are known, and only if the caller says that a person is watching.
+Tables look like kubectl's, so that people and scripts can read them: three spaces between columns; an empty cell is ``-``. A cell is
+coloured after the widths are known, and only if the caller requests it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def columns(
     styles
         Cell text -> name of a style, for cells to colour; None for no colour.
     least
-        Widths that columns have at least, so that lines printed later line up with earlier ones.
+        Minimum widths of the columns, so that lines that are printed later are aligned with earlier ones.
 
     Returns
     -------
     str
-        Lines, each ending in a newline; nothing trails the last column.
+        Lines, each with a newline and without trailing spaces.
     """
     body = [[cell or "-" for cell in row] for row in rows]
     lines = [list(headers), *body] if headers is not None else body
@@ -55,19 +55,19 @@ def columns(
 
 
 def paint(text: str, style: str) -> str:
-    """Text in a style of `STYLES`; unknown or empty styles leave it as it is."""
+    """Return a text in a style of `STYLES`; unchanged if the style is empty or unknown."""
     code = STYLES.get(style)
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a person watches: a terminal, and neither ``NO_COLOR`` nor a dumb one."""
+    """True if the stream is a terminal that is not dumb, and ``NO_COLOR`` is not set."""
     env = os.environ if environ is None else environ
     return stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 
 def instant(text: str | None) -> datetime | None:
-    """An RFC 3339 time of the API server, or None if there is none (or it is not one)."""
+    """Parse an RFC 3339 time of the API server; None if it is missing or invalid."""
     if not text:
         return None
     try:
@@ -77,19 +77,19 @@ def instant(text: str | None) -> datetime | None:
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
-def clock(moment: datetime, now: datetime) -> str:
-    """A moment as people say it: the time of day in the reader's zone, with the date if it is not today."""
-    here = moment.astimezone(now.tzinfo)
-    return here.strftime("%H:%M:%S" if here.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+def clock(time: datetime, now: datetime) -> str:
+    """Format a time in the zone of ``now``: the time of day, with the date if it is another day."""
+    local = time.astimezone(now.tzinfo)
+    return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
 
 
 def age(seconds: float) -> str:
-    """A length of time in at most two units.
+    """Format a duration in at most two units, as kubectl does.
 
     Returns
     -------
     str
-        ``0s``, ``95s``, ``3m10s``, ``2h5m``, ``3d4h``, ``40d``: kubectl's steps. Negative lengths (clocks differ) are ``0s``.
+        For example ``0s``, ``95s``, ``3m10s``, ``2h5m``, ``3d4h`` or ``40d``. A negative duration (clocks differ) is ``0s``.
     """
     whole = max(0, int(seconds))
     if whole < 120:

@@ -1,1 +1,1 @@
-"""The resource graph and matcher: jobspecs, JGF, policies, planners, the gRPC service and its clients."""
+"""The resource graph and matcher: JGF, jobspecs, match policies, the gRPC service and its clients."""

@@ -1,7 +1,7 @@
-"""The changes that `Engine.apply` makes together: one value per mutating call, without what all calls share.
+"""The changes that `Engine.apply` makes together: one value for each call that changes the graph, without its call context.
 
-They are plain values so that a caller can say, in one atomic step, "this pod is no longer foreign (`ResizeSystem`), it is rank 3 of job
-17 (`RestoreJobs`)", and either both hold or neither.
+As values, several changes can be made in one atomic step. For example, the pod that was part of a node's system allocation
+(`ResizeSystem`) becomes rank 3 of job 17 (`RestoreJobs`): either both changes are made or neither.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluxqueue.fluxion.messages import NodeShare, NodeSpec, RestoredJob
+from fluxqueue.fluxion.messages import AdvanceReservation, GraphNodeSpec, NodeShare, RestoredJob
 
 __all__ = [
     "AddNodes",
@@ -20,6 +20,7 @@ __all__ = [
     "RemoveNodes",
     "ResizeSystem",
     "RestoreJobs",
+    "SetAdvanceReservations",
     "SetNodeStatus",
     "SetProperties",
     "nodes_of",
@@ -28,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CancelJobs:
-    """End these jobs; unknown ones are no error."""
+    """End jobs; unknown ones are no error."""
 
     jobids: tuple[int, ...]
 
@@ -44,14 +45,14 @@ class CancelPart:
 
 @dataclass(frozen=True, slots=True)
 class RestoreJobs:
-    """Put back allocations that are known from elsewhere."""
+    """Restore allocations that are known from elsewhere."""
 
     jobs: tuple[RestoredJob, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeSystem:
-    """Set what runs on these nodes without us (``amounts`` of each share)."""
+    """Set the system allocation of nodes, which is what runs there outside of Fluxion (``amounts`` of each share)."""
 
     shares: tuple[NodeShare, ...]
 
@@ -66,37 +67,55 @@ class ExtendJob:
 
 @dataclass(frozen=True, slots=True)
 class SetNodeStatus:
-    """Node name or containment path -> up."""
+    """Mark nodes or vertices up or down: node name or containment path -> up."""
 
     up: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class SetProperties:
-    """Node name -> all its properties from now on."""
+    """Replace the properties of nodes: node name -> all its properties."""
 
     nodes: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class AddNodes:
-    """Nodes to add; a known name with another shape is resized."""
+    """Add nodes; a known name with another shape is resized."""
 
-    nodes: tuple[NodeSpec, ...]
+    nodes: tuple[GraphNodeSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveNodes:
-    """Nodes to take away; jobs keep their shares on them until cancelled."""
+    """Remove nodes; jobs keep their shares on them until cancelled."""
 
     nodes: tuple[str, ...]
 
 
-Change = CancelJobs | CancelPart | RestoreJobs | ResizeSystem | ExtendJob | SetNodeStatus | SetProperties | AddNodes | RemoveNodes
+@dataclass(frozen=True, slots=True)
+class SetAdvanceReservations:
+    """Set all advance reservations; those that are not named any more are over."""
+
+    reservations: tuple[AdvanceReservation, ...]
+
+
+Change = (
+    CancelJobs
+    | CancelPart
+    | RestoreJobs
+    | ResizeSystem
+    | ExtendJob
+    | SetNodeStatus
+    | SetProperties
+    | AddNodes
+    | RemoveNodes
+    | SetAdvanceReservations
+)
 
 
 def nodes_of(change: Change) -> tuple[str, ...]:
-    """Names of the nodes a change speaks of."""
+    """Return the names of the nodes whose excess a change may alter."""
     match change:
         case CancelPart(_, shares, _) | ResizeSystem(shares):
             return tuple(share.node for share in shares)

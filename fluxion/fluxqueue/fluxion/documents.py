@@ -1,9 +1,9 @@
-"""Reading YAML or JSON that strangers send, within bounds.
+"""A reader for YAML or JSON from untrusted callers, with limits.
 
-A jobspec may come as either. JSON is tried first, because it is what programs send and its parser cannot be led astray. For YAML we
-listen to libyaml's events and build plain values ourselves: aliases share what they name instead of copying it, an alias inside its
-own anchor is refused, and depth and number of events are counted while reading, so that no document can cost more than the limits
-say. Plain scalars become numbers, truth values and null as in JSON; everything else stays text.
+A jobspec may be either. JSON is tried first: programs send it, and its parser needs no limits but depth. YAML is read as libyaml's
+events, from which this module builds plain values. Aliases share the value of their anchor instead of copying it, and an alias inside
+its own anchor is refused. Depth and number of events are counted while reading, so no document costs more than the limits allow. Plain
+scalars become numbers, truth values and null as in JSON; everything else stays text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fa
 
 
 class InvalidDocument(ValueError):
-    """The text is neither YAML nor JSON, or larger than anything meant well; the message says which."""
+    """The text is neither YAML nor JSON, or exceeds a limit; the message names which."""
 
 
 def read_document(text: str) -> Document:
@@ -48,7 +48,7 @@ def read_document(text: str) -> Document:
     Raises
     ------
     InvalidDocument
-        With the limit or the place.
+        The message names the limit, or line and column.
     """
     if len(text) > MAX_TEXT:
         raise InvalidDocument(f"the text has {len(text)} characters: at most {MAX_TEXT} are read")
@@ -73,7 +73,7 @@ def read_document(text: str) -> Document:
 
 
 def _check_depth(value: Document) -> None:
-    """Refuse deep nesting, without recursion of our own."""
+    """Refuse deep nesting, without recursion."""
     level: list[Document] = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -89,7 +89,7 @@ def _check_depth(value: Document) -> None:
 
 
 class _Composer:
-    """Builds values from parser events, counting."""
+    """Builds values from parser events and counts the events."""
 
     def __init__(self, text: str) -> None:
         self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
@@ -119,7 +119,7 @@ class _Composer:
             raise InvalidDocument(f"the text nests deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in self._open:
-                raise InvalidDocument(f"alias {event.anchor!r} stands inside what it names")
+                raise InvalidDocument(f"alias {event.anchor!r} is inside its own anchor")
             if event.anchor not in self._anchors:
                 raise InvalidDocument(f"alias {event.anchor!r} names nothing")
             return self._anchors[event.anchor]

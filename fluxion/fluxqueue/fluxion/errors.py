@@ -1,8 +1,7 @@
-"""What can be wrong with a call, as one narrow exception each.
+"""Exceptions of the engine, one narrow class for each way in which a call can be refused.
 
-Verdicts about a request that was understood (busy, unsatisfiable, an unreadable jobspec) are answers in the extended calls, not
-exceptions. Raised is only what makes the call itself impossible. The compatible calls of the original know nothing but failure with a
-class, so there every failed match is a `MatchError`.
+The extended calls answer with a verdict where the request itself was understood (busy, unsatisfiable, an unreadable jobspec). They
+raise only what makes the call impossible. The compatible calls have no verdicts, so there every failed match is a `MatchError`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = [
 
 
 class Errno(enum.StrEnum):
-    """Class of a failure, named as the original's C interface names it."""
+    """Class of a failure, with the names of flux-sched's C interface."""
 
     EBUSY = "EBUSY"
     ENODEV = "ENODEV"
@@ -33,11 +32,11 @@ class Errno(enum.StrEnum):
 
 
 class FluxionError(Exception):
-    """A call that cannot be answered."""
+    """A call cannot be answered."""
 
 
 class InitError(FluxionError):
-    """The policy or the graph cannot be used; the message names the key or the vertex."""
+    """The match policy or the graph cannot be used; the message names the key or the vertex."""
 
 
 class NotInitialised(FluxionError):
@@ -49,15 +48,15 @@ class StaleEpoch(FluxionError):
 
 
 class WrongInstance(FluxionError):
-    """The call is meant for another instance of the graph: its allocations are gone, Init and Restore them."""
+    """The call is for another instance of the graph, whose allocations are lost: Init again and Restore them."""
 
 
 class ClockMixed(FluxionError):
-    """One graph lives either on the wall clock or at 0 for ever, and this call says otherwise."""
+    """A graph uses either the wall clock or a clock frozen at 0, and the call is for the other one."""
 
 
 class UnknownJob(FluxionError):
-    """No job of that id was ever in this graph."""
+    """The graph never had a job of that id."""
 
 
 class UnknownPath(FluxionError):
@@ -65,7 +64,7 @@ class UnknownPath(FluxionError):
 
 
 class MatchError(FluxionError):
-    """A compatible match that failed.
+    """A compatible match failed.
 
     Parameters
     ----------

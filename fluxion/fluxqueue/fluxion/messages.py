@@ -1,7 +1,7 @@
-"""What callers and the matcher say to each other, as plain values.
+"""Requests to the matcher and its answers, as plain values.
 
-The engine takes and gives these; the gRPC server and clients turn them into messages of the proto file and back, one for one. So the
-queue and the simulator read the same whether the matcher is in their process or behind a socket.
+The engine takes and returns these values. The gRPC service and its clients convert them to messages of the proto file and back, one for
+one. So callers read the same whether the matcher is in their process or behind a socket.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
-    "Allocation",
-    "Applied",
-    "Call",
+    "AdvanceReservation",
+    "AppliedChanges",
+    "CallContext",
+    "GraphNodeSpec",
     "JobInfo",
-    "JobRequest",
+    "JobMatchRequest",
+    "JobMode",
     "Level",
     "MatchBatch",
     "MatchResult",
-    "Mode",
+    "MatchVerdict",
+    "MatchedAllocation",
     "NodeShare",
-    "NodeSpec",
     "NodeUse",
     "Pool",
     "RestoredJob",
     "Shortage",
     "Stat",
-    "Verdict",
 ]
 
 
-class Verdict(enum.StrEnum):
-    """What became of a request."""
+class MatchVerdict(enum.StrEnum):
+    """Outcome of a request."""
 
     GRANTED = "granted"
     RESERVED = "reserved"
@@ -41,25 +42,26 @@ class Verdict(enum.StrEnum):
     INVALID = "invalid"
 
 
-class Mode(enum.StrEnum):
-    """How a job stands in the graph."""
+class JobMode(enum.StrEnum):
+    """State of a job in the graph; SYSTEM is what runs on a node outside of Fluxion, ADVANCE a time of an advance reservation."""
 
     ALLOCATED = "allocated"
     RESERVED = "reserved"
     CANCELED = "canceled"
     SYSTEM = "system"
+    ADVANCE = "advance"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What every extended call carries.
+class CallContext:
+    """Time, leader and graph of an extended call.
 
     Attributes
     ----------
     now
-        Unix seconds; None leaves the clock frozen at 0, as in the original.
+        Unix seconds; None leaves the clock frozen at 0, as in flux-sched.
     epoch
-        The leader's; calls with one older than the newest seen are refused. 0 claims none.
+        Epoch of the calling leader. A call with an older epoch than the newest seen is refused. 0 claims none.
     instance
         If set, any other instance of the graph refuses the call.
     """
@@ -79,7 +81,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Leaves of one type on a node: ceil(total / vertex_size) vertices, the last one carrying the remainder."""
+    """Leaves of one type on a node: ceil(total / vertex_size) vertices, of which the last one has the remainder."""
 
     type: str
     total: int
@@ -87,8 +89,8 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """A node to put into the graph."""
+class GraphNodeSpec:
+    """A node of the graph."""
 
     name: str
     pools: tuple[Pool, ...]
@@ -99,7 +101,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a job has on one node: slots by label, and the sizes of the whole vertices taken by type."""
+    """Resources of a job on one node: slots by label, and the sizes of the whole vertices taken by type."""
 
     node: str
     slots: Mapping[str, int] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """One thing that stands in the way: a resource type, ``constraint`` or ``nodes``."""
+    """One thing that a request lacks: a resource type, ``constraint`` or ``nodes``."""
 
     type: str
     wanted: int
@@ -119,17 +121,17 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequest:
-    """One job of a batch; a jobid of 0 lets the service pick one.
+class JobMatchRequest:
+    """One job of a batch; a jobid of 0 lets the service choose one.
 
     Attributes
     ----------
     reserve
-        Reserve what cannot start now.
+        Reserve resources if the job cannot start now.
     improve
-        If the job has a reservation that has not come yet, give it up for an earlier start; without one it is kept as it is.
+        Replace a reservation whose start lies ahead by an earlier one, if there is one. Otherwise such a reservation is kept as it is.
     policy
-        Match policy of this job alone; empty, the graph's.
+        Match policy of this job alone; the graph's if empty.
     """
 
     jobspec: str
@@ -144,9 +146,15 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """The answer to one job; times are on the clock of the call."""
+    """The answer to one job; times are on the clock of the call.
 
-    verdict: Verdict
+    Attributes
+    ----------
+    blocked_by
+        The advance reservation that alone keeps the job from starting now, if there is one and an explanation was asked for.
+    """
+
+    verdict: MatchVerdict
     jobid: int = 0
     at: int = 0
     end: int = 0
@@ -154,11 +162,12 @@ class MatchResult:
     reason: str = ""
     shortages: tuple[Shortage, ...] = ()
     allocation: str = ""
+    blocked_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
-    """What the compatible Match answers: R as JGF text, and when it starts; ``reserved`` is exactly ``at != 0``."""
+class MatchedAllocation:
+    """The answer of the compatible Match: R as JGF text, and the start; ``reserved`` is exactly ``at != 0``."""
 
     jobid: int
     allocation: str
@@ -169,11 +178,18 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class MatchBatch:
-    """Answers in the order of the requests; fewer where the batch stopped at the first failure."""
+    """Answers in the order of the requests; fewer where the batch stopped at the first failure.
+
+    Attributes
+    ----------
+    displaced
+        Yielding reservations that were dropped, because a job of the batch took what they held.
+    """
 
     results: tuple[MatchResult, ...]
     instance: str
     overhead_s: float = 0.0
+    displaced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +197,7 @@ class JobInfo:
     """A job in the graph; ``end`` 0 means unbounded."""
 
     jobid: int
-    mode: Mode
+    mode: JobMode
     at: int = 0
     end: int = 0
     shares: tuple[NodeShare, ...] = ()
@@ -189,7 +205,7 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True)
 class RestoredJob:
-    """An allocation known from elsewhere, to be put back; ``end`` 0 means unbounded."""
+    """An allocation that is known from elsewhere and is to be restored; ``end`` 0 means unbounded."""
 
     jobid: int
     shares: tuple[NodeShare, ...]
@@ -199,19 +215,41 @@ class RestoredJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """What a change of the graph or of a job did.
+class AdvanceReservation:
+    """Nodes that are set aside, as a whole and at certain times, for the jobs that name this reservation.
+
+    Attributes
+    ----------
+    name
+        As jobspecs name it (``attributes.system.reservation``).
+    nodes
+        Names of nodes. A node that the graph does not have is set aside as soon as it is added.
+    times
+        Start and end of each time, ascending and apart; an end of 0 means for ever.
+    maintenance
+        True if nothing is to run at these times; it changes only how a refusal reads.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    times: tuple[tuple[int, int], ...]
+    maintenance: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """Outcome of changes of the graph or of jobs.
 
     Attributes
     ----------
     reason
-        One sentence, when not done.
+        One sentence, if the changes were not made.
     displaced
         Reservations that no longer fit and were dropped.
     excess
-        What was not free on nodes; those take no new matches until it is.
+        What was not free on nodes. Such a node takes no new matches until it is.
     failed_index
-        Of an `Apply` that was not done: which change could not be made; else -1.
+        Index of the change that could not be made, of several that were not made; else -1.
     """
 
     done: bool
@@ -236,7 +274,7 @@ class NodeUse:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The graph in numbers; ``free`` counts nodes that are up, now."""
+    """Sizes and use of the graph; ``free`` counts what is free now on nodes that are up."""
 
     instance: str
     policy: str

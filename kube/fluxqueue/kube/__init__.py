@@ -1,1 +1,1 @@
-"""The only code that speaks to the Kubernetes API server."""
+"""The client of the Kubernetes API server that all services use."""

@@ -1,8 +1,8 @@
-"""How long to wait after the n-th failure in a row.
+"""Delays after consecutive failures; both kinds double up to a cap.
 
-Two shapes, both doubling up to a cap. :func:`exponential_s` is exact and serves work queues, where each key has its own count and a
-crowd cannot form. :func:`jittered_s` spreads clients that failed together, for instance all watches of all replicas when an API
-server restarts: a uniform draw between the base and the doubled delay, so that the floor keeps a single client from hammering.
+:func:`exponential_s` is exact. Work queues use it, where each key has its own count. :func:`jittered_s` spreads clients that failed at the
+same time, for example the watches of all replicas when an API server restarts. It is drawn uniformly between the base and the doubled
+delay, so that no client retries without a pause.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _MAX_DOUBLINGS = 64
 
 
 def exponential_s(failures: int, *, base_s: float, cap_s: float) -> float:
-    """Seconds to wait: ``base_s * 2 ** failures``, at most ``cap_s``; ``failures`` counts from 0 for the first."""
+    """Return ``base_s * 2 ** failures`` seconds, at most ``cap_s``; ``failures`` is 0 for the first."""
     return min(cap_s, base_s * 2.0 ** min(failures, _MAX_DOUBLINGS))
 
 
 def jittered_s(failures: int, *, base_s: float, cap_s: float, random: Callable[[], float]) -> float:
-    """Seconds to wait: uniform between ``base_s`` and twice the exponential delay, at most ``cap_s``.
+    """Return a delay in seconds, uniform between ``base_s`` and twice the exponential delay, at most ``cap_s``.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""Where the API server is and how we prove who we are.
+"""The address of the API server, and the credentials for it.
 
-The ``kubernetes`` package reads the configuration: a kubeconfig with certificates, tokens, token files, exec plugins or OIDC, or the
-ServiceAccount of a pod. It reads it once; but tokens of ServiceAccounts live an hour, and certificates are rotated in place. So the
-same loader runs again every minute and at once when the server answers 401. What it finds goes into the next request (token) or into
-the TLS context that new connections use (certificates, CA); connections that are open stay as they are.
+In a pod they come from the mounted ServiceAccount. Elsewhere the ``kubernetes`` package reads a kubeconfig, with certificates, tokens,
+token files, exec plugins or OIDC. That package is imported only then, so that images for pods need not contain it. Tokens of
+ServiceAccounts are valid for an hour, and certificates are rotated in place. So the configuration is read again every minute, and at once
+when the server answers 401. A new token is used for the next request. New certificates are loaded into the TLS context of new connections;
+open connections keep the old ones.
 
-A configuration that cannot be read again is no reason to stop: the credentials in hand go on being used until the server refuses
-them.
+If the configuration cannot be read again, the present credentials are used until the server refuses them.
 """
 
 from __future__ import annotations
@@ -16,46 +16,64 @@ import ipaddress
 import os
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import structlog
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_HOST_ENV_NAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
-from kubernetes.aio.config.kube_config import load_kube_config
 
 __all__ = ["Credentials", "NoConfiguration"]
 
 REFRESH_S: Final = 60.0
-"""The kubelet replaces a projected token at 80 % of its life, so a minute is soon enough (client-go uses the same)."""
+"""The kubelet replaces a projected token at 80 % of its life, so a minute is early enough (client-go uses the same)."""
 
-Loader = Callable[[Any, bool], Awaitable[None]]
-"""Fills a ``kubernetes`` configuration; the flag says that what it gave last time was refused."""
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""The directory in which the kubelet mounts the token and the CA certificate of the API server."""
 
 log: Final = structlog.get_logger(__name__)
 
 
 class NoConfiguration(Exception):
-    """Nothing says where the API server is, or what says so cannot be used."""
+    """No configuration for the API server was found, or it cannot be used."""
+
+
+class _Unusable(Exception):
+    """A configuration cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Configuration:
+    """The address and credentials of an API server; ``authorization`` is the whole header."""
+
+    host: str
+    authorization: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    proxy: str | None = None
+    server_hostname: str | None = None
+
+
+class _Source(Protocol):
+    """A source of a configuration: a kubeconfig or a ServiceAccount."""
+
+    async def read(self, *, rejected: bool) -> _Configuration:
+        """Read the configuration; ``rejected`` is true if the server refused the previous one."""
+
+    def tls(self) -> ssl.SSLContext:
+        """Create the TLS context for the configuration that was read."""
 
 
 class Credentials:
-    """Address, token and TLS context of one API server; :meth:`load` makes them."""
+    """Address, token and TLS context of one API server; created by :meth:`load`."""
 
-    def __init__(self, load: Loader, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._load = load
+    def __init__(self, source: _Source, *, origin: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
         self._clock = clock
-        self._configuration = Configuration()
+        self._configuration = _Configuration("")
         self._read_at = float("-inf")
         self._files: tuple[tuple[str, int], ...] = ()
         self._lock = asyncio.Lock()
@@ -65,69 +83,68 @@ class Credentials:
 
     @classmethod
     async def load(cls, kubeconfig: Path | str | None = None, context: str | None = None) -> Credentials:
-        """Find the configuration as kubectl does, then as a pod does.
+        """Find the configuration as kubectl does, or else that of the pod.
 
         Parameters
         ----------
         kubeconfig
-            A file, or several joined by ``:``. None takes ``$KUBECONFIG``, else ``~/.kube/config`` if there is one, else the
-            ServiceAccount of the pod we run in.
+            A file, or several joined by ``:``. None stands for ``$KUBECONFIG``, or else ``~/.kube/config`` if it exists, or else the
+            pod's ServiceAccount.
         context
-            Of the kubeconfig; None is its current one.
+            Context of the kubeconfig; None is its current one.
 
         Raises
         ------
         NoConfiguration
-            With what was looked for, or what is wrong with what was found.
+            With the places that were searched, or the problem of the configuration.
         """
         default = Path.home() / ".kube/config"
         files = str(kubeconfig or os.environ.get("KUBECONFIG") or (default if default.is_file() else ""))
         if files:
-            credentials = cls(_from_kubeconfig(files, context), origin=f"kubeconfig {files}")
-        elif os.environ.get(SERVICE_HOST_ENV_NAME):
-            credentials = cls(_in_cluster(SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME, os.environ), origin="the pod's ServiceAccount")
+            credentials = cls(_Kubeconfig(files, context), origin=f"kubeconfig {files}")
+        elif os.environ.get("KUBERNETES_SERVICE_HOST"):
+            credentials = cls(_ServiceAccount(SERVICE_ACCOUNT, os.environ), origin="the pod's ServiceAccount")
         else:
             raise NoConfiguration("no API server configured: set KUBECONFIG, write ~/.kube/config, pass a kubeconfig, or run in a pod")
         await credentials.open()
         return credentials
 
     async def open(self) -> None:
-        """Read the configuration for the first time; unlike later readings, this one must succeed."""
+        """Read the configuration for the first time. Unlike later reads, this one must succeed."""
         try:
             await self._read(rejected=False)
-            # The library's client is made for its TLS context only: requests go out as raw bytes, past its models.
-            self._tls = RESTClientObject(self._configuration).ssl_context
-        except (ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+            self._tls = self._source.tls()
+        except (_Unusable, OSError, ValueError, TypeError, AttributeError) as error:
             raise NoConfiguration(f"{self.origin} cannot be used: {error}") from error
         self._files = self._certificate_files()
 
     @property
     def host(self) -> str:
-        """Scheme, host and port, and a path prefix if the server has one; no slash at the end."""
-        return str(self._configuration.host).rstrip("/")
+        """Scheme, host, port and, if there is one, path prefix of the server, without a trailing slash."""
+        return self._configuration.host.rstrip("/")
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """The context new connections use; the same object for life."""
+        """The TLS context of new connections; always the same object."""
         return self._tls
 
     @property
     def server_hostname(self) -> str | None:
-        """The name the server's certificate must carry, where it differs from the host."""
-        return self._configuration.tls_server_name or None
+        """The name that the server's certificate must contain, if it differs from the host."""
+        return self._configuration.server_hostname
 
     @property
     def proxy(self) -> str | None:
-        """The HTTP proxy on the way: the cluster's own, else the environment's, and never one for loopback addresses."""
+        """The HTTP proxy: that of the kubeconfig, or else of the environment; none for loopback addresses."""
         url = urlsplit(self.host)
         if self._configuration.proxy:
-            return str(self._configuration.proxy)
+            return self._configuration.proxy
         if _loopback(url.hostname or "") or proxy_bypass(url.netloc):
             return None
         return getproxies().get(url.scheme)
 
     async def authorization(self) -> str | None:
-        """The Authorization header, read again if it is older than a minute; None where a certificate speaks for us."""
+        """Return the Authorization header, read again if it is older than a minute; None if a client certificate is used."""
         if self._clock() - self._read_at >= REFRESH_S:
             async with self._lock:
                 if self._clock() - self._read_at >= REFRESH_S:
@@ -135,17 +152,17 @@ class Credentials:
         return self._header()
 
     async def renew(self, rejected: str | None) -> bool:
-        """Read the configuration again because the server refused it.
+        """Read the configuration again after the server refused it.
 
         Parameters
         ----------
         rejected
-            The header it refused. If another call has renewed it meanwhile, nothing is read.
+            The refused header. Nothing is read if another call has renewed it meanwhile.
 
         Returns
         -------
         bool
-            Whether there is now another header to try.
+            True if there is another header to try.
         """
         async with self._lock:
             if self._header() == rejected:
@@ -153,11 +170,10 @@ class Credentials:
             return self._header() != rejected
 
     def _header(self) -> str | None:
-        text = self._configuration.api_key.get("BearerToken")
-        return str(text).strip() if text else None  # a token file often ends in a newline, which no header may carry
+        return self._configuration.authorization
 
     async def _read(self, *, rejected: bool) -> None:
-        await self._load(self._configuration, rejected)
+        self._configuration = await self._source.read(rejected=rejected)
         self._read_at = self._clock()
 
     async def _reread(self, *, rejected: bool = False) -> None:
@@ -169,49 +185,97 @@ class Credentials:
                 self._files = files
                 log.info("credentials.tls_reloaded", origin=self.origin)
             self._failing = False
-        except (ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+        except (_Unusable, OSError, ValueError, TypeError, AttributeError) as error:
             self._read_at = self._clock()
             if not self._failing:
                 self._failing = True
-                log.warning("credentials.not_readable", origin=self.origin, error=str(error), consequence="going on with those in hand")
+                log.warning("credentials.read_failed", origin=self.origin, error=str(error), consequence="the present ones are used")
 
     def _reload_tls(self) -> None:
-        if self._configuration.ssl_ca_cert:
-            self._tls.load_verify_locations(cafile=self._configuration.ssl_ca_cert)
-        if self._configuration.cert_file:
-            self._tls.load_cert_chain(self._configuration.cert_file, keyfile=self._configuration.key_file)
+        configuration = self._configuration
+        if configuration.ca_file:
+            self._tls.load_verify_locations(cafile=configuration.ca_file)
+        if configuration.cert_file:
+            self._tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
 
     def _certificate_files(self) -> tuple[tuple[str, int], ...]:
-        """Paths and times of the TLS files: changed, replaced or renamed all show."""
-        paths = (self._configuration.ssl_ca_cert, self._configuration.cert_file, self._configuration.key_file)
-        return tuple((str(path), Path(path).stat().st_mtime_ns) for path in paths if path)
+        """Return path and modification time of each TLS file, so that a changed, replaced or renamed file is noticed."""
+        configuration = self._configuration
+        paths = (configuration.ca_file, configuration.cert_file, configuration.key_file)
+        return tuple((path, Path(path).stat().st_mtime_ns) for path in paths if path)
 
 
-def _from_kubeconfig(files: str, context: str | None) -> Loader:
-    """Run the library's loader; what it remembers (an exec plugin's token until it expires) is dropped once the server refused it."""
-    loader: Any = None
+class _Kubeconfig:
+    """Kubeconfig files, read by the library. Its loader caches the token of an exec plugin; a refused token is dropped."""
 
-    async def load(configuration: Any, rejected: bool) -> None:
-        nonlocal loader
-        if loader is not None and not rejected:
-            await loader.load_and_set(configuration)
-            return
-        if missing := _missing(files):
-            raise ConfigException(f"no such file: {missing}")
-        loader = await load_kube_config(config_file=files, context=context, client_configuration=configuration, persist_config=False)
+    def __init__(self, files: str, context: str | None) -> None:
+        self._files = files
+        self._context = context
+        self._loader: Any = None
+        self._loaded: Any = None
 
-    return load
+    async def read(self, *, rejected: bool) -> _Configuration:
+        try:
+            from kubernetes.aio.client.configuration import Configuration
+            from kubernetes.aio.config.config_exception import ConfigException
+            from kubernetes.aio.config.kube_config import load_kube_config
+        except ModuleNotFoundError as error:
+            raise _Unusable(f"the library {error.name} is not installed: run in a pod, with its ServiceAccount") from None
+        try:
+            if self._loader is not None and not rejected:
+                await self._loader.load_and_set(self._loaded)
+            elif missing := _missing(self._files):
+                raise _Unusable(f"no such file: {missing}")
+            else:
+                self._loaded = self._loaded or Configuration()
+                self._loader = await load_kube_config(
+                    config_file=self._files, context=self._context, client_configuration=self._loaded, persist_config=False
+                )
+        except ConfigException as error:
+            raise _Unusable(str(error)) from error
+        loaded = self._loaded
+        token = loaded.api_key.get("BearerToken")
+        return _Configuration(
+            host=str(loaded.host),
+            authorization=str(token).strip() if token else None,  # a token file often ends in a newline, which no header may contain
+            ca_file=loaded.ssl_ca_cert,
+            cert_file=loaded.cert_file,
+            key_file=loaded.key_file,
+            proxy=str(loaded.proxy) if loaded.proxy else None,
+            server_hostname=loaded.tls_server_name or None,
+        )
+
+    def tls(self) -> ssl.SSLContext:
+        from kubernetes.aio.client.rest import RESTClientObject
+
+        # The library's client is created only for its TLS context; requests do not use its models.
+        context: ssl.SSLContext = RESTClientObject(self._loaded).ssl_context
+        return context
 
 
 def _missing(files: str) -> str:
     return ", ".join(path for path in files.split(os.pathsep) if path and not Path(path).expanduser().is_file())
 
 
-def _in_cluster(token_file: str, ca_file: str, environ: Mapping[str, str]) -> Loader:
-    async def load(configuration: Any, _rejected: bool) -> None:
-        InClusterConfigLoader(token_file, ca_file, try_refresh_token=False, environ=environ).load_and_set(configuration)
+class _ServiceAccount:
+    """The token and CA certificate that the kubelet mounts, and the address that it sets in the environment."""
 
-    return load
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environ = environ
+
+    async def read(self, *, rejected: bool) -> _Configuration:
+        host, port = (self._environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        if not host or not port:
+            raise _Unusable("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
+        token = (self._folder / "token").read_text().strip()
+        if not token:
+            raise _Unusable(f"{self._folder / 'token'} is empty")
+        address = f"[{host}]" if ":" in host else host
+        return _Configuration(f"https://{address}:{port}", f"Bearer {token}", str(self._folder / "ca.crt"))
+
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self._folder / "ca.crt")
 
 
 def _loopback(host: str) -> bool:

@@ -1,8 +1,8 @@
-"""From the API server's JSON to partial structs.
+"""Decoding of the API server's JSON into partial structs.
 
-Lists decode in one pass, typed. When one object of a page does not fit its struct, the page is read again object by object and that
-one is left out and named: a single odd object must not stop the queue for everybody. Watch events decode in two steps, because the
-type of the event says what to do with an object that is skipped until then.
+A list is decoded in one typed pass. If one object of a page does not fit its struct, the page is decoded object by object, and that one
+is left out and reported, so that a single invalid object does not stop the queue. A watch event is decoded in two steps, because its type
+decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from fluxqueue.api.objects import ObjectMeta
+from fluxqueue.api.metadata import PartialObjectMetadata
+from fluxqueue.api.nesting import decode_limited
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Event", "Meta", "Page", "Version", "decode", "decode_page", "decoder"]
+__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_page", "decoder"]
 
 S = TypeVar("S")
 
@@ -33,11 +34,11 @@ class Page(Generic[T]):
     items
         The objects.
     resource_version
-        The moment that the whole list, not only the page, shows.
+        The version of the whole list, not only of the page.
     continue_token
-        Asks for the next page; empty on the last.
+        Token for the next page; empty on the last one.
     undecodable
-        What is wrong with each object that was left out.
+        The problem of each object that was left out.
     """
 
     items: list[T]
@@ -46,21 +47,15 @@ class Page(Generic[T]):
     undecodable: dict[Key, str] = field(default_factory=dict)
 
 
-class Event(msgspec.Struct):
-    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and an object or Status still to be decoded."""
+class WatchEvent(msgspec.Struct):
+    """One line of a watch: its type (ADDED, MODIFIED, DELETED, BOOKMARK or ERROR), and an object or Status that is not decoded yet."""
 
     type: str
     object: msgspec.Raw
 
 
-class Meta(msgspec.Struct):
-    """Only an object's metadata: bookmarks have nothing else, and what does not fit its struct still has a name."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-class Version(msgspec.Struct, rename="camel"):
-    """The answer of ``/version``."""
+class ServerVersion(msgspec.Struct, rename="camel"):
+    """The response of ``/version``."""
 
     git_version: str
 
@@ -76,48 +71,48 @@ class _ListOf(msgspec.Struct, Generic[S]):
 
 
 def decoder(of: type[S]) -> msgspec.json.Decoder[S]:
-    """The decoder of a struct, made once."""
+    """Return the decoder of a struct, which is created once."""
     return cast("msgspec.json.Decoder[S]", _decoder(cast("Hashable", of)))
 
 
-def decode(data: bytes | msgspec.Raw, of: type[S], doing: str) -> S:
-    """Decode an answer.
+def decode(data: bytes | msgspec.Raw, of: type[S], action: str) -> S:
+    """Decode a response.
 
     Raises
     ------
     Undecodable
-        With what was being done, the field, and what was expected there.
+        With the action, the field and the expected type.
     """
     try:
-        return decoder(of).decode(data)
+        return decode_limited(decoder(of), data)
     except msgspec.MsgspecError as error:
-        raise Undecodable(doing, str(error)) from error
+        raise Undecodable(action, str(error)) from error
 
 
-def decode_page(data: bytes, of: type[T], doing: str) -> Page[T]:
-    """Decode one page of a list; raises :class:`Undecodable` when it is no list at all."""
+def decode_page(data: bytes, of: type[T], action: str) -> Page[T]:
+    """Decode one page of a list; raises :class:`Undecodable` if it is not a list."""
     try:
-        whole: _ListOf[T] = _list_decoder(of).decode(data)
+        whole: _ListOf[T] = decode_limited(_list_decoder(of), data)
     except msgspec.ValidationError:
-        return _piecewise(data, of, doing)
+        return _piecewise(data, of, action)
     except msgspec.MsgspecError as error:
-        raise Undecodable(doing, str(error)) from error
+        raise Undecodable(action, str(error)) from error
     return Page(whole.items or [], whole.metadata.resource_version, whole.metadata.continue_)
 
 
-def _piecewise(data: bytes, of: type[T], doing: str) -> Page[T]:
+def _piecewise(data: bytes, of: type[T], action: str) -> Page[T]:
     try:
-        whole: _ListOf[msgspec.Raw] = _list_decoder(msgspec.Raw).decode(data)
+        whole: _ListOf[msgspec.Raw] = decode_limited(_list_decoder(msgspec.Raw), data)
         items: list[T] = []
         undecodable: dict[Key, str] = {}
         for raw in whole.items or []:
             try:
-                items.append(decoder(of).decode(raw))
+                items.append(decode_limited(decoder(of), raw))
             except msgspec.ValidationError as error:
-                meta = decoder(Meta).decode(raw).metadata
+                meta = decode_limited(decoder(PartialObjectMetadata), raw).metadata
                 undecodable[meta.namespace, meta.name] = str(error)
     except msgspec.MsgspecError as error:
-        raise Undecodable(doing, str(error)) from error
+        raise Undecodable(action, str(error)) from error
     return Page(items, whole.metadata.resource_version, whole.metadata.continue_, undecodable)
 
 

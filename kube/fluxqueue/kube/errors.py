@@ -1,8 +1,8 @@
-"""What the API server refuses, as narrow exceptions.
+"""Exceptions for requests that the API server refuses.
 
-The server answers a refused call with a ``Status`` object: a machine-readable reason, a sentence, and for invalid objects the causes
-by field. The HTTP code alone is not enough: 409 is both "somebody was faster" (read again) and "there already is one" (done). Each
-message starts with what we tried and on which object, because the server's own sentence often leaves that out.
+The server answers a refused request with a ``Status`` object: a machine-readable reason, a message, and the causes by field if an object
+is invalid. The HTTP code alone is not enough: 409 is both Conflict (read again) and AlreadyExists (nothing to do). Each message starts with
+the action and its object, which the server's own message often omits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 __all__ = [
     "AlreadyExists",
     "ApiError",
-    "Cause",
     "Conflict",
     "Expired",
     "Forbidden",
@@ -23,18 +22,19 @@ __all__ = [
     "NotFound",
     "NotLeading",
     "ServerError",
-    "Silent",
+    "StatusCause",
     "TooManyRequests",
     "Unauthorized",
     "Undecodable",
     "Unreachable",
+    "WatchTimeout",
     "decode_error",
     "retry_after_s",
 ]
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """One field that is wrong, and why."""
+class StatusCause(msgspec.Struct, frozen=True):
+    """An invalid field, and why it is invalid (metav1.StatusCause)."""
 
     field: str = ""
     message: str = ""
@@ -42,7 +42,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
-    causes: list[Cause] | None = None
+    causes: list[StatusCause] | None = None
     retry_after_seconds: float = 0
 
 
@@ -54,24 +54,24 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """The API server did not do what was asked.
+    """A request to the API server failed.
 
     Parameters
     ----------
     status
-        HTTP status; 0 when there was no answer.
+        HTTP status; 0 if there was no response.
     reason
-        The Status object's word for it, for example ``NotFound``.
+        Reason of the Status object, for example ``NotFound``.
     message
-        Verb, object and the server's sentence.
+        Action, object and the server's message.
     causes
-        For 422: the fields and what is wrong with each.
+        For 422: the invalid fields.
     retry_after_s
-        Seconds the server asks us to wait, or None.
+        Seconds after which the server asks for a retry, or None.
     """
 
     def __init__(
-        self, status: int, reason: str, message: str, *, causes: tuple[Cause, ...] = (), retry_after_s: float | None = None
+        self, status: int, reason: str, message: str, *, causes: tuple[StatusCause, ...] = (), retry_after_s: float | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -86,41 +86,41 @@ class NotFound(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 on create: an object of that name is there already."""
+    """409 on create: an object with this name exists."""
 
 
 class Conflict(ApiError):
-    """409: the object changed since it was read, or is another one (uid, resourceVersion). Read again."""
+    """409: the object has changed since it was read, or is another one (uid, resourceVersion). Read it again."""
 
 
 class Invalid(ApiError):
-    """422: the server understood and refuses; ``causes`` names the fields."""
+    """422: the object is invalid; ``causes`` names the fields."""
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are not accepted, also after they were read again."""
+    """401: the credentials are not accepted, even after they were read again."""
 
 
 class Forbidden(ApiError):
-    """403: RBAC, a policy, a quota or a namespace being deleted says no."""
+    """403: refused by RBAC, a policy, a quota, or because the namespace is being deleted."""
 
 
 class Expired(ApiError):
-    """410: the resourceVersion or continue token is older than the server remembers. List again."""
+    """410: the resourceVersion or continue token is older than the server's history. List again."""
 
 
 class TooManyRequests(ApiError):
-    """429, still after the permitted number of tries."""
+    """429, after all retries."""
 
 
 class ServerError(ApiError):
-    """5xx: the server, a webhook or etcd behind it failed. For a write the outcome is unknown."""
+    """5xx: the server failed, or a webhook or etcd behind it. The outcome of a write is unknown."""
 
 
 class Unreachable(ApiError):
-    """No HTTP answer: refused, reset, timed out.
+    """No HTTP response: the connection was refused or reset, or timed out.
 
-    ``sent`` tells whether the request may have reached the server: if so, the outcome of a write is unknown and must be read back.
+    ``sent`` is true if the request may have reached the server. Then the outcome of a write is unknown and must be read.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -128,25 +128,25 @@ class Unreachable(ApiError):
         self.sent = sent
 
 
-class Silent(Unreachable):
-    """A watch on which nothing came for longer than bookmarks are apart."""
+class WatchTimeout(Unreachable):
+    """A watch received nothing for longer than the interval of bookmarks."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, sent=True)
 
 
 class NotLeading(ApiError):
-    """A write was not sent, because this process holds no lease that allows it."""
+    """A write was not sent, because this process does not hold the lease that it requires."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "NotLeading", message)
 
 
 class Undecodable(ApiError):
-    """The server said yes, but its answer is not what we understand: another version, or something between us that is no API server."""
+    """The request succeeded, but the response has an unexpected form: another API version, or not an API server."""
 
-    def __init__(self, doing: str, what: str) -> None:
-        super().__init__(200, "Undecodable", f"{doing}: the answer does not fit: {what}")
+    def __init__(self, action: str, problem: str) -> None:
+        super().__init__(200, "Undecodable", f"{action}: the answer does not fit: {problem}")
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -162,7 +162,7 @@ _BY_REASON: Mapping[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Exp
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """The seconds of a ``Retry-After`` header, or None; the API server never sends the date form (RFC 9110, 10.2.3)."""
+    """Return the seconds of a ``Retry-After`` header, or None. The API server never sends the date form (RFC 9110, 10.2.3)."""
     try:
         seconds = float(header or "")
     except ValueError:
@@ -170,36 +170,36 @@ def retry_after_s(header: str | None) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def decode_error(status: int, body: bytes, *, doing: str, retry_after: str | None = None) -> ApiError:
-    """Turn a refusal into the exception for it.
+def decode_error(status: int, body: bytes, *, action: str, retry_after: str | None = None) -> ApiError:
+    """Return the exception for an error response.
 
     Parameters
     ----------
     status
-        HTTP status; 0 for a Status inside a watch, whose own ``code`` then counts.
+        HTTP status; 0 for a Status object in a watch, which has its own ``code``.
     body
-        A Status object in JSON; anything else (a proxy's HTML page, a webhook's text) is quoted in the message, shortened.
-    doing
+        A Status object in JSON. Anything else, such as a proxy's HTML page, is quoted in the message, shortened.
+    action
         Verb and object, for example ``patch Job default/lammps``.
     retry_after
-        The header, if there was one.
+        The header ``Retry-After``, if there is one.
 
     Returns
     -------
     ApiError
-        The narrowest class that fits.
+        An instance of the most specific class.
     """
     answer = _Status()
     with contextlib.suppress(msgspec.MsgspecError):
         answer = msgspec.json.decode(body, type=_Status)
     status = status or answer.code
     details = answer.details or _Details()
-    said = answer.message or " ".join(body.decode(errors="replace").split())[:200] or "no reason given"
+    message = answer.message or " ".join(body.decode(errors="replace").split())[:200] or "no reason given"
     kind = _BY_REASON.get(answer.reason) or _BY_STATUS.get(status) or (ServerError if status >= 500 else ApiError)
     return kind(
         status,
         answer.reason,
-        f"{doing}: {status} {answer.reason}: {said}" if answer.reason else f"{doing}: {status}: {said}",
+        f"{action}: {status} {answer.reason}: {message}" if answer.reason else f"{action}: {status}: {message}",
         causes=tuple(details.causes or ()),
         retry_after_s=retry_after_s(retry_after) if retry_after else details.retry_after_seconds or None,
     )

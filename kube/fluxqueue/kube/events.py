@@ -1,11 +1,11 @@
-"""Telling people what happens to their objects: core/v1 Events, as `kubectl describe` shows them.
+"""Recording of core/v1 Events about users' objects, which ``kubectl describe`` shows.
 
-Saying something must never hold up or fail the one who says it, so :meth:`Recorder.record` only notes it down, and a task of its own
-sends. What is said twice about the same object is one Event whose count goes up: by a patch if it has been sent, and without any call
-if it still waits, because writes per job are a budget. The memory of what was sent is bounded, and so is the queue: when the API
-server is away for long the newest news are dropped and counted, never the caller's time.
+To record an Event must neither delay the caller nor fail it. So :meth:`EventRecorder.record` only queues it, and a separate task sends
+it. A repeated Event about the same object raises the count of the first one: by a patch if that was sent, and without a call if it is
+still queued. This keeps the number of writes per job low. The memory of sent Events is bounded, and so is the queue. If the API server is
+unavailable for long, the newest Events are dropped and counted; callers never wait.
 
-Events expire on the server (after an hour by default), so a patch that finds nothing creates the Event anew.
+Events expire on the server (after an hour by default), so if the Event to patch does not exist any more, it is created again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, Final
 
 import structlog
 
-from fluxqueue.api.objects import ObjectMeta, Part
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.errors import Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from fluxqueue.kube.kinds import Kind, T
 from fluxqueue.kube.transport import Api
 
-__all__ = ["Recorder", "Severity", "Subject"]
+__all__ = ["EventRecorder", "Severity", "Subject"]
 
 COMPONENT: Final = "fluxqueue"
 REMEMBERED: Final = 4_096
@@ -49,7 +49,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object an Event is about."""
+    """The object that an Event is about."""
 
     api_version: str
     kind: str
@@ -59,12 +59,12 @@ class Subject:
 
     @classmethod
     def of(cls, kind: Kind[T], obj: T) -> Subject:
-        """The subject that a decoded object is."""
+        """Return the subject for a decoded object."""
         meta = obj.metadata
         return cls(kind.api_version, kind.kind, meta.namespace, meta.name, meta.uid)
 
 
-class _Event(Part, frozen=True):
+class _Event(PartialObject, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
@@ -72,8 +72,8 @@ _EVENTS: Final = Kind("", "v1", "events", "Event", True, _Event)
 
 
 @dataclass(frozen=True, slots=True)
-class _Saying:
-    """What makes two Events the same."""
+class _EventKey:
+    """What two Events have in common if the second one is a repetition."""
 
     subject: Subject
     severity: Severity
@@ -82,7 +82,9 @@ class _Saying:
 
 
 @dataclass(slots=True)
-class _News:
+class _EventSeries:
+    """How often an Event was recorded, and the name of its object if it was sent."""
+
     count: int = 0
     first: str = ""
     last: str = ""
@@ -90,24 +92,26 @@ class _News:
     failures: int = 0
 
 
-class Recorder:
-    """Sends Events in the background; :meth:`run` must run.
+class EventRecorder:
+    """Sends Events in the background while :meth:`run` runs.
 
     Parameters
     ----------
     api
-        Through which they go.
+        The client that sends them.
     instance
-        Which of several replicas says it (``reportingInstance``), for example the pod's name.
+        The replica that reports (``reportingInstance``), for example the name of its pod.
+    component
+        The program that reports (``reportingComponent``).
     now
         The wall clock, in UTC.
     remembered, waiting
-        How many Events are known for counting, and how many may wait to be sent.
+        How many Events are remembered for counting, and how many may be queued.
 
     Attributes
     ----------
     sent, dropped
-        How many calls were made, and how many sayings were lost to a full queue or a refusing server.
+        How many calls were made, and how many Events were lost because the queue was full or the server refused them.
     """
 
     def __init__(
@@ -115,17 +119,19 @@ class Recorder:
         api: Api,
         *,
         instance: str,
+        component: str = COMPONENT,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
         remembered: int = REMEMBERED,
         waiting: int = WAITING,
     ) -> None:
         self._api = api
         self._instance = instance
+        self._component = component
         self._now = now
         self._remembered = remembered
         self._waiting_limit = waiting
-        self._known: OrderedDict[_Saying, _News] = OrderedDict()
-        self._waiting: OrderedDict[_Saying, None] = OrderedDict()
+        self._known: OrderedDict[_EventKey, _EventSeries] = OrderedDict()
+        self._waiting: OrderedDict[_EventKey, None] = OrderedDict()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -133,65 +139,65 @@ class Recorder:
         self.dropped = 0
 
     def record(self, subject: Subject, reason: str, message: str, *, severity: Severity = Severity.NORMAL) -> None:
-        """Say something about an object; never waits, never raises.
+        """Queue an Event about an object; never waits and never raises.
 
         Parameters
         ----------
         subject
-            The user's object; the Event goes to its namespace, for cluster-scoped ones to ``default``.
+            The user's object. The Event is created in its namespace, or in ``default`` if it is cluster-scoped.
         reason
-            One CamelCase word for machines, for example ``Allocated``.
+            One CamelCase word for programs, for example ``Allocated``.
         message
-            A sentence for people; what is beyond 1,024 characters is cut off.
+            A sentence for people; it is cut at 1,024 characters.
         severity
-            WARNING where somebody should do something.
+            WARNING if somebody should act.
         """
-        saying = _Saying(subject, severity, reason, message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…")
-        if saying not in self._waiting and len(self._waiting) >= self._waiting_limit:
+        key = _EventKey(subject, severity, reason, message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…")
+        if key not in self._waiting and len(self._waiting) >= self._waiting_limit:
             self.dropped += 1
             return
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        news = self._known.setdefault(saying, _News(first=at))
-        news.count += 1
-        news.last = at
-        self._known.move_to_end(saying)
-        self._waiting[saying] = None
+        series = self._known.setdefault(key, _EventSeries(first=at))
+        series.count += 1
+        series.last = at
+        self._known.move_to_end(key)
+        self._waiting[key] = None
         self._forget_oldest()
         self._idle.clear()
         self._work.set()
 
     async def run(self) -> None:
-        """Send what is recorded until cancelled."""
+        """Send queued Events until cancelled."""
         while True:
             await self._work.wait()
             while self._waiting:
-                saying, _ = self._waiting.popitem(last=False)
-                await self._send(saying, self._known[saying])
+                key, _ = self._waiting.popitem(last=False)
+                await self._send(key, self._known[key])
             self._work.clear()
             self._idle.set()
 
     async def flush(self) -> None:
-        """Wait until nothing waits; for a clean stop, within the caller's own deadline."""
+        """Wait until the queue is empty; the caller limits the time."""
         await self._idle.wait()
 
-    async def _send(self, saying: _Saying, news: _News) -> None:
+    async def _send(self, key: _EventKey, series: _EventSeries) -> None:
         try:
-            if not (news.name and await self._bump(saying, news)):
-                await self._create(saying, news)
-            news.failures = 0
+            if not (series.name and await self._raise_count(key, series)):
+                await self._create(key, series)
+            series.failures = 0
         except (Unreachable, ServerError, TooManyRequests) as error:
-            news.failures += 1
-            if news.failures >= TRIES:
-                self._drop(saying, error)
+            series.failures += 1
+            if series.failures >= TRIES:
+                self._drop(key, error)
                 return
-            self._waiting[saying] = None
-            self._waiting.move_to_end(saying, last=False)
-            await asyncio.sleep(jittered_s(news.failures, base_s=0.2, cap_s=10.0, random=random.random))
-        except Exception as error:  # an Event that cannot be sent must not end the telling of the others
-            self._drop(saying, error)
+            self._waiting[key] = None
+            self._waiting.move_to_end(key, last=False)
+            await asyncio.sleep(jittered_s(series.failures, base_s=0.2, cap_s=10.0, random=random.random))
+        except Exception as error:  # an Event that cannot be sent must not stop the others
+            self._drop(key, error)
 
-    async def _create(self, saying: _Saying, news: _News) -> None:
-        subject = saying.subject
+    async def _create(self, key: _EventKey, series: _EventSeries) -> None:
+        subject = key.subject
         namespace = subject.namespace or "default"
         name = f"{subject.name[:230]}.{secrets.token_hex(8)}"
         reference = {"apiVersion": subject.api_version, "kind": subject.kind, "name": subject.name, "uid": subject.uid}
@@ -200,39 +206,39 @@ class Recorder:
         body: dict[str, Any] = {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": reference,
-            "type": saying.severity.value,
-            "reason": saying.reason,
-            "message": saying.message,
-            "count": news.count,
-            "firstTimestamp": news.first,
-            "lastTimestamp": news.last,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
+            "type": key.severity.value,
+            "reason": key.reason,
+            "message": key.message,
+            "count": series.count,
+            "firstTimestamp": series.first,
+            "lastTimestamp": series.last,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
             "reportingInstance": self._instance,
         }
         await self._api.create(_EVENTS, body, namespace)
-        news.name = name
+        series.name = name
         self.sent += 1
 
-    async def _bump(self, saying: _Saying, news: _News) -> bool:
-        """Raise the count of an Event that was sent; false when the server has forgotten it."""
-        body = {"count": news.count, "lastTimestamp": news.last}
+    async def _raise_count(self, key: _EventKey, series: _EventSeries) -> bool:
+        """Raise the count of an Event that was sent; false if it has expired on the server."""
+        body = {"count": series.count, "lastTimestamp": series.last}
         try:
-            await self._api.patch(_EVENTS, news.name, body, namespace=saying.subject.namespace or "default")
+            await self._api.patch(_EVENTS, series.name, body, namespace=key.subject.namespace or "default")
         except NotFound:
-            news.name = ""
+            series.name = ""
             return False
         self.sent += 1
         return True
 
-    def _drop(self, saying: _Saying, error: Exception) -> None:
-        """A namespace that is being deleted takes no new objects, which is nobody's fault."""
+    def _drop(self, key: _EventKey, error: Exception) -> None:
+        """Count and log a lost Event; 403 is only a debug line, because a namespace that is being deleted accepts no new objects."""
         self.dropped += 1
         level = log.debug if isinstance(error, Forbidden) else log.warning
-        level("events.dropped", reason=saying.reason, uid=saying.subject.uid, error=f"{type(error).__name__}: {error}")
+        level("event.dropped", reason=key.reason, uid=key.subject.uid, error=f"{type(error).__name__}: {error}")
 
     def _forget_oldest(self) -> None:
-        """Forget what was sent long ago, but nothing that still waits."""
+        """Forget the Events that were sent longest ago, but none that is queued."""
         while len(self._known) > self._remembered:
             oldest = next(iter(self._known))
             if oldest in self._waiting:

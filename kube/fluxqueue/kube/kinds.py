@@ -1,8 +1,8 @@
-"""The kinds we speak about: where each lives in the API and which struct its objects decode to.
+"""The kinds of objects in use: the API path of each, and the struct to which its objects are decoded.
 
-A :class:`Kind` is what a call needs to know (path, type), so a caller says ``api.get(JOBS, "lammps", "default")`` and gets a ``Job``.
-Discovery is not used: the group versions below have been stable since before the oldest Kubernetes we support, and a wrong guess of
-a plural is a 404 at the first call, not a surprise later.
+A :class:`Kind` has all that a call needs, so ``api.get(JOBS, "lammps", "default")`` returns a ``Job``. API discovery is not used. The
+group versions below have been stable since before the oldest supported Kubernetes, and a wrong plural would fail with 404 at the first
+call.
 """
 
 from __future__ import annotations
@@ -14,26 +14,47 @@ from urllib.parse import quote
 from fluxqueue.api import names
 from fluxqueue.api.clusterobjects import (
     DaemonSet,
-    Identified,
+    Event,
     Lease,
     ProvisioningRequest,
+    ResourceQuota,
     ScaledWorkload,
     Secret,
     WebhookConfiguration,
 )
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.jobsets import JobSet
+from fluxqueue.api.metadata import Namespace, ObjectMeta, PartialObjectMetadata, PriorityClass
 from fluxqueue.api.miniclusters import MiniCluster
-from fluxqueue.api.objects import Job, Namespace, Node, ObjectMeta, Pod, PriorityClass
+from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.reviews import SubjectAccessReview, TokenReview
+from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 
 __all__ = [
+    "ACCESS_REVIEWS",
+    "CERTIFICATES",
+    "CLAIMS",
+    "CLUSTER_ROLES",
+    "CLUSTER_ROLE_BINDINGS",
     "CONFIG_MAPS",
+    "CRON_JOBS",
+    "CSI_NODES",
     "CUSTOM_RESOURCES",
+    "DAEMON_SETS",
     "DEPLOYMENTS",
+    "DISRUPTION_BUDGETS",
+    "EVENTS",
+    "FLUXACCOUNTS",
     "FLUXJOBS",
     "FLUXQUEUES",
+    "ISSUERS",
     "JOBS",
+    "JOB_SETS",
     "LEASES",
     "LIMIT_RANGES",
     "MINICLUSTERS",
@@ -42,14 +63,27 @@ __all__ = [
     "NETWORK_POLICIES",
     "NODES",
     "PODS",
+    "POD_MONITORS",
     "POD_TEMPLATES",
     "PRIORITY_CLASSES",
+    "PROMETHEUS_RULES",
     "PROVISIONING_REQUESTS",
     "REPLICASETS",
+    "RESOURCE_QUOTAS",
+    "ROLES",
+    "ROLE_BINDINGS",
     "RUNTIME_CLASSES",
     "SECRETS",
     "SERVICES",
+    "SERVICE_ACCOUNTS",
+    "SERVICE_MONITORS",
     "STATEFULSETS",
+    "STORAGE_CLASSES",
+    "TOKEN_REVIEWS",
+    "VALIDATING_POLICIES",
+    "VALIDATING_POLICY_BINDINGS",
+    "VALIDATING_WEBHOOKS",
+    "VOLUMES",
     "Key",
     "Kind",
     "Named",
@@ -62,7 +96,7 @@ Key = tuple[str, str]
 
 
 class Named(Protocol):
-    """Whatever carries object metadata."""
+    """An object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
@@ -74,7 +108,7 @@ T = TypeVar("T", bound=Named)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A resource of the API server.
+    """A kind of objects of the API server.
 
     Parameters
     ----------
@@ -83,9 +117,9 @@ class Kind(Generic[T]):
     version, plural, kind
         As in ``/apis/<group>/<version>/<plural>`` and in manifests.
     namespaced
-        Whether objects live in namespaces.
+        True if objects are in namespaces.
     type
-        The msgspec struct its objects decode to.
+        The struct to which its objects are decoded.
     """
 
     group: str
@@ -97,18 +131,18 @@ class Kind(Generic[T]):
 
     @property
     def api_version(self) -> str:
-        """What manifests carry as ``apiVersion``."""
+        """The ``apiVersion`` of manifests."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of the collection, an object or a subresource.
+        """Return the path of the collection, of an object or of a subresource.
 
         Parameters
         ----------
         namespace
-            None means all namespaces, which only a collection has.
+            None means all namespaces, which is possible only for a collection.
         name, subresource
-            For one object, and for a part of it such as ``status``.
+            Of one object, and of a part of it such as ``status``.
 
         Returns
         -------
@@ -118,8 +152,8 @@ class Kind(Generic[T]):
         Raises
         ------
         ValueError
-            When the pieces do not make a path: a namespaced object without its namespace, a namespace for a cluster-scoped kind, a
-            subresource without a name, an empty name.
+            The parts do not form a path: a namespaced object without its namespace, a namespace for a cluster-scoped kind, a
+            subresource without a name, or an empty name.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.kind} is cluster scoped: leave namespace {namespace!r} out")
@@ -137,19 +171,20 @@ class Kind(Generic[T]):
         return "/".join(parts)
 
     def describe(self, name: str | None = None, namespace: str | None = None) -> str:
-        """How messages speak of an object: ``Job default/lammps``, or of all of a kind: ``jobs``."""
+        """Return the text for messages: ``Job default/lammps`` for an object, ``jobs`` for all of a kind."""
         if name is None:
             return f"{self.plural} in {namespace}" if namespace else self.plural
         return f"{self.kind} {namespace}/{name}" if namespace else f"{self.kind} {name}"
 
     def reference(self, obj: T, *, controller: bool = False) -> dict[str, Any]:
-        """An ownerReference to an object of this kind, so that garbage collection removes what refers to it."""
+        """Return an ownerReference to an object of this kind, so that garbage collection deletes the referring object with it."""
         meta = obj.metadata
         reference: dict[str, Any] = {"apiVersion": self.api_version, "kind": self.kind, "name": meta.name, "uid": meta.uid}
         return {**reference, "controller": True} if controller else reference
 
 
 JOBS: Final = Kind("batch", "v1", "jobs", "Job", True, Job)
+JOB_SETS: Final = Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True, JobSet)
 PODS: Final = Kind("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Kind("", "v1", "nodes", "Node", False, Node)
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", False, Namespace)
@@ -157,19 +192,29 @@ SECRETS: Final = Kind("", "v1", "secrets", "Secret", True, Secret)
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, PriorityClass)
 LIMIT_RANGES: Final = Kind("", "v1", "limitranges", "LimitRange", True, LimitRange)
 RUNTIME_CLASSES: Final = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, RuntimeClass)
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, PersistentVolumeClaim)
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
+STORAGE_CLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass)
+CSI_NODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, CSINode)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
+FLUXACCOUNTS: Final = Kind(names.GROUP, names.VERSION, names.FLUXACCOUNTS, "FluxAccount", False, FluxAccount)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)
 FLUXQUEUES: Final = Kind(names.GROUP, names.VERSION, names.FLUXQUEUES, "FluxQueue", False, FluxQueue)
 MINICLUSTERS: Final = Kind(names.MINICLUSTER_GROUP, names.MINICLUSTER_VERSION, names.MINICLUSTERS, "MiniCluster", True, MiniCluster)
-CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", True, Identified)
-SERVICES: Final = Kind("", "v1", "services", "Service", True, Identified)
-NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, Identified)
-CUSTOM_RESOURCES: Final = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, Identified)
+CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", True, PartialObjectMetadata)
+EVENTS: Final = Kind("", "v1", "events", "Event", True, Event)
+RESOURCE_QUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", True, ResourceQuota)
+SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", True, PartialObjectMetadata)
+SERVICES: Final = Kind("", "v1", "services", "Service", True, PartialObjectMetadata)
+NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, PartialObjectMetadata)
+CUSTOM_RESOURCES: Final = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, PartialObjectMetadata
+)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, ScaledWorkload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", True, ScaledWorkload)
 DAEMON_SETS: Final = Kind("apps", "v1", "daemonsets", "DaemonSet", True, DaemonSet)
 STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", True, ScaledWorkload)
-POD_TEMPLATES: Final = Kind("", "v1", "podtemplates", "PodTemplate", True, Identified)
+POD_TEMPLATES: Final = Kind("", "v1", "podtemplates", "PodTemplate", True, PartialObjectMetadata)
 PROVISIONING_REQUESTS: Final = Kind("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, ProvisioningRequest)
 MUTATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",
@@ -187,3 +232,29 @@ VALIDATING_WEBHOOKS: Final = Kind(
     False,
     WebhookConfiguration,
 )
+VALIDATING_POLICIES: Final = Kind(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False, PartialObjectMetadata
+)
+VALIDATING_POLICY_BINDINGS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    False,
+    PartialObjectMetadata,
+)
+CLUSTER_ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False, PartialObjectMetadata)
+CLUSTER_ROLE_BINDINGS: Final = Kind(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False, PartialObjectMetadata
+)
+ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", True, PartialObjectMetadata)
+ROLE_BINDINGS: Final = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True, PartialObjectMetadata)
+DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PartialObjectMetadata)
+CRON_JOBS: Final = Kind("batch", "v1", "cronjobs", "CronJob", True, PartialObjectMetadata)
+CERTIFICATES: Final = Kind("cert-manager.io", "v1", "certificates", "Certificate", True, PartialObjectMetadata)
+ISSUERS: Final = Kind("cert-manager.io", "v1", "issuers", "Issuer", True, PartialObjectMetadata)
+SERVICE_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", True, PartialObjectMetadata)
+POD_MONITORS: Final = Kind("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor", True, PartialObjectMetadata)
+PROMETHEUS_RULES: Final = Kind("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule", True, PartialObjectMetadata)
+TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, TokenReview)
+ACCESS_REVIEWS: Final = Kind("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, SubjectAccessReview)

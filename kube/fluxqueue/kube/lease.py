@@ -1,18 +1,18 @@
-"""Who leads: a coordination.k8s.io Lease that at most one process holds.
+"""Leader election with a coordination.k8s.io Lease.
 
-The protocol is client-go's. A candidate never compares clocks with the holder: it notes when, by its own monotonic clock, it first
-saw the record in its present form, and takes the lease over only when that form has not changed for the whole duration. The holder
-for its part counts from before the request that renewed it, and stops leading when it has not renewed for two thirds of the duration.
-So clocks may be wrong by hours; only their speed must be about equal, and the third in between is for that and for stopping.
+The protocol is client-go's. A candidate does not compare its clock with the holder's. It notes, by its own monotonic clock, when it first
+saw the Lease in its present form, and acquires it only if that form has not changed for the whole duration. The holder counts from before
+the request that renewed the Lease, and stops leading if it has not renewed it for two thirds of the duration. So clocks may differ by
+hours; only their rate must be about equal. The remaining third covers different rates and the time to stop.
 
-A candidate watches the record, so it knows at once when the holder gives it back, and to the moment when it runs out; should the watch
-be late, it looks by itself. Whoever lost the lease does not campaign again with what it still has in memory: :meth:`LeaderLease.run`
-ends, and so should the process. A new life in the same place (a container started again in its pod) knows that its former life is over
-and does not wait for it.
+A candidate watches the Lease, so it notices a release at once and knows exactly when the Lease expires. If the watch is late, it reads the
+Lease itself. A process that has lost the Lease does not campaign again with its old state in memory: :meth:`LeaderLease.run` ends, and so
+should the process. A container that was restarted in its pod recognises the identity of its predecessor and does not wait for it to
+expire.
 
-All writes carry the resourceVersion that was read, so of two candidates one gets a conflict. That makes two leaders unlikely, not
-impossible: a process can be frozen between looking at :attr:`LeaderLease.held` and acting. What must not happen twice is fenced
-elsewhere by an epoch; see the architecture, section 4.
+All writes contain the resourceVersion that was read, so one of two candidates gets a conflict. This makes two leaders unlikely, but not
+impossible: a process may be paused between the check of :attr:`LeaderLease.held` and its next action. Effects that must not happen twice
+are fenced by an epoch in the database (architecture, section 4).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import structlog
 from fluxqueue.api.clusterobjects import Lease
 from fluxqueue.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from fluxqueue.kube.kinds import LEASES
+from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
-from fluxqueue.kube.store import Change, Store
 from fluxqueue.kube.transport import Api
 
 __all__ = ["LeaderLease", "LeaseLost"]
@@ -40,35 +40,33 @@ log: Final = structlog.get_logger(__name__)
 
 
 class LeaseLost(Exception):
-    """The lease could not be renewed in time, or somebody else holds it: what is done as its holder must end."""
+    """The Lease was not renewed in time, or another process holds it; all work as its holder must end."""
 
 
 class LeaderLease:
-    """One candidate for one lease.
+    """One candidate for one Lease.
 
     Parameters
     ----------
     api
-        Through which it is read and written.
+        The client that reads and writes it.
     namespace, name
-        Which Lease; it is made if it is not there.
+        The Lease; it is created if it does not exist.
     identity
-        Who we are; must differ between processes, also between two lives of the same pod.
+        Identity of this process; unique, also among restarts in the same pod.
     duration_s
-        After how many seconds without renewal others may take over; whole seconds are stored. Renewed every fifth of it.
+        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every fifth of this.
     former
-        What identities of former lives in our place begin with: such a life has ended, or we would not run. Empty if nothing says so.
-    clock
-        Monotonic seconds.
+        Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is none.
     now
-        Wall clock for what people read in the Lease; decides nothing.
+        Wall clock for the times in the Lease, which are only for people.
 
     Attributes
     ----------
     holder
-        Who held it when it was last read; empty for nobody.
+        Identity of the holder when the Lease was last read; empty if there is none.
     transitions
-        How often it changed hands, as stored in the Lease.
+        How often the holder changed, as stored in the Lease.
     """
 
     def __init__(
@@ -80,7 +78,6 @@ class LeaderLease:
         duration_s: float = 8.0,
         *,
         former: str = "",
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self._api = api
@@ -91,7 +88,6 @@ class LeaderLease:
         self._renew_deadline_s = duration_s * 2 / 3
         self._retry_s = duration_s / 5
         self._former = former
-        self._clock = clock
         self._now = now
         self._seen: Lease | None = None
         self._seen_at = float("-inf")
@@ -103,29 +99,29 @@ class LeaderLease:
 
     @property
     def held(self) -> bool:
-        """Whether this process may act as leader right now."""
+        """True if this process may act as leader now."""
         return self.remaining_s > 0
 
     @property
     def remaining_s(self) -> float:
-        """Seconds of leadership that are certain without another renewal; 0 when not leading."""
-        return max(0.0, self._renewed_at + self._renew_deadline_s - self._clock())
+        """Seconds for which this process leads without another renewal; 0 if it does not lead."""
+        return max(0.0, self._renewed_at + self._renew_deadline_s - time.monotonic())
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Campaign until the lease is ours, then lead.
+        """Acquire the Lease, then lead.
 
         Parameters
         ----------
         lead
-            Runs while we lead. It is cancelled when the lease is lost, and must then end soon.
+            Runs while this process leads. It is cancelled if the Lease is lost, and must then end soon.
 
         Raises
         ------
         LeaseLost
-            After ``lead`` was cancelled for it.
+            The Lease was lost and ``lead`` was cancelled.
         Exception
-            What ``lead`` raised. When it raises, returns, or this call is cancelled, the lease is given back first, so that another
-            takes over at once.
+            Whatever ``lead`` raised. If it raises, returns, or this call is cancelled, the Lease is released first, so that another
+            process acquires it at once.
         """
         await self._acquire()
         await self._lead(lead)
@@ -133,20 +129,20 @@ class LeaderLease:
     async def _acquire(self) -> None:
         changed = asyncio.Event()
 
-        def see(change: Change[Lease]) -> None:
+        def changed_to(change: Change[Lease]) -> None:
             if change.new is not None:
                 self._observe(change.new)
             changed.set()
 
-        records: Store[Lease] = Store()
-        records.add_handler(see)
+        records: ObjectCache[Lease] = ObjectCache()
+        records.add_handler(changed_to)
         selector = f"metadata.name={self._name}"
         watch = Reflector(self._api, LEASES, records, namespace=self._namespace, field_selector=selector)
         watching = asyncio.create_task(watch.run(), name=f"watch-lease-{self._name}")
         try:
             while not await self._try():
                 pause_s = self._retry_s * (1 + 0.2 * random.random())
-                while True:  # until the record says that it is free, or, whatever the watch says, until it should have run out
+                while True:  # until the watch shows that the Lease is free, or until it must have expired
                     changed.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(max(self._blocked_s(), pause_s)):
@@ -159,14 +155,14 @@ class LeaderLease:
         self._log.info("lease.acquired", transitions=self.transitions)
 
     def _blocked_s(self) -> float:
-        """For how many seconds, as far as is known, somebody else's claim counts."""
+        """Return for how many seconds the Lease of another holder is still valid, as far as is known."""
         if self._seen is None or self.holder in ("", self._identity) or (self._former and self.holder.startswith(self._former)):
             return 0.0
-        theirs_s = max(self._duration_s, self._seen.spec.lease_duration_seconds or 0)
-        return max(0.0, self._seen_at + theirs_s - self._clock())
+        duration_s = max(self._duration_s, self._seen.spec.lease_duration_seconds or 0)
+        return max(0.0, self._seen_at + duration_s - time.monotonic())
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Run ``lead`` beside the renewals."""
+        """Run ``lead`` and the renewals concurrently."""
         work = asyncio.ensure_future(lead())
         renewals = asyncio.create_task(self._renew(), name=f"lease-{self._name}")
         try:
@@ -175,16 +171,16 @@ class LeaderLease:
                 return await work
             self._log.error("lease.lost", holder=self.holder, remedy="stopping; another replica leads")
         finally:
-            # Renewals go on while the work ends, so that nobody else starts before it has.
+            # The Lease is renewed until the work has ended, so that no other process starts before.
             if (error := await _stop(work)) is not None:
                 self._log.error("lease.work_failed", error=repr(error))
             await _stop(renewals)
             await self._release()
-        by = f"{self.holder} holds it" if self.holder != self._identity else "it could not be renewed in time"
-        raise LeaseLost(f"the lease {self._namespace}/{self._name} is lost: {by}")
+        reason = f"{self.holder} holds it" if self.holder != self._identity else "it could not be renewed in time"
+        raise LeaseLost(f"the lease {self._namespace}/{self._name} is lost: {reason}")
 
     async def _renew(self) -> None:
-        """Renew until it fails for as long as others keep their hands off, or somebody else holds it."""
+        """Renew until leadership has expired or another process holds the Lease."""
         while True:
             await asyncio.sleep(min(self._retry_s, self.remaining_s))
             try:
@@ -197,8 +193,8 @@ class LeaderLease:
                 return
 
     async def _try(self) -> bool:
-        """One attempt to take or keep the lease; what we wrote last ourselves needs no reading before."""
-        started = self._clock()
+        """Try once to acquire or renew the Lease; after an own write, it need not be read first."""
+        started = time.monotonic()
         lease = self._seen if self._current else None
         self._current = False
         try:
@@ -206,7 +202,7 @@ class LeaderLease:
         except (Conflict, AlreadyExists):
             return False
         except ApiError as error:
-            self._log.warning("lease.failed", error=str(error))
+            self._log.warning("lease.write_failed", error=str(error))
             return False
         if written is None:
             return False
@@ -225,13 +221,13 @@ class LeaderLease:
 
     def _observe(self, lease: Lease) -> None:
         if self._seen is None or self._seen.spec != lease.spec:
-            self._seen_at = self._clock()
+            self._seen_at = time.monotonic()
         self._seen = lease
         self.holder = lease.spec.holder_identity or ""
         self.transitions = lease.spec.lease_transitions or 0
 
     async def _write(self, lease: Lease | None) -> Lease | None:
-        """Write our claim; None where somebody else's still counts."""
+        """Write this process as the holder; return None if another holder's Lease is still valid."""
         spec: dict[str, Any] = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": max(1, round(self._duration_s)),
@@ -247,18 +243,18 @@ class LeaderLease:
         return await self._patch(lease, spec)
 
     async def _release(self) -> None:
-        """Give it back, so that nobody has to wait for it to run out; best effort."""
-        lease, mine = self._seen, self.held
+        """Release the Lease, so that no candidate waits for it to expire; best effort."""
+        lease, held = self._seen, self.held
         self._current = False
         self._renewed_at = float("-inf")
-        if lease is None or not mine:
+        if lease is None or not held:
             return
         try:
             async with asyncio.timeout(self._retry_s):
                 self._observe(await self._patch(lease, {"holderIdentity": "", "leaseDurationSeconds": 1}))
             self._log.info("lease.released")
         except (ApiError, TimeoutError) as error:
-            self._log.warning("lease.not_released", error=str(error), consequence="others wait until it runs out")
+            self._log.warning("lease.release_failed", error=str(error), consequence="other replicas wait until it expires")
 
     async def _patch(self, lease: Lease, spec: dict[str, Any]) -> Lease:
         body = {"metadata": {"resourceVersion": lease.metadata.resource_version, "uid": lease.metadata.uid}, "spec": spec}
@@ -269,7 +265,7 @@ class LeaderLease:
 
 
 async def _stop(task: asyncio.Future[None]) -> BaseException | None:
-    """End a task and return what it ended with."""
+    """Cancel a task, wait for its end and return its exception."""
     task.cancel()
     await asyncio.wait({task})
     return None if task.cancelled() else task.exception()

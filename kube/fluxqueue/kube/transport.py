@@ -1,8 +1,8 @@
-"""Calls to the API server: paths and bytes, typed at both ends.
+"""Typed calls to the API server.
 
-Configuration, authentication and TLS come from the ``kubernetes`` package (:mod:`fluxqueue.kube.credentials`). Its models do not:
-decoding straight into partial structs costs a hundredth of them, and what we send are small dictionaries. Deadlines and what is
-tried again are in :mod:`fluxqueue.kube.wire`.
+Configuration, authentication and TLS are in :mod:`fluxqueue.kube.credentials`, deadlines and retries in :mod:`fluxqueue.kube.wire`. The
+models of the ``kubernetes`` package are not used: to decode directly into partial structs takes a hundredth of the time, and the bodies of
+requests are small dictionaries.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ import orjson
 
 from fluxqueue.api.names import FIELD_MANAGER
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.decoding import Page, Version, decode, decode_page
+from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
 from fluxqueue.kube.errors import Undecodable
-from fluxqueue.kube.kinds import Kind, T
-from fluxqueue.kube.wire import TIMEOUT_S, Call, Request, Wire
+from fluxqueue.kube.kinds import PODS, Kind, T
+from fluxqueue.kube.wire import TIMEOUT_S, CompletedCall, Request, Wire
 
-__all__ = ["Api", "Call", "Page", "PatchType", "Propagation"]
+__all__ = ["Api", "CompletedCall", "Page", "PatchType", "Propagation"]
 
 PAGE_LIMIT: Final = 500
 """Objects per page, as client-go asks for."""
 
 
 class PatchType(enum.StrEnum):
-    """How a patch body is read. STRATEGIC is for built-in kinds only: custom resources refuse it with 415."""
+    """The type of a patch body. STRATEGIC is for built-in kinds only; custom resources refuse it with 415."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 class Propagation(enum.StrEnum):
-    """What becomes of the objects that a deleted one owns."""
+    """What happens to the objects that a deleted object owns."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -48,7 +47,7 @@ class Propagation(enum.StrEnum):
 
 
 class Api:
-    """One API server; :meth:`connect` opens it."""
+    """A client of one API server; created by :meth:`connect`."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -71,38 +70,42 @@ class Api:
         kubeconfig, context
             See :meth:`Credentials.load`.
         user_agent
-            Shows in audit logs and flow control.
+            Appears in audit logs and in flow control.
         timeout_s
-            Deadline of each call, unless it names its own.
+            Deadline of each call that does not set its own.
         max_in_flight
-            Calls at once; more wait. Watches do not count.
+            Maximum number of concurrent calls; others wait. Watches do not count.
 
         Raises
         ------
         NoConfiguration
-            When nothing says where the API server is.
+            There is no configuration for an API server.
         """
         credentials = await Credentials.load(kubeconfig, context)
         async with Wire.open(credentials, user_agent=user_agent, timeout_s=timeout_s, max_in_flight=max_in_flight) as wire:
             yield cls(wire)
 
+    def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Api:
+        """Return another Api with its own deadline, limit and hooks, which shares the connections of this one and closes with it."""
+        return Api(self._wire.with_limits(timeout_s=timeout_s, max_in_flight=max_in_flight))
+
     @property
     def calls(self) -> Counter[tuple[str, str]]:
-        """HTTP requests sent so far by (verb, plural), repeated ones included; verbs as RBAC calls them."""
+        """Number of HTTP requests so far by (verb, plural), with retries; the verbs are those of RBAC."""
         return self._wire.calls
 
     @property
-    def on_call(self) -> Callable[[Call], None] | None:
-        """Told of each request when it is over; for metrics, so it must be quick and must not raise."""
+    def on_call(self) -> Callable[[CompletedCall], None] | None:
+        """Hook that is called after each request, for metrics; it must be fast and must not raise."""
         return self._wire.on_call
 
     @on_call.setter
-    def on_call(self, hook: Callable[[Call], None] | None) -> None:
+    def on_call(self, hook: Callable[[CompletedCall], None] | None) -> None:
         self._wire.on_call = hook
 
     @property
     def may_write(self) -> Callable[[], bool] | None:
-        """Asked before each write is sent; where it says no, :class:`~fluxqueue.kube.errors.NotLeading` is raised instead."""
+        """Hook that is called before each write; if it returns false, :class:`~fluxqueue.kube.errors.NotLeading` is raised instead."""
         return self._wire.may_write
 
     @may_write.setter
@@ -117,9 +120,9 @@ class Api:
         NotFound, ApiError
             See :mod:`fluxqueue.kube.errors`.
         """
-        doing = f"get {kind.describe(name, namespace)}"
-        data = await self._wire.call(Request("get", kind.plural, doing, "GET", kind.path(namespace, name)))
-        return decode(data, kind.type, doing)
+        action = f"get {kind.describe(name, namespace)}"
+        data = await self._wire.call(Request("get", kind.plural, action, "GET", kind.path(namespace, name)))
+        return decode(data, kind.type, action)
 
     async def list(
         self,
@@ -129,14 +132,14 @@ class Api:
         label_selector: str | None = None,
         field_selector: str | None = None,
     ) -> list[T]:
-        """Read all objects of a kind, page by page, all of one moment.
+        """Read all objects of a kind at one version, page by page.
 
         Raises
         ------
         Expired
-            When pages were collected so slowly that the server forgot the moment.
+            The version expired before the last page was read.
         Undecodable
-            When an object does not fit its struct.
+            An object does not fit its struct.
         """
         items: builtins.list[T] = []
         token: str | None = None
@@ -160,18 +163,18 @@ class Api:
         limit: int = PAGE_LIMIT,
         continue_token: str = "",
     ) -> Page[T]:
-        """Read one page of a list; ``limit`` 0 asks for everything at once."""
+        """Read one page of a list; ``limit`` 0 requests all objects in one response."""
         query = _selection(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
         if continue_token:
             query["continue"] = continue_token
-        doing = f"list {kind.describe(None, namespace)}"
-        data = await self._wire.call(Request("list", kind.plural, doing, "GET", kind.path(namespace), query))
-        return decode_page(data, kind.type, doing)
+        action = f"list {kind.describe(None, namespace)}"
+        data = await self._wire.call(Request("list", kind.plural, action, "GET", kind.path(namespace), query))
+        return decode_page(data, kind.type, action)
 
     async def create(self, kind: Kind[T], body: dict[str, Any], namespace: str | None = None) -> T:
-        """Create an object; ``apiVersion`` and ``kind`` are filled in where the body lacks them.
+        """Create an object; ``apiVersion`` and ``kind`` are added if the body lacks them.
 
         Raises
         ------
@@ -179,14 +182,14 @@ class Api:
             See :mod:`fluxqueue.kube.errors`.
         """
         meta = body.get("metadata", {})
-        where = namespace or (meta.get("namespace") if kind.namespaced else None)
-        if kind.namespaced and not where:
+        namespace = namespace or (meta.get("namespace") if kind.namespaced else None)
+        if kind.namespaced and not namespace:
             raise ValueError(f"create {kind.kind}: in which namespace?")
-        doing = f"create {kind.describe(meta.get('name') or meta.get('generateName', '') + '*', where)}"
+        action = f"create {kind.describe(meta.get('name') or meta.get('generateName', '') + '*', namespace)}"
         payload = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
         query = {"fieldManager": FIELD_MANAGER}
-        data = await self._wire.call(Request("create", kind.plural, doing, "POST", kind.path(where), query, payload))
-        return decode(data, kind.type, doing)
+        data = await self._wire.call(Request("create", kind.plural, action, "POST", kind.path(namespace), query, payload))
+        return decode(data, kind.type, action)
 
     async def patch(
         self,
@@ -198,30 +201,27 @@ class Api:
         patch_type: PatchType = PatchType.MERGE,
         subresource: str | None = None,
         field_manager: str = FIELD_MANAGER,
-        force: bool = False,
     ) -> T:
-        """Change an object.
+        """Patch an object.
 
         Parameters
         ----------
         kind, name, namespace
-            Which one.
+            The object.
         body
-            The patch. ``metadata.uid`` and ``metadata.resourceVersion`` in it make it fail with :class:`Conflict` when the object is
-            another one or has changed. For JSON a list of operations; for APPLY the whole of what we own.
+            The patch; for JSON, a list of operations. If it has ``metadata.uid`` or ``metadata.resourceVersion``, it fails with
+            :class:`Conflict` if the object is another one or has changed.
         patch_type
             See :class:`PatchType`.
         subresource
             For example ``status``.
         field_manager
-            Under which name the server files the fields.
-        force
-            For APPLY only: take fields that others own.
+            Name under which the server records the changed fields.
 
         Returns
         -------
         T
-            The object afterwards.
+            The object after the patch.
 
         Raises
         ------
@@ -229,17 +229,12 @@ class Api:
             See :mod:`fluxqueue.kube.errors`.
         """
         query = {"fieldManager": field_manager}
-        if patch_type is PatchType.APPLY:
-            query["force"] = "true" if force else "false"
-            assert isinstance(body, dict), "server-side apply takes an object"
-            metadata = {"name": name, **body.get("metadata", {})}  # the server wants it in the body too
-            body = {"apiVersion": kind.api_version, "kind": kind.kind, **body, "metadata": metadata}
         part = f"{subresource} of " if subresource else ""
-        doing = f"patch {part}{kind.describe(name, namespace)}"
+        action = f"patch {part}{kind.describe(name, namespace)}"
         path = kind.path(namespace, name, subresource)
         label = f"{kind.plural}/{subresource}" if subresource else kind.plural
-        data = await self._wire.call(Request("patch", label, doing, "PATCH", path, query, orjson.dumps(body), patch_type.value))
-        return decode(data, kind.type, doing)
+        data = await self._wire.call(Request("patch", label, action, "PATCH", path, query, orjson.dumps(body), patch_type.value))
+        return decode(data, kind.type, action)
 
     async def delete(
         self,
@@ -251,16 +246,16 @@ class Api:
         uid: str | None = None,
         resource_version: str | None = None,
     ) -> None:
-        """Delete an object, and in the background what it owns.
+        """Delete an object, and in the background the objects that it owns.
 
         Parameters
         ----------
         kind, name, namespace
-            Which one.
+            The object.
         propagation
-            Always sent: without it the server orphans the pods of Jobs.
+            Always sent, because without it the server orphans the pods of Jobs.
         uid, resource_version
-            Only if it is still that object, in that state; else :class:`Conflict`.
+            Preconditions; if the object differs, :class:`Conflict` is raised.
 
         Raises
         ------
@@ -270,9 +265,33 @@ class Api:
         options: dict[str, Any] = {"propagationPolicy": propagation.value}
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
             options["preconditions"] = preconditions
-        doing = f"delete {kind.describe(name, namespace)}"
+        action = f"delete {kind.describe(name, namespace)}"
         path = kind.path(namespace, name)
-        await self._wire.call(Request("delete", kind.plural, doing, "DELETE", path, None, orjson.dumps(options)))
+        await self._wire.call(Request("delete", kind.plural, action, "DELETE", path, None, orjson.dumps(options)))
+
+    async def bind(self, name: str, namespace: str, node: str, *, uid: str, resource_version: str, timeout_s: float | None = None) -> None:
+        """Bind a pod to a node, if it still has this uid and version.
+
+        The request is not retried here: the caller binds many pods and must see each refusal. With these preconditions it may repeat the
+        call safely.
+
+        Raises
+        ------
+        Conflict
+            The pod is another one, has changed, is gated, is being deleted or is bound.
+        NotFound, ApiError
+            See :mod:`fluxqueue.kube.errors`.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        action = f"bind {PODS.describe(name, namespace)} to {node}"
+        path = PODS.path(namespace, name, "binding")
+        request = Request("create", "pods/binding", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
+        await self._wire.call(request, timeout_s, tries=1)
 
     async def request(
         self,
@@ -284,23 +303,23 @@ class Api:
         content_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """Any other call: subresources such as ``binding`` or ``eviction``, discovery, ``/readyz``.
+        """Send any other request: subresources such as ``eviction``, discovery, ``/readyz``.
 
         Parameters
         ----------
         method, path, query
-            As they go on the wire.
+            Of the HTTP request.
         body
-            Bytes as they are; anything else becomes JSON.
+            Bytes are sent as they are; anything else is encoded as JSON.
         content_type
-            Of the body.
+            Content type of the body.
         timeout_s
             Deadline; None is the default of this Api.
 
         Returns
         -------
         bytes
-            The answer's body.
+            The body of the response.
 
         Raises
         ------
@@ -313,8 +332,8 @@ class Api:
         return await self._wire.call(request, timeout_s)
 
     async def version(self) -> str:
-        """The server's version, for example ``v1.36.3``."""
-        return decode(await self.request("GET", "/version"), Version, "get /version").git_version
+        """Return the server's version, for example ``v1.36.3``."""
+        return decode(await self.request("GET", "/version"), ServerVersion, "get /version").git_version
 
     def watch(
         self,
@@ -325,20 +344,20 @@ class Api:
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_s: int,
-        silence_s: float,
+        idle_s: float,
     ) -> AsyncGenerator[builtins.list[bytes], None]:
-        """Follow changes: pieces of the stream as whole lines, each a watch event in JSON.
+        """Watch a kind; yields lists of lines, each of which is a watch event in JSON.
 
         Parameters
         ----------
         kind, namespace, label_selector, field_selector
-            What to follow.
+            The objects to watch.
         resource_version
-            The state already known.
+            The version that is already known.
         timeout_s
-            After how many seconds the server is to end the stream.
-        silence_s
-            How long it may say nothing. Bookmarks come about every minute, so silence means a connection that only looks alive.
+            Seconds after which the server ends the stream.
+        idle_s
+            Seconds without a byte after which the watch counts as broken. Bookmarks arrive about every minute.
 
         Yields
         ------
@@ -347,13 +366,13 @@ class Api:
 
         Raises
         ------
-        Expired, Silent, Unreachable, ApiError
-            :class:`Expired` also comes as an event inside the stream, which is the caller's to see.
+        Expired, WatchTimeout, Unreachable, ApiError
+            410 may also arrive as an event in the stream, which the caller handles.
         """
         query = _selection(label_selector, field_selector)
         query |= {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version, "timeoutSeconds": str(timeout_s)}
         request = Request("watch", kind.plural, f"watch {kind.describe(None, namespace)}", "GET", kind.path(namespace), query)
-        return self._wire.stream(request, silence_s=silence_s)
+        return self._wire.stream(request, idle_s=idle_s)
 
 
 def _selection(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

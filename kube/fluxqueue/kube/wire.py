@@ -1,55 +1,62 @@
-"""One HTTP exchange with the API server, and when to try it again.
+"""HTTP requests to the API server, with deadlines and retries.
 
-Every call has a deadline that covers waiting for a free slot, all tries and all pauses. What is tried again, and what is not:
+Every call has a deadline, which includes the time to wait for a free slot, all tries and all pauses. The rules of retries:
 
-* Connecting failed: nothing was sent, so any call is tried again.
-* The connection broke later: a read is tried again. A write is not, because it may have been carried out; the caller gets
-  :class:`Unreachable` with ``sent`` true and must look. This includes DELETE, which RFC 9110 calls idempotent: a second one answers
-  404, and the caller would take its own success for somebody else's.
-* 429: the server did nothing and says when to come again; tried again while the deadline allows. 5xx with Retry-After: the same for
-  reads.
-* 401: the credentials are read again, once, and the call repeated if they changed.
+* Connecting failed: nothing was sent, so every request is retried.
+* The connection broke later: a read is retried. A write is not, because it may have been carried out. The caller gets
+  :class:`Unreachable` with ``sent`` true and must read the object. This includes DELETE, although RFC 9110 calls it idempotent: the second
+  one would return 404, and the caller would not know that its own request succeeded.
+* 429: the server did nothing and says when to retry; retried within the deadline. 5xx with Retry-After: the same, for reads.
+* 401: the credentials are read again, once, and the request is repeated if they have changed.
 
-Writes can be made to depend on something (:attr:`Wire.may_write`): it is asked immediately before each is sent, repetitions included, so
-a process that was paused for longer than its lease lasts sends nothing when it wakes up.
+Writes may depend on a condition (:attr:`Wire.may_write`). It is checked before a connection is looked for, and again when the bytes are
+written: between the two, a TLS handshake and other tasks take their time. So a process that was paused for longer than its Lease lasts
+sends no write when it continues. Only a write that was paused within its system call arrives later; its resourceVersion refuses it.
 
-Responses are asked for uncompressed: inside a cluster the CPU for gzip costs more than the bytes.
+Responses are requested without compression: inside a cluster, the CPU time of gzip costs more than the bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
+import functools
 import random
 import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakSet
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
 
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
-from fluxqueue.kube.errors import ApiError, NotLeading, Silent, Unauthorized, Unreachable, decode_error
+from fluxqueue.kube.errors import ApiError, NotLeading, Unauthorized, Unreachable, WatchTimeout, decode_error
 
-__all__ = ["Call", "Request", "Wire"]
+__all__ = ["CompletedCall", "Request", "Wire"]
 
 TIMEOUT_S: Final = 30.0
 CONNECT_S: Final = 10.0
 KEEPALIVE_S: Final = 30.0
-"""How long an idle connection is kept: well below the 90 s after which the API server closes it, so the two do not race."""
+"""How long an idle connection is kept: well below the 90 s after which the API server closes it, so that the two do not race."""
 
+CLOSE_S: Final = 1.0
 TRIES: Final = 5
 READ_BUFFER: Final = 1 << 18
-"""Bytes; bounds how many watch events arrive in one piece and so how long the event loop is kept."""
+"""Bytes. It limits how many watch events arrive in one chunk, and so how long they block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP request, for metrics: verb as RBAC calls it, plural of the kind, status (0: no answer), seconds."""
+class CompletedCall:
+    """A completed HTTP request, for metrics: RBAC verb, plural of the kind, HTTP status (0: no response), duration in seconds."""
 
     verb: str
     kind: str
@@ -59,11 +66,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be asked, and how messages (``doing``) and metrics (``verb``, ``kind``) call it."""
+    """An HTTP request, with its name in messages (``action``) and in metrics (``verb``, ``kind``)."""
 
     verb: str
     kind: str
-    doing: str
+    action: str
     method: str
     path: str
     query: dict[str, str] | None = None
@@ -72,8 +79,32 @@ class Request:
 
     @property
     def reads(self) -> bool:
-        """Whether sending it twice is the same as once."""
+        """True if the request is a read, which may be repeated."""
         return self.method in ("GET", "HEAD")
+
+
+_check_write: ContextVar[Callable[[], None] | None] = ContextVar("check_write", default=None)
+"""Raises NotLeading if the request of this task must not be sent now; None: it may always be sent."""
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """A request that is checked once more when its connection is there, and when its body is written."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        if check := _check_write.get():
+            check()
+        return await super().send(conn)
+
+    async def write_bytes(self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None) -> None:
+        """Write the headers and the body; a task of its own before Python 3.12, so others may run between `send` and this."""
+        try:
+            if check := _check_write.get():
+                check()
+        except NotLeading as error:
+            if conn.protocol is not None:
+                conn.protocol.set_exception(error)  # `send` has returned: whoever waits for the response gets it
+            return
+        await super().write_bytes(writer, conn, content_length)
 
 
 class Wire:
@@ -82,11 +113,11 @@ class Wire:
     Attributes
     ----------
     calls
-        HTTP requests sent so far by (verb, plural), repeated ones included.
+        Number of HTTP requests so far by (verb, plural), with retries.
     on_call
-        Told of each request when its answer begins or fails to come; for metrics, so it must be quick and must not raise.
+        Hook that is called when the response of a request begins or fails, for metrics; it must be fast and must not raise.
     may_write
-        Whether anything but reads may be sent at this moment; None: always.
+        Returns true if writes may be sent now; None: always.
     """
 
     def __init__(self, credentials: Credentials, session: aiohttp.ClientSession, *, timeout_s: float, max_in_flight: int) -> None:
@@ -96,32 +127,47 @@ class Wire:
         self._slots = asyncio.Semaphore(max_in_flight)
         self._proxy = credentials.proxy
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.on_call: Callable[[Call], None] | None = None
+        self.on_call: Callable[[CompletedCall], None] | None = None
         self.may_write: Callable[[], bool] | None = None
 
     @classmethod
     @asynccontextmanager
     async def open(cls, credentials: Credentials, *, user_agent: str, timeout_s: float, max_in_flight: int) -> AsyncIterator[Wire]:
-        """Make the connection pool; parameters as in :meth:`fluxqueue.kube.transport.Api.connect`."""
-        connector = aiohttp.TCPConnector(limit=0, ssl=credentials.tls, keepalive_timeout=KEEPALIVE_S, socket_factory=_watchful_socket)
+        """Open a connection pool; for the parameters see :meth:`fluxqueue.kube.transport.Api.connect`."""
+        sockets: WeakSet[socket.socket] = WeakSet()
+
+        def make_socket(address: tuple[Any, ...]) -> socket.socket:
+            sock = _keepalive_socket(address)
+            sockets.add(sock)
+            return sock
+
+        connector = aiohttp.TCPConnector(limit=0, ssl=credentials.tls, keepalive_timeout=KEEPALIVE_S, socket_factory=make_socket)
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
             read_bufsize=READ_BUFFER,
+            request_class=_GuardedRequest,
         )
-        # aiohttp would repeat DELETE by itself when a kept connection breaks, unseen by us; and its own retry of reads adds nothing.
+        # aiohttp itself would repeat DELETE if a kept connection breaks; its retry of reads is not needed either.
         session._retry_connection = False
-        async with session:
-            yield cls(credentials, session, timeout_s=timeout_s, max_in_flight=max_in_flight)
+        try:
+            async with session:
+                yield cls(credentials, session, timeout_s=timeout_s, max_in_flight=max_in_flight)
+        finally:
+            await _wait_closed(sockets)
 
-    async def call(self, request: Request, timeout_s: float | None = None) -> bytes:
-        """Send, and send again where that is right, within one deadline.
+    def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Wire:
+        """Return another Wire that shares the connections."""
+        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight)
+
+    async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = TRIES) -> bytes:
+        """Send a request, with retries where they are safe, at most ``tries`` times within one deadline.
 
         Raises
         ------
         ApiError
-            The last one, when trying again is wrong or useless.
+            The last error, if there is no further retry.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         clock = asyncio.get_running_loop().time
@@ -141,74 +187,80 @@ class Wire:
             except ApiError as error:
                 wait_s = _pause_s(error, request, failures)
                 failures += 1
-                if wait_s is None or failures >= TRIES or clock() + wait_s >= deadline:
+                if wait_s is None or failures >= tries or clock() + wait_s >= deadline:
                     raise
             except TimeoutError as error:
-                raise Unreachable(f"{request.doing}: no answer from {self._credentials.host} within {limit_s:g} s", sent=True) from error
+                raise Unreachable(f"{request.action}: no answer from {self._credentials.host} within {limit_s:g} s", sent=True) from error
             await asyncio.sleep(wait_s)
 
-    async def stream(self, request: Request, *, silence_s: float) -> AsyncGenerator[builtins.list[bytes], None]:
-        """Follow an answer that does not end, as lists of whole lines.
+    async def stream(self, request: Request, *, idle_s: float) -> AsyncGenerator[builtins.list[bytes], None]:
+        """Read a response that does not end, as lists of complete lines.
 
         Parameters
         ----------
         request
-            Sent once.
-        silence_s
-            After how many seconds without a byte the connection is taken for dead.
+            The request; it is not retried.
+        idle_s
+            Seconds without a byte after which the connection counts as broken.
 
         Yields
         ------
         list of bytes
-            First an empty list when the server has accepted, then lines as they come.
+            First an empty list, when the server has accepted; then lines as they arrive.
 
         Raises
         ------
-        Silent, ApiError
-            The stream's normal end is the end of the iteration.
+        WatchTimeout, ApiError
+            Any end of the stream except by the server, which ends the iteration.
         """
         try:
             for last_try in (False, True):
                 header = await self._credentials.authorization()
                 started = time.monotonic()
                 async with asyncio.timeout(self._timeout_s) as opening:
-                    response = await self._open(request, header, read_timeout_s=silence_s)
+                    response = await self._open(request, header, read_timeout_s=idle_s)
                     opening.reschedule(None)
                 async with response:
                     self._count(request, response.status, started)
                     if response.status == 200:
-                        with _leaving_at_once(response):
+                        with _aborted_on_exit(response):
                             yield []
                             async for lines in _whole_lines(response.content):
                                 yield lines
                         return
                     if response.status == 401 and not last_try and await self._credentials.renew(header):
                         continue
-                    raise await _refusal(response, request.doing)
+                    raise await _refusal(response, request.action)
         except aiohttp.SocketTimeoutError as error:
-            raise Silent(f"{request.doing}: not a word for {silence_s:g} s, the connection is taken for dead") from error
+            raise WatchTimeout(f"{request.action}: nothing received for {idle_s:g} s, the connection counts as broken") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{request.doing}: {_cause(error)}", sent=True) from error
+            raise Unreachable(f"{request.action}: {_cause(error)}", sent=True) from error
 
     async def _exchange(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> bytes:
-        if not request.reads and self.may_write is not None and not self.may_write():
-            raise NotLeading(f"{request.doing}: not sent, for this process does not lead (any more)")
+        if not request.reads:
+            self._check_write(request)
         started = time.monotonic()
         status = 0
         try:
             async with await self._open(request, header, read_timeout_s=read_timeout_s) as response:
                 status = response.status
                 if status >= 300:
-                    raise await _refusal(response, request.doing)
+                    raise await _refusal(response, request.action)
                 return await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreachable(f"{request.doing}: cannot connect to {self._credentials.host}: {_cause(error)}", sent=False) from error
+            raise Unreachable(f"{request.action}: cannot connect to {self._credentials.host}: {_cause(error)}", sent=False) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{request.doing}: connection to {self._credentials.host} lost: {_cause(error)}", sent=True) from error
+            raise Unreachable(f"{request.action}: connection to {self._credentials.host} lost: {_cause(error)}", sent=True) from error
         finally:
             self._count(request, status, started)
 
+    def _check_write(self, request: Request) -> None:
+        """Raise NotLeading if the request must not be sent now."""
+        if self.may_write is not None and not self.may_write():
+            raise NotLeading(f"{request.action}: not sent, because this process does not lead (any more)")
+
     async def _open(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> aiohttp.ClientResponse:
+        _check_write.set(None if request.reads else functools.partial(self._check_write, request))
         headers = {"Authorization": header} if header else {}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -227,11 +279,11 @@ class Wire:
     def _count(self, request: Request, status: int, started: float) -> None:
         self.calls[request.verb, request.kind] += 1
         if self.on_call is not None:
-            self.on_call(Call(request.verb, request.kind, status, time.monotonic() - started))
+            self.on_call(CompletedCall(request.verb, request.kind, status, time.monotonic() - started))
 
 
 def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
-    """Seconds until the next try, or None when there must be none."""
+    """Return the seconds until the next try, or None if there must be none."""
     if isinstance(error, Unreachable):
         certificate = isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError)
         if certificate or (error.sent and not request.reads):
@@ -243,21 +295,21 @@ def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
 
 
 async def _whole_lines(content: aiohttp.StreamReader) -> AsyncGenerator[builtins.list[bytes], None]:
-    """Cut pieces of any length at newlines; what follows the last one waits for its rest."""
-    waiting: builtins.list[bytes] = []
-    async for piece in content.iter_any():
-        *lines, tail = piece.split(b"\n")
+    """Split chunks of any length into lines; an incomplete line is kept until the rest arrives."""
+    incomplete: builtins.list[bytes] = []
+    async for chunk in content.iter_any():
+        *lines, tail = chunk.split(b"\n")
         if lines:
-            lines[0] = b"".join((*waiting, lines[0]))
-            waiting = []
+            lines[0] = b"".join((*incomplete, lines[0]))
+            incomplete = []
             yield [line for line in lines if line]
         if tail:
-            waiting.append(tail)
+            incomplete.append(tail)
 
 
 @contextmanager
-def _leaving_at_once(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Reset the connection of a stream that is left before its end: a TLS farewell would wait up to 30 s for one that is dead."""
+def _aborted_on_exit(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Reset the connection if the stream is left before its end; a TLS close would wait up to 30 s for a broken one."""
     try:
         yield
     finally:
@@ -265,16 +317,24 @@ def _leaving_at_once(response: aiohttp.ClientResponse) -> Iterator[None]:
             response.connection.transport.abort()
 
 
-async def _refusal(response: aiohttp.ClientResponse, doing: str) -> ApiError:
-    return decode_error(response.status, await response.read(), doing=doing, retry_after=response.headers.get("Retry-After"))
+async def _refusal(response: aiohttp.ClientResponse, action: str) -> ApiError:
+    return decode_error(response.status, await response.read(), action=action, retry_after=response.headers.get("Retry-After"))
+
+
+async def _wait_closed(sockets: WeakSet[socket.socket]) -> None:
+    """Wait for the TLS close of cancelled requests. aiohttp does not wait, and an event loop that ends earlier leaks the socket."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            while any(sock.fileno() >= 0 for sock in sockets):
+                await asyncio.sleep(0.005)
 
 
 def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _watchful_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A TCP socket whose kernel asks an idle peer for life signs, so that a host that vanished is noticed in about 30 s."""
+def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
+    """Return a TCP socket with keepalive probes, so that the loss of a host is noticed within about 30 s."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,11 +1,11 @@
 """A queue of keys, with the semantics of client-go's workqueue.
 
-A key says "look at this again", never what happened to it. So a key that waits is not added twice, and a key that is added while
-somebody works on it waits until that one is done and is then worked on once more: no two workers ever have the same key, and no
-addition is lost. Delays are kept per key, the earliest counting. Rate limiting is per key: a key that fails again and again backs
-off to a minute while the others go on at full speed.
+A key requests the reconciliation of an object and does not say what happened to it. So a key that is queued is not queued twice. A key that
+is added while a worker processes it is queued again when that worker is done. No two workers ever process the same key, and no addition is
+lost. Delays are per key, and the earliest one counts. Rate limiting is per key: a key that keeps failing backs off to a minute, and other
+keys are not delayed.
 
-Everything happens in one event loop; nothing here is thread safe.
+The queue belongs to one event loop; it is not thread-safe.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class ShutDown(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Keys waiting to be worked on.
+    """Keys that wait for a worker.
 
     Parameters
     ----------
     name
-        For logs and metrics.
+        Name in logs and metrics.
     base_s, cap_s
         First and longest delay of :meth:`add_rate_limited`, in seconds.
 
     Attributes
     ----------
     adds, retries
-        How often a key began to wait, and how often because of a failure.
+        How often a key was queued, and how often because of a failure.
     """
 
     def __init__(self, name: str, *, base_s: float = BASE_S, cap_s: float = CAP_S) -> None:
@@ -72,16 +72,16 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """How many keys wait for a worker; delayed ones and those being worked on do not count."""
+        """Number of keys that wait for a worker, without delayed keys and those that are being processed."""
         return len(self._ready)
 
     @property
     def delayed(self) -> int:
-        """How many keys wait for their time."""
+        """Number of keys with a delay."""
         return len(self._timers)
 
     def add(self, key: K) -> None:
-        """Ask for the key to be worked on, now or after the work on it that is under way."""
+        """Queue a key; if it is being processed, it is queued again when that is done."""
         if self._closing or key in self._dirty:
             return
         self.adds += 1
@@ -91,7 +91,7 @@ class WorkQueue(Generic[K]):
             self._push(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """The same in ``delay_s`` seconds; if the key waits for an earlier time already, that one counts."""
+        """Queue a key after ``delay_s`` seconds; an earlier time for the same key has precedence."""
         if self._closing:
             return
         if delay_s <= 0:
@@ -99,35 +99,35 @@ class WorkQueue(Generic[K]):
             return
         loop = asyncio.get_running_loop()
         due = loop.time() + delay_s
-        waiting = self._timers.get(key)
-        if waiting is not None:
-            if waiting.when() <= due:
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
                 return
-            waiting.cancel()
+            timer.cancel()
         self._timers[key] = loop.call_at(due, self._fire, key)
 
     def add_rate_limited(self, key: K) -> None:
-        """The same after a delay that doubles with each call until :meth:`forget`."""
+        """Queue a key after a delay that doubles with each call until :meth:`forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.retries += 1
         self.add_after(key, exponential_s(failures, base_s=self._base_s, cap_s=self._cap_s))
 
     def forget(self, key: K) -> None:
-        """The key is fine again: its next delay is the first one."""
+        """Reset the delay of :meth:`add_rate_limited` for a key that succeeded."""
         self._failures.pop(key, None)
 
     def num_requeues(self, key: K) -> int:
-        """How often the key was rate limited since it was last fine."""
+        """Return how often a key was rate limited since :meth:`forget`."""
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The key that waits longest; :meth:`done` must follow.
+        """Return the key that has waited longest; the caller must call :meth:`done` for it.
 
         Raises
         ------
         ShutDown
-            When the queue is shut down and nothing waits any more.
+            The queue is shut down and empty.
         """
         while not self._ready:
             if self._closing:
@@ -138,8 +138,8 @@ class WorkQueue(Generic[K]):
                 await getter
             except asyncio.CancelledError:
                 if getter.done() and not getter.cancelled():
-                    self._wake()  # it was called and cannot come: another must
-                else:
+                    self._wake()  # this getter was woken and cannot take the key: wake another one
+                elif getter in self._getters:
                     self._getters.remove(getter)
                 raise
         key = self._ready.popleft()
@@ -148,7 +148,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key was worked on; if it was added meanwhile, it waits again."""
+        """Mark a key as processed; it is queued again if it was added meanwhile."""
         self._processing.discard(key)
         if key in self._dirty:
             self._push(key)
@@ -156,11 +156,11 @@ class WorkQueue(Generic[K]):
             self._idle.set()
 
     async def join(self) -> None:
-        """Wait until nothing is ready or being worked on; keys with a delay are not waited for."""
+        """Wait until no key is queued or being processed, without those that have a delay."""
         await self._idle.wait()
 
     def shut_down(self) -> None:
-        """Take no more keys and drop those with a delay; :meth:`get` hands out the rest, then raises :class:`ShutDown`."""
+        """Accept no more keys and drop those with a delay; :meth:`get` returns the rest, then raises :class:`ShutDown`."""
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
@@ -184,18 +184,29 @@ class WorkQueue(Generic[K]):
                 return
 
 
-async def run_workers(queue: WorkQueue[K], workers: int, reconcile: Callable[[K], Awaitable[float | None]]) -> None:
-    """Work on the queue until it is shut down and empty.
+def _ignore(_key: object, _error: Exception) -> None:
+    """Do nothing."""
+
+
+async def run_workers(
+    queue: WorkQueue[K],
+    workers: int,
+    reconcile: Callable[[K], Awaitable[float | None]],
+    failed: Callable[[K, Exception], None] = _ignore,
+) -> None:
+    """Process the keys of a queue until it is shut down and empty.
 
     Parameters
     ----------
     queue
-        Where keys come from and go back to.
+        The queue of keys.
     workers
-        How many keys are worked on at once.
+        How many keys are processed concurrently.
     reconcile
-        Brings what the key names to its wanted state. It may return seconds after which it wants the key again. What it raises is
-        logged (once per key and error: the same error of the same key again is a debug line) and the key is retried, rate limited.
+        Brings the object of a key to its desired state. It may return seconds after which the key is queued again. An exception is
+        logged (once per key and error; a repetition is a debug line), and the key is retried, rate limited.
+    failed
+        Called for each failure.
     """
     last: OrderedDict[K, str] = OrderedDict()
 
@@ -209,6 +220,7 @@ async def run_workers(queue: WorkQueue[K], workers: int, reconcile: Callable[[K]
                 again_s = await reconcile(key)
             except Exception as error:
                 _report(queue, key, error, last)
+                failed(key, error)
                 queue.add_rate_limited(key)
             else:
                 last.pop(key, None)
@@ -224,14 +236,14 @@ async def run_workers(queue: WorkQueue[K], workers: int, reconcile: Callable[[K]
 
 
 def _report(queue: WorkQueue[K], key: K, error: Exception, last: OrderedDict[K, str]) -> None:
-    said = f"{type(error).__name__}: {error}"
-    known = last.get(key) == said
-    last[key] = said
+    text = f"{type(error).__name__}: {error}"
+    known = last.get(key) == text
+    last[key] = text
     last.move_to_end(key)
     if len(last) > REMEMBERED_ERRORS:
         last.popitem(last=False)
-    expected = isinstance(error, ApiError)  # what the API server refuses needs no traceback
+    expected = isinstance(error, ApiError)  # an error of the API server needs no traceback
     level = log.debug if known else log.warning if expected else log.error
     level(
-        "workqueue.failed", queue=queue.name, key=key, failures=queue.num_requeues(key) + 1, error=said, exc_info=not expected and not known
+        "workqueue.failed", queue=queue.name, key=key, failures=queue.num_requeues(key) + 1, error=text, exc_info=not expected and not known
     )

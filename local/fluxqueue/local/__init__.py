@@ -1,1 +1,1 @@
-"""A real Kubernetes control plane, Postgres and our own programs on one machine."""
+"""A local cluster: a real Kubernetes control plane, Postgres and the project's programs on one machine."""

@@ -1,9 +1,9 @@
-"""Become another program that ends when its parent ends.
+"""Execute another program that ends when its parent ends.
 
-``_launch.py SIGNAL PARENT USER PROGRAM [ARGUMENT...]`` gives up root for USER (``-``: stays what it is), asks the kernel for SIGNAL
-when its parent dies, and executes PROGRAM in its place. It is a program of its own because the alternative, ``preexec_fn``, is
-unsafe in processes with threads (and Python says so with a warning since 3.12). The order matters: changing the user clears the
-parent-death signal, and the parent may have died before we asked.
+``_launch.py SIGNAL PARENT USER PROGRAM [ARGUMENT...]`` changes to USER (``-`` keeps the present one), asks the kernel to send SIGNAL when
+the parent dies, and executes PROGRAM. It is a separate program because the alternative, ``preexec_fn``, is unsafe in processes with threads
+(Python warns of it since 3.12). The order matters: a change of the user clears the parent-death signal, and the parent may have died before
+the signal was requested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Drop rights, tie our life to the parent's, execute; does not return."""
+    """Change the user, set the parent-death signal and execute the program; does not return."""
     death_signal, parent, user, *program = arguments
     if user != "-":
         import pwd

@@ -1,8 +1,8 @@
-"""A small blocking client of the API server, for building and watching over a control plane.
+"""A small blocking client of the API server, to set up and supervise a control plane.
 
-The programs of this project speak to the API server through ``fluxqueue.kube``. Here the server is only just coming up, there is no
-event loop, and a handful of requests is all there is: is it ready, make these nodes, give me a token, has this Secret changed. One
-connection per thread, kept alive, opened again when the server went away.
+The services use ``fluxqueue.kube``. Here there is no event loop, the server is starting, and only few requests are needed: to check that it
+is ready, to create nodes, to get tokens, to read Secrets. Each thread has one keep-alive connection, which is opened again after the server
+has closed it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from urllib.parse import urlencode
 
 from fluxqueue.local.pki import KeyPair
 
-__all__ = ["ApiError", "ApiServerClient"]
+__all__ = ["ApiServerClient", "ApiServerError"]
 
 
-class ApiError(RuntimeError):
+class ApiServerError(RuntimeError):
     """The API server refused a request.
 
     Attributes
@@ -41,16 +41,19 @@ class ApiServerClient:
     Parameters
     ----------
     port
-        Where it listens on the loopback address.
+        Port of the server.
     authority
-        Certificate of its authority.
+        CA certificate of the server.
     identity
-        Our client certificate.
+        Client certificate and key.
     timeout_s
-        For each single request.
+        Time limit of each request.
+    host
+        Address of the server.
     """
 
-    def __init__(self, port: int, authority: Path, identity: KeyPair, timeout_s: float = 20) -> None:
+    def __init__(self, port: int, authority: Path, identity: KeyPair, timeout_s: float = 20, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._port = port
         self._timeout_s = timeout_s
         self._tls = ssl.create_default_context(cafile=str(authority))
@@ -61,10 +64,19 @@ class ApiServerClient:
 
     @property
     def port(self) -> int:
-        """Where the server listens."""
+        """The port of the server."""
         return self._port
 
-    def request(self, method: str, path: str, body: Any = None, *, query: dict[str, str] | None = None, patch: str = "merge") -> Any:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: dict[str, str] | None = None,
+        patch: str = "merge",
+        user: str | None = None,
+    ) -> Any:
         """Send one request and return the decoded answer (text if it is not JSON).
 
         Parameters
@@ -77,6 +89,8 @@ class ApiServerClient:
             Query parameters.
         patch
             Kind of a ``PATCH``: ``merge``, ``strategic-merge`` or ``json``; ``apply`` for server-side apply.
+        user
+            Impersonated with this name.
 
         Raises
         ------
@@ -87,6 +101,8 @@ class ApiServerClient:
         """
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {"Accept": "application/json"}
+        if user is not None:
+            headers["Impersonate-User"] = user
         content = None
         if body is not None:
             content = json.dumps(body).encode()
@@ -94,35 +110,35 @@ class ApiServerClient:
             headers["Content-Type"] = kind if method == "PATCH" else "application/json"
         status, data = self._send(method, target, content, headers)
         if status >= 400:
-            raise ApiError(status, _message(method, path, status, data))
+            raise ApiServerError(status, _message(method, path, status, data))
         try:
             return json.loads(data)
         except ValueError:
             return data.decode(errors="replace")
 
     def get(self, path: str, **query: str) -> Any:
-        """``GET``, see `request`."""
+        """Send a ``GET`` with query parameters; see `request`."""
         return self.request("GET", path, query=query)
 
     def find(self, path: str) -> Any | None:
-        """``GET`` an object that may not exist."""
+        """Read an object; None if it does not exist."""
         try:
             return self.request("GET", path)
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status == 404:
                 return None
             raise
 
     def reachable(self, path: str) -> bool:
-        """Whether ``path`` answers with success now; never raises for a server that is away."""
+        """True if a ``GET`` of ``path`` succeeds now; false if the server cannot be reached."""
         try:
             self.request("GET", path)
-        except (OSError, http.client.HTTPException, ApiError):
+        except (OSError, http.client.HTTPException, ApiServerError):
             return False
         return True
 
     def close(self) -> None:
-        """Close the connections of all threads; the next request opens one again."""
+        """Close the connections of all threads; the next request opens a new one."""
         self._closings += 1
         while self._opened:
             self._opened.pop().close()
@@ -140,8 +156,8 @@ class ApiServerClient:
             try:
                 return self._exchange(connection, method, target, content, headers)
             except (ConnectionError, http.client.RemoteDisconnected, ssl.SSLError):
-                pass  # the server closed it while idle, or was started anew
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=self._timeout_s, context=self._tls)
+                pass  # the server closed it while it was idle, or was restarted
+        connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
         self._local.connection = connection
         self._opened.append(connection)
         return self._exchange(connection, method, target, content, headers)
@@ -149,7 +165,7 @@ class ApiServerClient:
     def _exchange(
         self, connection: http.client.HTTPSConnection, method: str, target: str, content: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
-        """One request and its answer; the connection is given up if that fails, or if all were closed meanwhile by another thread."""
+        """Send one request; the connection is closed if it fails, or if another thread called `close` meanwhile."""
         closings = self._closings
         kept = False
         try:

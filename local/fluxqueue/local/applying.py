@@ -1,7 +1,7 @@
-"""Server-side apply without kubectl: a plane's thirty objects in a tenth of a second instead of two seconds.
+"""Server-side apply without kubectl: the thirty objects of a local cluster in a tenth of a second instead of two seconds.
 
-The API server is asked which resource serves a kind, once per API group. A kind it does not know yet is asked for again for a while,
-because a CustomResourceDefinition takes a moment until it is served.
+The resource of each kind is discovered from the API server, once per API group. An unknown kind is looked up again for some time, because a
+CustomResourceDefinition is not served immediately.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fluxqueue.local.apiserver_client import ApiError, ApiServerClient
+from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
 
 __all__ = ["Applier", "UnknownKind"]
 
@@ -22,7 +22,7 @@ class UnknownKind(RuntimeError):
 
 
 class Applier:
-    """Applies objects through one client, remembering what the server serves."""
+    """Applies objects through one client, with a cache of the discovered resources."""
 
     def __init__(self, client: ApiServerClient, patience_s: float = 20) -> None:
         self._client = client
@@ -50,23 +50,23 @@ class Applier:
             path = self.path(manifest, namespace)
             try:
                 self._client.request("PATCH", path, manifest, query={"fieldManager": _FIELD_MANAGER, "force": "true"}, patch="apply")
-            except ApiError as error:
-                raise ApiError(error.status, f"{manifest['kind']} {manifest['metadata']['name']}: {error}") from error
+            except ApiServerError as error:
+                raise ApiServerError(error.status, f"{manifest['kind']} {manifest['metadata']['name']}: {error}") from error
 
     def path(self, manifest: Mapping[str, Any], namespace: str) -> str:
-        """Path of an object in the API."""
+        """Return the API path of an object."""
         version, kind, metadata = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
         plural, namespaced = self._resource(version, kind)
-        place = f"namespaces/{metadata.get('namespace', namespace)}/" if namespaced else ""
-        return f"{_base(version)}/{place}{plural}/{metadata['name']}"
+        scope = f"namespaces/{metadata.get('namespace', namespace)}/" if namespaced else ""
+        return f"{_base(version)}/{scope}{plural}/{metadata['name']}"
 
     def _resource(self, version: str, kind: str) -> tuple[str, bool]:
         deadline = time.monotonic() + self._patience_s
         while True:
             if kind not in self._resources.get(version, {}):
                 self._resources[version] = self._served(version)
-            if found := self._resources[version].get(kind):
-                return found
+            if resource := self._resources[version].get(kind):
+                return resource
             if time.monotonic() > deadline:
                 raise UnknownKind(f"the API server serves no {kind} of {version}: is its CustomResourceDefinition installed?")
             time.sleep(0.05)

@@ -1,12 +1,12 @@
-"""The Kubernetes programs a local control plane is made of: found, or built once per version.
+"""The Kubernetes programs of a local control plane: found, or built once per version.
 
-No package registry carries Kubernetes' server programs, but they build from Go modules checked by go.sum; `local/controlplane/go.mod`
-lists all seven as tools. They are looked for in the folder ``KUBEBUILDER_ASSETS`` names, on PATH, and in a cache per version. A
-program found outside the cache is used only if its version fits: control plane and kubectl must be of one Kubernetes minor version,
-and a vendor's older kubectl on PATH would otherwise be mixed in without anybody noticing. What was passed over is said.
+No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum verifies. `local/controlplane/go.mod`
+lists all seven programs as tools. They are searched in the folder of ``KUBEBUILDER_ASSETS``, on PATH, and in a cache per version. A program
+outside the cache is used only if its version fits, because control plane and kubectl must have the same Kubernetes minor version, and an
+older kubectl on PATH would otherwise be used unnoticed. Rejected programs are reported.
 
-What is still missing is built (`toolchain`), all seven at once, into a folder beside the final one that is renamed when complete: a
-cache folder that exists is whole. A lock keeps two first starts from building twice.
+Missing programs are built (`toolchain`), all seven together, in a temporary folder that is renamed when it is complete. So an existing
+cache folder is always complete. A lock prevents two processes from building at the same time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,34 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-__all__ = ["KUBERNETES_VERSION", "Binaries", "BinariesError", "Tool", "cache_folder", "find_binaries", "locked"]
+__all__ = [
+    "KUBERNETES_VERSION",
+    "Binaries",
+    "BinariesError",
+    "Tool",
+    "are_programs",
+    "cache_folder",
+    "cached_programs",
+    "find_binaries",
+    "find_tool",
+    "locked",
+]
 
 KUBERNETES_VERSION = "v1.36.3"
 
 
 class BinariesError(RuntimeError):
-    """The programs of a control plane are neither here nor can they be built; says what to do."""
+    """The programs of a control plane are missing and cannot be built; the message says what to do."""
 
 
 class Tool(Enum):
-    """A program of the control plane; the value is its file name in the cache."""
+    """A program of a control plane; the value is its file name in the cache."""
 
     ETCD = "server"  # the name of etcd's main package
     API_SERVER = "kube-apiserver"
@@ -45,7 +56,7 @@ class Tool(Enum):
 
     @property
     def common_name(self) -> str:
-        """What it is called on PATH and in messages."""
+        """Its name on PATH and in messages."""
         return "etcd" if self is Tool.ETCD else self.value
 
 
@@ -71,36 +82,36 @@ _FITS: Mapping[Tool, _Fit] = {
 
 @dataclass(frozen=True)
 class Binaries:
-    """Where each program is.
+    """The paths of the programs.
 
     Attributes
     ----------
     paths
-        One for every `Tool`.
-    passed_over
-        Sentences about programs that were found but did not fit.
+        A path for every `Tool`.
+    rejected
+        Messages about programs that were found and have a wrong version.
     """
 
     paths: Mapping[Tool, Path]
-    passed_over: tuple[str, ...] = field(default=())
+    rejected: tuple[str, ...] = field(default=())
 
     def __getitem__(self, tool: Tool) -> Path:
         return self.paths[tool]
 
 
 def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/fluxqueue``, by default below ``~/.cache``."""
+    """Return ``$XDG_CACHE_HOME/fluxqueue``, by default ``~/.cache/fluxqueue``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "fluxqueue"
 
 
 def find_binaries(build: Callable[[Path], None] | None = None) -> Binaries:
-    """Find every program of a control plane, building what is missing.
+    """Find all programs of a control plane, and build the missing ones.
 
     Parameters
     ----------
     build
-        Called with the folder that must hold every `Tool` afterwards; by default `toolchain.build_tools` without a display.
+        Called with the folder in which it must build every `Tool`; by default `toolchain.build_tools` without a display.
 
     Raises
     ------
@@ -108,40 +119,58 @@ def find_binaries(build: Callable[[Path], None] | None = None) -> Binaries:
         A build was needed and failed.
     """
     paths: dict[Tool, Path] = {}
-    passed_over: list[str] = []
+    rejected: list[str] = []
     for tool in Tool:
-        for candidate in _candidates(tool):
-            if complaint := _complaint(tool, candidate):
-                passed_over.append(complaint)
-            else:
-                paths[tool] = candidate
-                break
+        if path := _fitting(tool, rejected):
+            paths[tool] = path
     if missing := [tool for tool in Tool if tool not in paths]:
         cached = cached_tools(build)
         paths.update({tool: cached / tool.value for tool in missing})
-    return Binaries(paths, tuple(passed_over))
+    return Binaries(paths, tuple(rejected))
+
+
+def find_tool(tool: Tool) -> Path | None:
+    """Find one program without building it; None if it is missing."""
+    folder = cache_folder() / "controlplane" / KUBERNETES_VERSION
+    return _fitting(tool, []) or (folder / tool.value if are_programs(folder, [one.value for one in Tool]) else None)
 
 
 def cached_tools(build: Callable[[Path], None] | None = None) -> Path:
-    """The cache folder of this version, filled first if it is not there (see `find_binaries`)."""
-    folder = cache_folder() / "controlplane" / KUBERNETES_VERSION
-    if _whole(folder):
+    """Return the cache folder of this version; the programs are built if it does not exist (see `find_binaries`)."""
+    from fluxqueue.local.toolchain import build_tools
+
+    return cached_programs(cache_folder() / "controlplane" / KUBERNETES_VERSION, [tool.value for tool in Tool], build or build_tools)
+
+
+def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Path], None]) -> Path:
+    """Return a folder that has all the programs; they are built once, by one process, if it does not exist.
+
+    Parameters
+    ----------
+    folder
+        Its name identifies the version; its parent holds the lock of the build.
+    programs
+        File names.
+    build
+        Called with a temporary folder in which it must build every program.
+
+    Raises
+    ------
+    BinariesError
+        The build failed or left out a program.
+    """
+    if are_programs(folder, programs):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / "lock"):
-        if _whole(folder):  # built by the one we waited for
+        if are_programs(folder, programs):  # built by the process that held the lock
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
-            if build is None:
-                from fluxqueue.local.toolchain import build_tools
-
-                build_tools(unfinished)
-            else:
-                build(unfinished)
-            if not _whole(unfinished):
+            build(unfinished)
+            if not are_programs(unfinished, programs):
                 raise BinariesError(f"the build left no complete set of programs in {unfinished}")
             unfinished.rename(folder)
         finally:
@@ -151,12 +180,12 @@ def cached_tools(build: Callable[[Path], None] | None = None) -> Path:
 
 @contextmanager
 def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
-    """Hold an exclusive lock on a file, among all processes of this machine.
+    """Hold an exclusive lock on a file, among all processes of the machine.
 
     Raises
     ------
     BinariesError
-        When somebody else holds it longer than ``timeout_s``.
+        Another process holds it for longer than ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
     with path.open("a") as file:
@@ -171,8 +200,18 @@ def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
         yield
 
 
-def _whole(folder: Path) -> bool:
-    return all(os.access(folder / tool.value, os.X_OK) for tool in Tool)
+def are_programs(folder: Path, programs: Collection[str]) -> bool:
+    """Return true if the folder has all these programs."""
+    return all(os.access(folder / program, os.X_OK) for program in programs)
+
+
+def _fitting(tool: Tool, rejected: list[str]) -> Path | None:
+    for candidate in _candidates(tool):
+        if mismatch := _mismatch(tool, candidate):
+            rejected.append(mismatch)
+        else:
+            return candidate
+    return None
 
 
 def _candidates(tool: Tool) -> Iterator[Path]:
@@ -180,19 +219,19 @@ def _candidates(tool: Tool) -> Iterator[Path]:
         path = Path(assets) / tool.common_name
         if os.access(path, os.X_OK):
             yield path
-    if found := shutil.which(tool.common_name):
-        yield Path(found)
+    if on_path := shutil.which(tool.common_name):
+        yield Path(on_path)
 
 
-def _complaint(tool: Tool, path: Path) -> str | None:
-    """Why this program is not the one we want; ``None`` if it is."""
+def _mismatch(tool: Tool, path: Path) -> str | None:
+    """Return why a program cannot be used; None if it can."""
     fit = _FITS[tool]
     try:
         answer = subprocess.run([path, *fit.arguments], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} is passed over: {error}"
-    said = answer.stdout + answer.stderr
-    if answer.returncode == 0 and fit.pattern.search(said):
+        return f"{path} is not used: {error}"
+    output = answer.stdout + answer.stderr
+    if answer.returncode == 0 and fit.pattern.search(output):
         return None
-    version = said.strip().splitlines()[0] if said.strip() else "nothing"
-    return f"{path} is passed over: wanted {fit.wanted}, it says {version[:80]!r}"
+    version = output.strip().splitlines()[0] if output.strip() else "nothing"
+    return f"{path} is not used: its version is {version[:80]!r}, and {fit.wanted} is needed"

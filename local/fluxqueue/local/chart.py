@@ -1,16 +1,17 @@
-"""The project's own chart on a plane without kubelets: what is installed, and what becomes a process.
+"""The project's chart on a local cluster without kubelets: which objects are applied, and which become processes.
 
-The chart is rendered by helm with the values a local plane needs (loopback ports, the webhook's address, a database from outside).
-Everything but workloads is then applied to the control plane: CRDs, RBAC, admission policies and webhook configuration, ConfigMaps,
-the default queue. kwok would only pretend to run the Deployments, so each of their containers becomes a process by these rules:
+helm renders the chart with the values of a local cluster (loopback ports, the webhook's address, an external database). All objects but
+workloads are applied to the control plane: CRDs, RBAC, admission policies, webhook configurations, ConfigMaps and the default queue. kwok
+would only simulate the Deployments, so each of their containers becomes a process by these rules:
 
-- command: the container's ``command`` or, as the images have it for entry point, ``fluxqueue``; then ``args``;
-- environment: the container's alone, with ``valueFrom`` resolved and ``$(NAME)`` expanded, on top of PATH, HOME and a UTF-8 locale;
-- ServiceAccount: a kubeconfig with its token in ``KUBECONFIG``; none where ``automountServiceAccountToken`` is false;
-- volumes: folders, see `volumes`; where an argument or variable begins with a mount path, the folder is put in its place, and a volume
+- command: the container's ``command``, by default ``fluxqueue``, which is the entry point of the images; then ``args``;
+- environment: that of the container, with ``valueFrom`` resolved and ``$(NAME)`` expanded, and PATH, HOME and a UTF-8 locale;
+- ServiceAccount: a kubeconfig with its token in ``KUBECONFIG``; none if ``automountServiceAccountToken`` is false and the container mounts
+  no projected token;
+- volumes: folders (`volumes`); mount paths at the start of arguments and variables are replaced by these folders, and a volume that is
   mounted at /tmp is ``TMPDIR``;
-- ports: as rendered, on loopback; give free ones as values;
-- probes: as rendered; replicas, resources, security context and placement have no meaning here.
+- ports: as rendered, on the loopback address; the values must name free ones;
+- probes: as rendered; replicas, resources, security context and placement are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from fluxqueue.local.binaries import KUBERNETES_VERSION
 from fluxqueue.local.probes import Probe, read_probe
 from fluxqueue.local.volumes import VolumeSource
 
-__all__ = ["ChartError", "Container", "Mount", "Pod", "RenderedChart", "Variable", "chart_folder", "read_pod", "render"]
+__all__ = ["ChartContainer", "ChartError", "ChartPod", "Mount", "RenderedChart", "Variable", "chart_folder", "read_pod", "render"]
 
 _WORKLOADS = {
     "Deployment",
@@ -38,7 +39,7 @@ _WORKLOADS = {
     "ReplicaSet",
     "Job",
     "CronJob",
-    "Pod",
+    "ChartPod",
     "PodDisruptionBudget",
     "PersistentVolumeClaim",
 }
@@ -46,23 +47,23 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 class ChartError(RuntimeError):
-    """The chart cannot be rendered, or a container of it not be turned into a process."""
+    """The chart cannot be rendered, or one of its containers cannot be run as a process."""
 
 
 @dataclass(frozen=True)
 class RenderedChart:
-    """What helm made of the chart.
+    """The rendered objects of the chart.
 
     Attributes
     ----------
     definitions
-        CustomResourceDefinitions, to be applied first.
+        CustomResourceDefinitions, which are applied first.
     objects
-        What else is applied as it is.
+        All other objects that are applied unchanged.
     late
-        Hooks that are no workloads: applied when the rest is there.
+        Hooks that are not workloads; they are applied last.
     deployments
-        What becomes processes.
+        Deployments, whose containers become processes.
     """
 
     definitions: tuple[Mapping[str, Any], ...]
@@ -73,7 +74,7 @@ class RenderedChart:
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable: a text, or where it comes from (``kind`` is ``secrets``, ``configmaps`` or ``field``)."""
+    """An environment variable: a text, or a reference (``kind`` is ``secrets``, ``configmaps`` or ``field``)."""
 
     name: str
     value: str = ""
@@ -85,7 +86,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Mount:
-    """A volume of the pod seen at a path of a container."""
+    """A volume of the pod that is mounted at a path of a container."""
 
     volume: str
     path: str
@@ -93,8 +94,8 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Container:
-    """A container, as far as it matters to a process."""
+class ChartContainer:
+    """A container, with the fields that define its process; ``token`` is true if it has the token of its ServiceAccount."""
 
     name: str
     command: tuple[str, ...]
@@ -105,31 +106,32 @@ class Container:
     startup: Probe | None
     readiness: Probe | None
     liveness: Probe | None
+    token: bool = False
 
 
 @dataclass(frozen=True)
-class Pod:
+class ChartPod:
     """The pod template of one Deployment.
 
     Attributes
     ----------
     volumes
-        By name; ``None`` is an empty folder.
+        Volumes by name; None is an empty folder.
     service_account
-        ``None`` where no token is mounted.
+        Name of the ServiceAccount.
     """
 
     deployment: str
     namespace: str
     labels: Mapping[str, str]
-    service_account: str | None
+    service_account: str
     volumes: Mapping[str, VolumeSource | None]
-    containers: tuple[Container, ...]
+    containers: tuple[ChartContainer, ...]
     grace_s: float
 
 
 def chart_folder() -> Path:
-    """The project's chart, which is part of the package's data (in a checkout, a link to it).
+    """Return the folder of the project's chart, which is package data (in a checkout, a symbolic link).
 
     Raises
     ------
@@ -148,13 +150,13 @@ def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], 
     Parameters
     ----------
     helm
-        The program.
+        Path of helm.
     release, namespace
-        Of the installation.
+        Name and namespace of the release.
     values
-        What differs from the chart's defaults, nested.
+        Values that differ from the chart's defaults, nested.
     chart
-        The project's own if not given.
+        Folder of the chart; by default the project's own.
 
     Raises
     ------
@@ -203,30 +205,36 @@ def _is_test(document: Mapping[str, Any]) -> bool:
     return "test" in _hooks(document).split(",")
 
 
-def read_pod(deployment: Mapping[str, Any], namespace: str) -> Pod:
+def read_pod(deployment: Mapping[str, Any], namespace: str) -> ChartPod:
     """Read the pod template of a rendered Deployment.
 
     Raises
     ------
     ChartError
-        It uses a kind of volume or variable that has no counterpart here.
+        It uses a type of volume or variable that a local cluster does not support.
     """
     name = deployment["metadata"]["name"]
     template = deployment["spec"]["template"]
     spec = template["spec"]
-    return Pod(
+    tokens = {volume["name"] for volume in spec.get("volumes") or () if _is_token(volume)}
+    mounted = spec.get("automountServiceAccountToken", True)
+    return ChartPod(
         deployment=name,
         namespace=namespace,
         labels=dict(template["metadata"].get("labels") or {}),
-        service_account=spec.get("serviceAccountName", "default") if spec.get("automountServiceAccountToken", True) else None,
+        service_account=spec.get("serviceAccountName", "default"),
         volumes={volume["name"]: _volume(name, volume, namespace) for volume in spec.get("volumes") or ()},
-        containers=tuple(_container(name, container) for container in spec["containers"]),
+        containers=tuple(_container(name, container, mounted, tokens) for container in spec["containers"]),
         grace_s=float(spec.get("terminationGracePeriodSeconds", 30)),
     )
 
 
+def _is_token(volume: Mapping[str, Any]) -> bool:
+    return any("serviceAccountToken" in source for source in (volume.get("projected") or {}).get("sources") or ())
+
+
 def _volume(deployment: str, volume: Mapping[str, Any], namespace: str) -> VolumeSource | None:
-    if "emptyDir" in volume:
+    if "emptyDir" in volume or _is_token(volume):
         return None
     for field, kind, name_key in (("configMap", "configmaps", "name"), ("secret", "secrets", "secretName")):
         if source := volume.get(field):
@@ -239,29 +247,29 @@ def _volume(deployment: str, volume: Mapping[str, Any], namespace: str) -> Volum
                 mode=int(source.get("defaultMode", 0o644)),
             )
     kinds = ", ".join(sorted(set(volume) - {"name"}))
-    raise ChartError(f"Deployment {deployment}: volume {volume['name']} is a {kinds}, which a local plane does not know")
+    raise ChartError(f"Deployment {deployment}: volume {volume['name']} is a {kinds}, which a local cluster does not support")
 
 
-def _container(deployment: str, container: Mapping[str, Any]) -> Container:
+def _container(deployment: str, container: Mapping[str, Any], mounted: bool, tokens: Set[str]) -> ChartContainer:
+    mounts = container.get("volumeMounts") or ()
     ports = {port.get("name", str(port["containerPort"])): int(port["containerPort"]) for port in container.get("ports") or ()}
-    return Container(
+    return ChartContainer(
         name=container["name"],
         command=tuple(container.get("command") or ()),
         arguments=tuple(map(str, container.get("args") or ())),
         variables=tuple(_variables(deployment, container)),
-        mounts=tuple(
-            Mount(mount["name"], mount["mountPath"].rstrip("/"), mount.get("subPath", "")) for mount in container.get("volumeMounts") or ()
-        ),
+        mounts=tuple(Mount(mount["name"], mount["mountPath"].rstrip("/"), mount.get("subPath", "")) for mount in mounts),
         ports=ports,
         startup=read_probe(container.get("startupProbe"), ports),
         readiness=read_probe(container.get("readinessProbe"), ports),
         liveness=read_probe(container.get("livenessProbe"), ports),
+        token=mounted or any(mount["name"] in tokens for mount in mounts),
     )
 
 
 def _variables(deployment: str, container: Mapping[str, Any]) -> Iterator[Variable]:
     for entry in container.get("envFrom") or ():
-        raise ChartError(f"Deployment {deployment}: envFrom {sorted(entry)} is not known to a local plane: name the variables")
+        raise ChartError(f"Deployment {deployment}: a local cluster does not support envFrom {sorted(entry)}: name the variables")
     for entry in container.get("env") or ():
         origin = entry.get("valueFrom")
         if origin is None:
@@ -275,17 +283,17 @@ def _variables(deployment: str, container: Mapping[str, Any]) -> Iterator[Variab
             yield Variable(entry["name"], kind="field", key=reference["fieldPath"])
         else:
             raise ChartError(
-                f"Deployment {deployment}: variable {entry['name']} comes from {sorted(origin)}, which a local plane does not know"
+                f"Deployment {deployment}: variable {entry['name']} comes from {sorted(origin)}, which a local cluster does not support"
             )
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` as the kubelet does; an unknown name stays as it is."""
+    """Replace ``$(NAME)`` as the kubelet does; an unknown name is kept."""
     return _REFERENCE.sub(lambda match: environment.get(match[1], match[0]), text)
 
 
 def relocate(text: str, folders: Sequence[tuple[str, Path]]) -> str:
-    """Put our folders in the place of mount paths, at the beginning of a word or after ``=`` or ``:``."""
+    """Replace mount paths by local folders, at the start of a word or after ``=`` or ``:``."""
     if not folders:
         return text
     by_path = dict(folders)

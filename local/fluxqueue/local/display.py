@@ -1,7 +1,7 @@
-"""What a person sees while something takes time: a bar at a terminal, plain lines in a log.
+"""The display of progress: a bar on a terminal, plain lines in a log.
 
-Each step says what is done and, where that is known, how long it usually takes; when it is over, how long it took. A step that runs
-long in a log says so again from time to time, so that nobody takes it for dead.
+Each step shows what is done, with its usual duration if that is known, and at its end the time that it took. In a log, a long step prints a
+line from time to time, so that it is visibly alive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Display:
     Parameters
     ----------
     output
-        Where to; a terminal gets a moving line, everything else one line per event.
+        A terminal gets a progress bar, any other output one line per event.
     """
 
     def __init__(self, output: TextIO | None = None) -> None:
@@ -37,7 +37,7 @@ class Display:
         self._terminal = self._output.isatty()
 
     def step(self, text: str, total: int | None = None) -> None:
-        """Begin a step, ending the one before."""
+        """Start a step; the previous one ends."""
         self._finish()
         self._step, self._total, self._done = text, total, 0
         self._step_began = self._reminded = time.monotonic()
@@ -47,7 +47,7 @@ class Display:
             self.line(f"{text} ...")
 
     def advance(self, text: str) -> None:
-        """One unit of the step is done."""
+        """Mark one unit of the step as done."""
         self._done += 1
         if self._terminal:
             self._move_bar(text)
@@ -57,7 +57,7 @@ class Display:
             self.line(f"  ... {share}{time.monotonic() - self._step_began:.0f} s so far: {text}")
 
     def line(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         if self._terminal and self._bar is not None:
             from rich.progress import Progress
 

@@ -1,25 +1,39 @@
-"""The Nodes of a local plane: objects without machines, kept Ready by kwok.
+"""The nodes of a local cluster: Node objects without machines, which kwok keeps Ready.
 
-They differ from real ones in nothing the scheduler or the queue reads: allocatable cpu, memory, pod slots and GPUs, a hostname label,
-and a place in zone and rack. Racks hold four consecutive nodes and alternate between two zones.
+They have everything that the scheduler and the queue read: allocatable cpu, memory, pod slots and GPUs, a hostname label, and labels of
+zone and rack. Each rack has four consecutive nodes, and the racks alternate between two zones.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RACK_LABEL", "ZONE_LABEL", "NodeShape", "node_name", "node_object"]
+from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
+from fluxqueue.local.processes import wait_until
+
+__all__ = ["LEASES", "RACK_LABEL", "ZONE_LABEL", "FakeNodeShape", "FakeNodes", "node_name", "node_object"]
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 RACK_LABEL = "topology.kubernetes.io/rack"
 _NODES_PER_RACK = 4
 _ZONES = ("zone-a", "zone-b")
+_DOWN = "fluxqueue.local/down"
+_STUCK = "fluxqueue.local/stuck"
+_RESYNCED = "fluxqueue.local/resynced"
+_LEASE_LAG_S = 0.5
+"""How far kwok's own watch of the Leases may be behind the API server."""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+"""The path of the Leases of all nodes."""
 
 
 @dataclass(frozen=True)
-class NodeShape:
-    """What each node offers, as Kubernetes quantities."""
+class FakeNodeShape:
+    """The allocatable resources of each node, as Kubernetes quantities."""
 
     cpu: str = "8"
     memory: str = "32Gi"
@@ -28,21 +42,21 @@ class NodeShape:
 
 
 def node_name(index: int) -> str:
-    """Name of the node of this index, counted from 1."""
+    """Return the name of a node; the index counts from 1."""
     return f"node-{index}"
 
 
-def node_object(index: int, shape: NodeShape, *, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    """The Node to create.
+def node_object(index: int, shape: FakeNodeShape, *, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return a Node object.
 
     Parameters
     ----------
     index
         Counted from 1; decides name, address, rack and zone.
     shape
-        What it offers.
+        Its resources.
     labels
-        More labels, or other values for ours.
+        Additional labels, or other values of the default ones.
     """
     rack = (index - 1) // _NODES_PER_RACK
     resources = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods), "ephemeral-storage": "100Gi"}
@@ -86,3 +100,91 @@ def node_object(index: int, shape: NodeShape, *, labels: dict[str, str] | None =
             },
         },
     }
+
+
+class FakeNodes:
+    """The nodes of a running control plane.
+
+    Parameters
+    ----------
+    client
+        The API server, as administrator.
+    shape
+        Shape of new nodes.
+    """
+
+    def __init__(self, client: ApiServerClient, shape: FakeNodeShape) -> None:
+        self._client = client
+        self._shape = shape
+
+    def add(self, indexes: Iterable[int], shape: FakeNodeShape | None = None, labels: dict[str, str] | None = None) -> list[str]:
+        """Create the nodes that do not exist; return the names of all, without waiting until they are Ready."""
+
+        def create(index: int) -> str:
+            try:
+                self._client.request("POST", "/api/v1/nodes", node_object(index, shape or self._shape, labels=labels))
+            except ApiServerError as error:
+                if error.status != 409:
+                    raise
+            return node_name(index)
+
+        with ThreadPoolExecutor(4, thread_name_prefix="nodes") as pool:
+            return list(pool.map(create, indexes))
+
+    def remove(self, name: str) -> None:
+        """Delete a node; the controller manager deletes its pods."""
+        self._client.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def restore(self, index: int) -> None:
+        """Create a removed node again, and end the pods that were deleted from it meanwhile, as its kubelet would.
+
+        kwok sees no deletion while the node does not exist, and not every deletion afterwards.
+        """
+        (name,) = self.add([index])
+        for pod in self._client.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")["items"]:
+            meta = pod["metadata"]
+            if "deletionTimestamp" in meta and (meta.get("annotations") or {}).get(_STUCK) != "true":
+                with suppress(ApiServerError):  # it may be deleted by now
+                    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+                    self._client.request("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}})
+
+    def resync_pods(self, timeout_s: float) -> None:
+        """Wait until kwok holds the Lease of every node, then show it every bound pod that has not ended.
+
+        kwok ignores an event of a pod while its own cache does not contain the Lease of the node yet, and it reads the pods of a node
+        once, immediately after it created the Lease. A pod that was bound before or during these milliseconds would stay as it is for
+        ever; an update of the pod is an event that kwok does not ignore.
+
+        Raises
+        ------
+        NotReady
+            A node is without a Lease after ``timeout_s``.
+        """
+
+        def all_held() -> bool:
+            leases = {lease["metadata"]["name"] for lease in self._client.get(LEASES)["items"]}
+            return all(node["metadata"]["name"] in leases for node in self._client.get("/api/v1/nodes", resourceVersion="0")["items"])
+
+        wait_until(all_held, "a Lease of every node", timeout_s)
+        time.sleep(_LEASE_LAG_S)
+        mark = {"metadata": {"annotations": {_RESYNCED: str(time.time_ns())}}}
+        for pod in self._client.get("/api/v1/pods", fieldSelector="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")["items"]:
+            meta = pod["metadata"]
+            with suppress(ApiServerError):  # it may be deleted by now
+                self._client.request("PATCH", f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", mark)
+
+    def set_down(self, name: str, down: bool = True) -> None:
+        """Make a node NotReady, or Ready again, by the annotation that the Stage files use."""
+        body = {"metadata": {"annotations": {_DOWN: "true" if down else None}}}
+        self._client.request("PATCH", f"/api/v1/nodes/{name}", body)
+
+    def schedulable(self) -> int:
+        """Return the number of nodes to which pods can be bound now."""
+        return sum(map(_schedulable, self._client.get("/api/v1/nodes", resourceVersion="0")["items"]))
+
+
+def _schedulable(node: Mapping[str, Any]) -> bool:
+    """True if the node is Ready and does not have the taint of a new node any more."""
+    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
+    taints = {taint["key"] for taint in node["spec"].get("taints", ())}
+    return conditions.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints

@@ -1,12 +1,12 @@
-"""Everything of fluxqueue on one machine: Postgres, a control plane, the project's chart, and its programs as processes.
+"""A whole local cluster: Postgres, a control plane, the project's chart, and its programs as processes.
 
-`InProcessPlane` belongs to the process that starts it: a test session, or the supervisor behind ``fluxqueue local up`` (`daemon`).
-Postgres and the control plane start side by side; then the chart is installed with the values a single machine needs, and the programs
-run as the chart says (`chart`). It is up when every program says it is ready and the API server has been told whom to ask about new
-pods. From then on a supervisor starts again what ends by itself.
+An `InProcessCluster` belongs to the process that starts it: a test session, or the daemon behind ``fluxqueue local up`` (`daemon`).
+Postgres and the control plane start concurrently. Then the chart is installed with the values of a local cluster, and its containers run as
+processes (`chart`). The cluster is up when every program is ready and the webhook configurations have the webhook's certificate. From then
+on a supervisor restarts programs that end by themselves.
 
-A plane's folder can be taken up again later. A cluster that begins anew gets an empty database, because nothing the old one said
-would be true.
+The folder of a cluster can be used again later. If the control plane starts without state, the database is created again too, because its
+content would not match.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,62 +30,74 @@ from urllib.parse import quote
 from psycopg import conninfo
 
 from fluxqueue.local.binaries import Binaries, Tool
-from fluxqueue.local.chart import Pod, RenderedChart, read_pod, render
-from fluxqueue.local.controlplane import Component, ControlPlane
-from fluxqueue.local.fake_nodes import RACK_LABEL, ZONE_LABEL
+from fluxqueue.local.chart import ChartPod, RenderedChart, read_pod, render
+from fluxqueue.local.components import Component, ControlPlaneOptions
+from fluxqueue.local.container_process import ContainerProcess
+from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.fake_nodes import FakeNodeShape
+from fluxqueue.local.operator_requests import OperatorRequests
 from fluxqueue.local.pki import write_private
 from fluxqueue.local.ports import free_port, is_free
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.local.processes import NotReady, Process, describe_exit, wait_until
-from fluxqueue.local.programs import Program
+from fluxqueue.local.supervised_services import SupervisedComponent, SupervisedPostgres
 from fluxqueue.local.supervision import Supervised, Supervisor
+from fluxqueue.local.values import DATABASE_SECRET, PORTS, cluster_values, merged
 
-__all__ = ["NAMESPACE", "RELEASE", "InProcessPlane", "PlaneOptions", "Running"]
+__all__ = ["NAMESPACE", "RELEASE", "ClusterOptions", "InProcessCluster", "ProcessStatus"]
 
 RELEASE = "fluxqueue"
 NAMESPACE = "fluxqueue-system"
 _DATABASE = "fluxqueue"
-_DATABASE_SECRET = "fluxqueue-local-database"  # noqa: S105  (the name of a Secret)
-_PORTS = ("webhook", "queue", "fluxion")
 
 
 @dataclass(frozen=True)
-class PlaneOptions:
-    """What can be chosen about a plane.
+class ClusterOptions:
+    """Options of a local cluster.
 
     Attributes
     ----------
-    nodes, node_cpu, node_memory, node_gpus
-        The fake nodes.
+    nodes, node_cpu, node_memory, node_gpus, node_pods
+        The number of nodes, and their resources.
     queue_replicas
-        How many queues run, each with a matcher of its own; one leads.
+        Replicas of the queue, each with its own matcher; one leads.
+    scheduler
+        The default scheduler: ``stock``, or ``fluxion``, which also runs the project's scheduler.
+    scheduler_replicas
+        Replicas of the project's scheduler, if `scheduler` or `values` enable it.
     durable
-        Whether Postgres survives a crash of the machine.
+        True if Postgres data must survive a crash of the machine.
     dsn
-        A Postgres to use instead of our own.
+        A Postgres server to use instead of a private one.
     values
-        Helm values that override ours.
+        Helm values that override those of a local cluster.
     audit
-        Whether the API server keeps an audit log.
+        True if the API server writes an audit log.
     feature_gates
-        Of the control plane.
+        Feature gates of the control plane.
+    api_server_flags
+        Additional flags of the API server.
     """
 
     nodes: int = 8
     node_cpu: str = "8"
     node_memory: str = "32Gi"
     node_gpus: int = 0
+    node_pods: int = 110
     queue_replicas: int = 1
+    scheduler: str = "stock"
+    scheduler_replicas: int = 1
     durable: bool = True
     dsn: str | None = None
     values: Mapping[str, Any] | None = None
     audit: bool = False
     feature_gates: Mapping[str, bool] | None = None
+    api_server_flags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Running:
-    """One process of a plane, for people to look at."""
+class ProcessStatus:
+    """The state of one process of a cluster, for people."""
 
     name: str
     pid: int | None
@@ -93,49 +105,50 @@ class Running:
     port: int | None
     restarts: int
     log: Path
+    metrics_port: int | None = None
 
 
-class InProcessPlane:
-    """A whole fluxqueue; a context manager, also an asynchronous one.
+class InProcessCluster:
+    """A local cluster that this process runs; a context manager, also an asynchronous one.
 
     Parameters
     ----------
     folder
-        Everything it writes is below; made if missing, taken up again if not.
+        Folder of all its files; created if it does not exist, otherwise used again.
     options
-        See `PlaneOptions`.
+        See `ClusterOptions`.
     report
-        Told what is being done, in short sentences.
+        Called with a short text for each step.
     binaries
-        The Kubernetes programs; found, or built, if not given.
+        The Kubernetes programs; by default they are found, or built.
     extra_environment
-        More variables for our programs.
+        Additional variables of the project's programs.
     """
 
     def __init__(
         self,
         folder: Path,
-        options: PlaneOptions | None = None,
+        options: ClusterOptions | None = None,
         *,
         report: Callable[[str], None] | None = None,
         binaries: Binaries | None = None,
         extra_environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.options = options or PlaneOptions()
-        self.programs: dict[str, Program] = {}
+        self.options = options or ClusterOptions()
+        self.programs: dict[str, ContainerProcess] = {}
         self._report = report or (lambda _: None)
         self._extra_environment = extra_environment
         self._supervisor: Supervisor | None = None
+        self._operators: OperatorRequests | None = None
         self.postgres = LocalPostgres(self.folder / "postgres", durable=self.options.durable, dsn=self.options.dsn)
         self.control_plane = ControlPlane(
             self.folder / "controlplane",
             nodes=self.options.nodes,
-            node_cpu=self.options.node_cpu,
-            node_memory=self.options.node_memory,
-            node_gpus=self.options.node_gpus,
-            feature_gates=self.options.feature_gates,
-            audit=self.options.audit,
+            node_shape=FakeNodeShape(self.options.node_cpu, self.options.node_memory, self.options.node_gpus, self.options.node_pods),
+            options=ControlPlaneOptions(
+                feature_gates=self.options.feature_gates or {}, api_server_flags=self.options.api_server_flags, audit=self.options.audit
+            ),
             binaries=binaries,
         )
 
@@ -149,35 +162,45 @@ class InProcessPlane:
         """Connection string of the queue's database."""
         return self.postgres.database_dsn(_DATABASE)
 
+    @property
+    def operators(self) -> OperatorRequests:
+        """Requests to the operators' ports, with tokens of the chart's ServiceAccounts."""
+        if self._operators is None:
+            self._operators = OperatorRequests(lambda: self.control_plane.client, NAMESPACE, f"{RELEASE}-doctor")
+        return self._operators
+
     def start(self, timeout_s: float = 180) -> None:
-        """Start everything and wait until the programs say they are ready.
+        """Start the cluster and wait until all programs are ready.
 
         Raises
         ------
         ProcessError
-            Something ended or is not ready in time; with its last log lines.
+            A program ended, or is not ready in time; with its last log lines.
         ChartError, BinariesError, PostgresError
-            What it is made of is missing or does not fit.
+            A part is missing or cannot be used.
         """
         deadline = time.monotonic() + timeout_s
         try:
-            # Postgres does not run as root: its account must get through to its folder below. What is in ours guards itself.
+            # Postgres does not run as root, so its account must be able to enter this folder; the other subfolders are private.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o711 if os.geteuid() == 0 else 0o700)
             for private in ("programs", "logs"):
                 (self.folder / private).mkdir(exist_ok=True, mode=0o700)
-            self._start_services()
-            self._report("installing the chart")
             charts = self._render()
+            self._start_services(charts[0])
+            self._report("installing the chart")
             self._install(charts[0])
-            self._report("starting webhook, queue and fluxion")
-            self._start_programs(charts)
+            self._add_programs(charts)
+            *others, last = self.programs
+            self._report(f"starting {', '.join(others)} and {last}")
+            self._start_programs()
             self._wait_ready(deadline)
         except BaseException:
             self.stop(graceful=False)
             raise
 
     def stop(self, *, graceful: bool = True) -> None:
-        """End everything, our programs first; ``graceful=False`` kills all but Postgres."""
+        """Stop everything, the project's programs first; ``graceful=False`` kills all but Postgres."""
+        self._operators = None  # its tokens end with the ServiceAccounts, which a later start may create again
         if self._supervisor is not None:
             self._supervisor.stop()
             self._supervisor = None
@@ -190,7 +213,7 @@ class InProcessPlane:
         self.postgres.stop()
 
     def destroy(self) -> None:
-        """Stop at once and remove everything the plane wrote."""
+        """Stop at once and remove all files of the cluster."""
         self.stop(graceful=False)
         self.control_plane.destroy()
         self.postgres.destroy()
@@ -199,189 +222,157 @@ class InProcessPlane:
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_s: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator, see `ControlPlane.kubectl`."""
+        """Run kubectl as administrator; see `ControlPlane.kubectl`."""
         return self.control_plane.kubectl(*arguments, stdin=stdin, check=check, timeout_s=timeout_s)
 
-    def running(self) -> list[Running]:
-        """Every process of the plane and how it is."""
-        found = []
+    def running(self) -> list[ProcessStatus]:
+        """Return the state of each process of the cluster."""
+        processes = []
         if self.postgres.process is not None:
-            found.append(self._running("postgres", self.postgres.process, None, ready=None))
+            processes.append(self._status("postgres", self.postgres.process, None, ready=None))
         for component, process in self.control_plane.processes.items():
             port = self.control_plane.port if component is Component.API_SERVER else None
-            found.append(self._running(component.value, process, port, ready=None))
-        found.extend(self._running(name, program.process, program.port, ready=program.ready()) for name, program in self.programs.items())
-        return found
+            processes.append(self._status(component.value, process, port, ready=None))
+        for name, program in self.programs.items():
+            status = self._status(name, program.process, program.port, ready=program.ready())
+            processes.append(replace(status, metrics_port=program.metrics_port))
+        return processes
 
-    def __enter__(self) -> InProcessPlane:
+    def __enter__(self) -> InProcessCluster:
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop(graceful=False)
 
-    async def __aenter__(self) -> InProcessPlane:
+    async def __aenter__(self) -> InProcessCluster:
         await asyncio.to_thread(self.start)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.stop, graceful=False)
 
-    # ---- what is underneath ------------------------------------------------------------------------------------------------------
+    # ---- parts of the start ------------------------------------------------------------------------------------------------------
 
-    def _start_services(self) -> None:
-        """Postgres and the control plane at the same time; both are waited for even if one fails, so that both can be stopped."""
-        anew = not (self.control_plane.folder / "etcd").exists()
+    def _start_services(self, chart: RenderedChart) -> None:
+        """Start Postgres and the control plane, with the chart's kinds, concurrently; wait for both even if one fails."""
+        empty = not (self.control_plane.folder / "etcd").exists()
         self._report("starting Postgres and the control plane")
         with ThreadPoolExecutor(2, thread_name_prefix="services") as pool:
-            waiting = [pool.submit(self.control_plane.start), pool.submit(self._start_database, anew)]
+            controllers = pool.submit(self.control_plane.start, definitions=chart.definitions)
+            starts = [controllers, pool.submit(self._start_database, empty)]
             try:
-                for future in waiting:
+                for future in starts:
                     future.result()
-            except BaseException:  # also an interruption: end what the other one waits for
+            except BaseException:  # also an interruption: stop the control plane, so that its start ends
                 self.control_plane.stop(graceful=False)
                 raise
 
-    def _start_database(self, anew: bool) -> None:
+    def _start_database(self, empty: bool) -> None:
         self.postgres.start()
-        if anew:
+        if empty:
             self.postgres.drop_database(_DATABASE)
         if not self.postgres.has_database(_DATABASE):
             self.postgres.create_database(_DATABASE)
 
     def _render(self) -> list[RenderedChart]:
-        """The chart with each queue replica's own ports; the first is what is installed."""
+        """Render the chart with the ports of each replica; the first result is installed."""
         helm = self.control_plane.binaries[Tool.HELM]
-        webhook, *_ = first = self._ports(0)
-        rendered = [render(helm, RELEASE, NAMESPACE, merged(self._values(*first), self.options.values or {}))]
-        for replica in range(1, self.options.queue_replicas):
-            _, queue, fluxion = self._ports(replica)
-            rendered.append(render(helm, RELEASE, NAMESPACE, merged(self._values(webhook, queue, fluxion), self.options.values or {})))
+        first = self._ports(0)
+        rendered = []
+        for replica in range(max(self._replicas.values())):
+            ports = {**self._ports(replica), "webhook": first["webhook"]} if replica else first
+            values = merged(cluster_values(ports, self.options.scheduler), self.options.values or {})
+            rendered.append(render(helm, RELEASE, NAMESPACE, values))
         return rendered
 
-    def _values(self, webhook: int, queue: int, fluxion: int) -> dict[str, Any]:
-        return {
-            "postgres": {"enabled": False},
-            "database": {"existingSecret": {"name": _DATABASE_SECRET, "key": "url"}},
-            "webhook": {
-                "replicas": 1,
-                "host": "127.0.0.1",
-                "port": webhook,
-                "clientUrl": f"https://127.0.0.1:{webhook}",
-                "drainSeconds": 0,  # there are no endpoints that it must leave first
-            },
-            "queue": {
-                "replicas": 1,
-                "host": "127.0.0.1",
-                "metricsPort": queue,
-                "config": {"zoneLabel": ZONE_LABEL, "rackLabel": RACK_LABEL},
-            },
-            "fluxion": {"port": fluxion},
-        }
+    @property
+    def _replicas(self) -> dict[str, int]:
+        """Replicas by component; components that are missing here have one."""
+        return {"queue": self.options.queue_replicas, "scheduler": self.options.scheduler_replicas}
 
-    def _ports(self, replica: int) -> list[int]:
-        """Ports of a replica's programs; the former ones if they are free."""
+    def _ports(self, replica: int) -> dict[str, int]:
+        """Return the ports of a replica's programs: the previous ones if they are free."""
         path = self.folder / f"ports-{replica}.json"
-        former: list[int] = json.loads(path.read_text()) if path.exists() else []
-        ports = former if len(former) == len(_PORTS) and all(map(is_free, former)) else [free_port() for _ in _PORTS]
+        previous: list[int] = json.loads(path.read_text()) if path.exists() else []
+        ports = previous if len(previous) == len(PORTS) and all(map(is_free, previous)) else [free_port() for _ in PORTS]
         write_private(path, json.dumps(ports).encode())
-        return ports
+        return dict(zip(PORTS, ports, strict=True))
 
     def _install(self, chart: RenderedChart) -> None:
-        plane = self.control_plane
-        plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *chart.definitions)
+        cluster = self.control_plane
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         url = base64.b64encode(_database_url(self.database_dsn).encode()).decode()
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": _DATABASE_SECRET}, "data": {"url": url}}
-        plane.apply(secret, *chart.objects, namespace=NAMESPACE)
-        plane.apply(*chart.late, namespace=NAMESPACE)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": DATABASE_SECRET}, "data": {"url": url}}
+        cluster.apply(secret, *chart.objects, namespace=NAMESPACE)
+        cluster.apply(*chart.late, namespace=NAMESPACE)
 
-    def _start_programs(self, charts: list[RenderedChart]) -> None:
+    def _add_programs(self, charts: list[RenderedChart]) -> None:
         for replica, chart in enumerate(charts):
             for deployment in chart.deployments:
-                pod = read_pod(deployment, NAMESPACE)
-                if replica == 0 or deployment["metadata"]["labels"].get("app.kubernetes.io/component") == "queue":
-                    self._add_programs(pod, replica)
-        for program in self.programs.values():
-            program.start()
-        components = [_SupervisedComponent(self.control_plane, component) for component in Component]
-        things: list[Supervised] = [_SupervisedPostgres(self.postgres), *components, *self.programs.values()]
-        self._supervisor = Supervisor(things, self._report)
-        self._supervisor.start()
+                component = deployment["metadata"]["labels"].get("app.kubernetes.io/component", "")
+                if replica < self._replicas.get(component, 1):
+                    self._add_pod(read_pod(deployment, NAMESPACE), replica)
 
-    def _add_programs(self, pod: Pod, replica: int) -> None:
+    def _add_pod(self, pod: ChartPod, replica: int) -> None:
         folder = self.folder / "programs" / f"{pod.deployment}-{replica}"
         for container in pod.containers:
             name = container.name if replica == 0 else f"{container.name}-{replica}"
             log = self.folder / "logs" / f"{name}.log"
-            self.programs[name] = Program(pod, container, replica, folder, log, self.control_plane, self._extra_environment)
+            self.programs[name] = ContainerProcess(pod, container, replica, folder, log, self.control_plane, self._extra_environment)
+
+    def _start_programs(self) -> None:
+        for program in self.programs.values():
+            program.start()
+        components = [SupervisedComponent(self.control_plane, component) for component in Component]
+        things: list[Supervised] = [SupervisedPostgres(self.postgres), *components, *self.programs.values()]
+        self._supervisor = Supervisor(things, self._report)
+        self._supervisor.start()
 
     def _wait_ready(self, deadline: float) -> None:
         for name, program in self.programs.items():
             self._report(f"waiting for {name}")
             while not program.ready():
                 if time.monotonic() > deadline:
-                    ended = "" if program.process.running else f" ({describe_exit(program.process.exit_code)})"
+                    ended = "" if program.process.running else f" ({program.waits_for or describe_exit(program.process.exit_code)})"
                     raise NotReady(f"{name} is not ready{ended}{program.process.log_excerpt()}")
                 time.sleep(0.05)
         wait_until(self._webhook_trusted, "the webhook's certificate in its configuration", max(1, deadline - time.monotonic()))
+        wait_until(self._graph_exists, "the resource graph of the leading queue", max(1, deadline - time.monotonic()))
 
     def _webhook_trusted(self) -> bool:
         kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        found = [self.control_plane.client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"] for kind in kinds]
-        ours = [hook for items in found for item in items if item["metadata"]["name"].startswith(RELEASE) for hook in item["webhooks"]]
-        return all(hook["clientConfig"].get("caBundle") for hook in ours)
+        lists = [self.control_plane.client.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"] for kind in kinds]
+        hooks = [hook for items in lists for item in items if item["metadata"]["name"].startswith(RELEASE) for hook in item["webhooks"]]
+        return all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
-    def _running(self, name: str, process: Process, port: int | None, *, ready: bool | None) -> Running:
+    def _graph_exists(self) -> bool:
+        """True if the leading queue has initialised its matcher; a queue is ready shortly before its first cycle."""
+        from fluxqueue.fluxion.errors import NotInitialised
+        from fluxqueue.fluxion.messages import CallContext
+        from fluxqueue.fluxion.rpc.client import FluxionClient
+        from fluxqueue.fluxion.rpc.failures import DeadlinePassed, FluxionUnavailable
+
+        for program in self.programs.values():
+            if program.container.name == "fluxion" and program.port is not None:
+                try:
+                    with FluxionClient(f"127.0.0.1:{program.port}") as client:
+                        client.list_jobs(call=CallContext())
+                except (NotInitialised, FluxionUnavailable, DeadlinePassed):
+                    continue
+                return True
+        return False
+
+    def _status(self, name: str, process: Process, port: int | None, *, ready: bool | None) -> ProcessStatus:
         state = describe_exit(process.exit_code)
         if process.running:
             state = "running" if ready in (None, True) else "not ready"
         restarts = self._supervisor.restarts(name) if self._supervisor else 0
-        return Running(name, process.pid if process.running else None, state, port, restarts, process.log)
-
-
-class _SupervisedPostgres:
-    name = "postgres"
-
-    def __init__(self, postgres: LocalPostgres) -> None:
-        self._postgres = postgres
-
-    def died(self) -> bool:
-        return self._postgres.died()
-
-    def revive(self) -> None:
-        self._postgres.start()
-
-    def tend(self) -> None:
-        pass
-
-
-class _SupervisedComponent:
-    def __init__(self, plane: ControlPlane, component: Component) -> None:
-        self._plane = plane
-        self._component = component
-        self.name = component.value
-
-    def died(self) -> bool:
-        return self._plane.died(self._component)
-
-    def revive(self) -> None:
-        self._plane.start_component(self._component)
-
-    def tend(self) -> None:
-        pass
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with others laid over them, as helm does it: maps are merged, everything else is replaced."""
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        result[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return result
+        return ProcessStatus(name, process.pid if process.running else None, state, port, restarts, process.log)
 
 
 def _database_url(dsn: str) -> str:
-    """A connection string as URL, which is what the chart's Secret holds."""
+    """Return a connection string in the URL form of the chart's Secret."""
     if "://" in dsn:
         return dsn
     parts = conninfo.conninfo_to_dict(dsn)

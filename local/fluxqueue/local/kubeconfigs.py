@@ -1,6 +1,6 @@
-"""Kubeconfig files: how each program of a local plane knows the API server and who it is.
+"""Kubeconfig files of the programs of a local cluster.
 
-Certificates and tokens are written into the file, so that one file is all a program needs and replacing it is one step.
+Certificates and tokens are embedded, so that a program needs only one file, which can be replaced atomically.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def _write(path: Path, server: str, authority: Path, user: dict[str, str], names
 
 
 def write_certificate_kubeconfig(path: Path, server: str, authority: Path, identity: KeyPair) -> Path:
-    """Write a kubeconfig for the holder of a client certificate; returns ``path``."""
+    """Write a kubeconfig with a client certificate; return ``path``."""
     user = {"client-certificate-data": _encoded(identity.certificate), "client-key-data": _encoded(identity.key)}
     return _write(path, server, authority, user, "default")
 
 
 def write_token_kubeconfig(path: Path, server: str, authority: Path, token: str, namespace: str) -> Path:
-    """Write a kubeconfig for the bearer of a token, with the namespace it works in; returns ``path``."""
+    """Write a kubeconfig with a token and a default namespace; return ``path``."""
     return _write(path, server, authority, {"token": token}, namespace)

@@ -1,6 +1,6 @@
-"""`fluxqueue local`: a whole fluxqueue on this machine, for the demo, development and tests.
+"""`fluxqueue local`: a local cluster on this machine, for the demo, development and tests.
 
-``up`` returns when everything is ready and leaves it running; the other commands find it through its data folder.
+``up`` returns when the cluster is ready and leaves it running. The other commands find it through its data folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 
 from fluxqueue.local.binaries import Binaries, BinariesError, Tool, find_binaries
 from fluxqueue.local.chart import ChartError
-from fluxqueue.local.daemon import serve as serve_plane
+from fluxqueue.local.daemon import serve as serve_cluster
 from fluxqueue.local.display import Display
-from fluxqueue.local.inprocess import PlaneOptions
-from fluxqueue.local.plane import LocalPlane, NotRunning, PlaneFailed, state_folder
-from fluxqueue.local.postgres import PostgresError
+from fluxqueue.local.inprocess import ClusterOptions
+from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning, state_folder
+from fluxqueue.local.postgres_binaries import PostgresError
+from fluxqueue.local.values import merged
 
 __all__ = ["main", "serve"]
 
@@ -33,31 +34,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Words after ``fluxqueue local``; those of the process if None.
+        Arguments after ``fluxqueue local``; by default those of the process.
 
     Returns
     -------
     int
-        0, or 1 for what failed (``status``: nothing runs); 2 for a command line that is not understood.
+        0 for success; 1 for a failure (``status``: no cluster runs); 2 for an invalid command line.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["demo"]:
         from fluxqueue.local.demo import main as demo
 
         return demo(words[1:])
+    if words[:1] == ["nodes"]:
+        from fluxqueue.local.nodes.commands import main as nodes
+
+        return nodes(words[1:])
     arguments = _parser().parse_args(words)
     try:
         return int(arguments.run(arguments))
-    except (PlaneFailed, NotRunning, BinariesError, ChartError, PostgresError) as error:
+    except (ClusterFailed, NotRunning, BinariesError, ChartError, PostgresError) as error:
         print(f"fluxqueue local: {error}", file=sys.stderr)
         return _FAILED
 
 
 def serve() -> int:
-    """The daemon's entry point (`plane`): its one argument is what to run, as JSON."""
+    """Run the daemon (`daemon`); its only argument describes the cluster, as JSON."""
     request = json.loads(sys.argv[1])
     binaries = Binaries({Tool[name]: Path(path) for name, path in request["binaries"].items()})
-    return serve_plane(Path(request["folder"]), PlaneOptions(**request["options"]), binaries, sys.stdout)
+    return serve_cluster(Path(request["folder"]), ClusterOptions(**request["options"]), binaries, sys.stdout)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,31 +79,39 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
     up.add_argument("--node-gpus", type=int, default=0, metavar="N", help="of each node (default: %(default)s)")
     up.add_argument("--queues", type=int, default=1, metavar="N", help="queue replicas; one leads (default: %(default)s)")
+    up.add_argument(
+        "--scheduler",
+        choices=("stock", "fluxion"),
+        default="stock",
+        help="kube-scheduler or the project's own (default: %(default)s)",
+    )
+    up.add_argument("--schedulers", type=int, default=1, metavar="N", help="replicas of the project's scheduler (default: %(default)s)")
     up.add_argument("--dsn", default=None, help="a Postgres to use instead of a private one")
-    up.add_argument("--values", type=Path, action="append", default=[], metavar="FILE", help="helm values over ours (repeatable)")
-    up.add_argument("--audit", action="store_true", help="keep the API server's audit log")
+    up.add_argument("--values", type=Path, action="append", default=[], metavar="FILE", help="additional helm values (repeatable)")
+    up.add_argument("--audit", action="store_true", help="write the API server's audit log")
     up.set_defaults(run=_up)
 
-    down = commands.add_parser("down", parents=[folder], help="end it; its data stays for the next time")
+    down = commands.add_parser("down", parents=[folder], help="stop it; its data is kept for the next start")
     down.add_argument("--delete", action="store_true", help="remove its data")
     down.set_defaults(run=_down)
 
-    status = commands.add_parser("status", parents=[folder], help="what runs, where, and what it takes")
+    status = commands.add_parser("status", parents=[folder], help="show its processes, their ports and memory")
     status.set_defaults(run=_status)
 
     env = commands.add_parser("env", parents=[folder], help='variables for a shell: eval "$(fluxqueue local env)"')
     env.set_defaults(run=_env)
 
-    logs = commands.add_parser("logs", parents=[folder], help="what a program wrote")
-    logs.add_argument("name", metavar="NAME", help="queue, webhook, fluxion, kube-apiserver, ... as in `status`; daemon for the supervisor")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as it writes")
+    logs = commands.add_parser("logs", parents=[folder], help="show the log of a program")
+    logs.add_argument("name", metavar="NAME", help="queue, webhook, fluxion, scheduler, ... as in `status`; daemon for the supervisor")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
     logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many lines back (default: %(default)s)")
     logs.set_defaults(run=_logs)
 
-    binaries = commands.add_parser("binaries", help="find or build the Kubernetes programs and say where they are")
-    binaries.add_argument("-q", "--quiet", action="store_true", help="say nothing if all are there")
+    binaries = commands.add_parser("binaries", help="find or build the Kubernetes programs and print their paths")
+    binaries.add_argument("-q", "--quiet", action="store_true", help="print nothing if all exist")
     binaries.set_defaults(run=_binaries)
-    commands.add_parser("demo", add_help=False, help="show the main job, see `fluxqueue local demo --help`")
+    commands.add_parser("nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`")
+    commands.add_parser("demo", add_help=False, help="show the main use case, see `fluxqueue local demo --help`")
     return parser
 
 
@@ -112,20 +125,18 @@ def _find(display: Display) -> Binaries:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    plane = LocalPlane(arguments.dir, _options(arguments))
+    cluster = LocalCluster(arguments.dir, _options(arguments))
     with Display() as display:
-        started = plane.up(report=display.step, find=lambda: _find(display))
+        started = cluster.up(report=display.step, find=lambda: _find(display))
     how = "is up" if started else "runs already"
-    prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(plane.folder))}"
-    print(f"fluxqueue {how}: {plane.state.server}, {plane.options.nodes if started else 'its'} nodes, data in {plane.folder}")
+    prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
+    print(f"fluxqueue {how}: {cluster.state.server}, {cluster.options.nodes if started else 'its'} nodes, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
     return 0
 
 
-def _options(arguments: argparse.Namespace) -> PlaneOptions:
-    from fluxqueue.local.inprocess import merged
-
+def _options(arguments: argparse.Namespace) -> ClusterOptions:
     values: dict[str, object] = {}
     for path in arguments.values:
         import yaml
@@ -134,12 +145,14 @@ def _options(arguments: argparse.Namespace) -> PlaneOptions:
             values = merged(values, yaml.safe_load(path.read_text()) or {})
         except (OSError, yaml.YAMLError) as error:
             raise ChartError(f"the values file {path} cannot be read: {error}") from error
-    return PlaneOptions(
+    return ClusterOptions(
         nodes=arguments.nodes,
         node_cpu=arguments.node_cpu,
         node_memory=arguments.node_memory,
         node_gpus=arguments.node_gpus,
         queue_replicas=arguments.queues,
+        scheduler=arguments.scheduler,
+        scheduler_replicas=arguments.schedulers,
         dsn=arguments.dsn,
         values=values,
         audit=arguments.audit,
@@ -147,13 +160,13 @@ def _options(arguments: argparse.Namespace) -> PlaneOptions:
 
 
 def _down(arguments: argparse.Namespace) -> int:
-    plane = LocalPlane(arguments.dir)
+    cluster = LocalCluster(arguments.dir)
     with Display() as display:
-        if plane.running:
-            display.step(f"ending what runs in {plane.folder}")
-        ran = plane.down(delete=arguments.delete)
+        if cluster.running:
+            display.step(f"ending what runs in {cluster.folder}")
+        ran = cluster.down(delete=arguments.delete)
     if not ran:
-        print(f"nothing runs in {plane.folder}")
+        print(f"nothing runs in {cluster.folder}")
     return 0
 
 
@@ -161,8 +174,8 @@ def _status(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    plane = LocalPlane(arguments.dir)
-    state = plane.state
+    cluster = LocalCluster(arguments.dir)
+    state = cluster.state
     table = Table(box=None, pad_edge=False)
     for title in ("COMPONENT", "PID", "STATE", "PORT", "RSS MiB", "RESTARTS"):
         table.add_column(title, justify="left" if title in ("COMPONENT", "STATE") else "right")
@@ -174,7 +187,7 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     table.add_row("supervisor", str(state.pid), "running", "-", _rss_mib(state.pid) or "-", "-")
     Console().print(table)
-    print(f"{state.server}, data in {plane.folder}")
+    print(f"{state.server}, data in {cluster.folder}")
     return 0
 
 
@@ -187,31 +200,32 @@ def _rss_mib(pid: int | None) -> str | None:
 
 
 def _env(arguments: argparse.Namespace) -> int:
-    state = LocalPlane(arguments.dir).state
+    state = LocalCluster(arguments.dir).state
     folders = [str(_bin_folder(arguments.dir, state.kubectl)), str(Path(sys.executable).parent)]
     print(f"export KUBECONFIG={shlex.quote(state.kubeconfig)}")
     print(f"export DATABASE_URL={shlex.quote(state.dsn)}")
-    queue = next((process for process in state.processes if process.name == "queue" and process.port), None)
+    queue = next((process for process in state.processes if process.name == "queue" and process.metrics_port), None)
     if queue is not None:
-        print(f"export FLUXQUEUE_QUEUE_URL=http://127.0.0.1:{queue.port}")
+        print(f"export FLUXQUEUE_QUEUE_URL=https://127.0.0.1:{queue.metrics_port}")
+        print(f"export FLUXQUEUE_QUEUE_CA={shlex.quote(str(LocalCluster(arguments.dir).write_queue_ca()))}")
     print(f"export PATH={shlex.quote(os.pathsep.join(folders))}:$PATH")
     return 0
 
 
 def _bin_folder(folder: Path | None, kubectl: str) -> Path:
-    """A folder that holds nothing but the kubectl that fits, to be put in front of PATH."""
-    place = LocalPlane(folder).folder / "bin"
-    place.mkdir(exist_ok=True)
-    link = place / "kubectl"
+    """Return a folder that contains only a link to the cluster's kubectl, to be put in front of PATH."""
+    bin_folder = LocalCluster(folder).folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    link = bin_folder / "kubectl"
     if not link.is_symlink() or str(link.readlink()) != kubectl:
         link.unlink(missing_ok=True)
         link.symlink_to(kubectl)
-    return place
+    return bin_folder
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    plane = LocalPlane(arguments.dir)
-    path = plane.folder / "daemon.log" if arguments.name == "daemon" else Path(plane.process(arguments.name).log)
+    cluster = LocalCluster(arguments.dir)
+    path = cluster.folder / "daemon.log" if arguments.name == "daemon" else Path(cluster.process(arguments.name).log)
     try:
         with path.open(errors="replace") as file:
             for line in file.readlines()[-arguments.lines :]:
@@ -229,11 +243,11 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _binaries(arguments: argparse.Namespace) -> int:
     with Display() as display:
-        found = _find(display)
+        binaries = _find(display)
     if arguments.quiet:
         return 0
     for tool in Tool:
-        print(f"{tool.common_name:<24} {found[tool]}")
-    for sentence in found.passed_over:
+        print(f"{tool.common_name:<24} {binaries[tool]}")
+    for sentence in binaries.rejected:
         print(sentence)
     return 0

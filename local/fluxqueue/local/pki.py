@@ -1,8 +1,8 @@
-"""The certificates of a local control plane: one authority, one server certificate, a client certificate per identity.
+"""The certificates of a local control plane: a CA, a server certificate, and a client certificate per identity.
 
-Kubernetes reads a client's user name from the certificate's common name and its groups from the organisations (docs: "X.509 client
-certificates"). Everything is P-256, since an RSA key costs more time to make than etcd needs to start. The keys of the service
-accounts' tokens are a pair of their own. Nothing here outlives its data folder, so there is no rotation.
+Kubernetes takes a client's user name from the certificate's common name and its groups from the organisations (docs: "X.509 client
+certificates"). All keys are P-256, because it takes longer to generate an RSA key than to start etcd. A separate key pair signs the tokens
+of ServiceAccounts. The certificates are used only with their data folder, so there is no rotation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KeyPair:
 
 
 def write_private(path: Path, content: bytes) -> Path:
-    """Write a file only its owner may read, in one step."""
+    """Write a file that only its owner may read, atomically."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -47,7 +47,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def make_signing_keys(folder: Path) -> KeyPair:
-    """Make the pair that signs and checks service account tokens: ``KeyPair.certificate`` is the bare public key."""
+    """Create the key pair for tokens of ServiceAccounts; ``KeyPair.certificate`` is the bare public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return KeyPair(
@@ -57,14 +57,14 @@ def make_signing_keys(folder: Path) -> KeyPair:
 
 
 class Authority:
-    """A certificate authority that keeps what it issues in one folder.
+    """A certificate authority that writes its certificates to one folder.
 
     Parameters
     ----------
     folder
-        Made if missing, mode 0700.
+        Created if it does not exist, with mode 0700.
     now
-        Certificates are valid from an hour before this moment on.
+        Certificates are valid from an hour before this time.
     """
 
     def __init__(self, folder: Path, now: datetime.datetime) -> None:
@@ -96,13 +96,13 @@ class Authority:
         self.bundle = write_private(folder / "ca.crt", self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue_client(self, name: str, user: str, groups: Sequence[str] = ()) -> KeyPair:
-        """Issue a certificate that makes its holder ``user`` in ``groups``; the files are called ``name``."""
+        """Issue a client certificate for ``user`` in ``groups``; ``name`` is the stem of the files."""
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
         return self._issue(name, subject, ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def issue_server(self, name: str, addresses: Sequence[str]) -> KeyPair:
-        """Issue a certificate for a server reached under these names and IP addresses."""
+        """Issue a certificate for a server with these names and IP addresses."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         return self._issue(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, [_general_name(address) for address in addresses])
 

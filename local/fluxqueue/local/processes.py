@@ -1,9 +1,9 @@
-"""Child programs: started with a log, awaited until ready, stopped with all of their children, never left behind.
+"""Child processes: started with a log file, awaited until they are ready, stopped with all their children.
 
-Each program becomes the leader of its own session, so that a Ctrl-C at the terminal reaches only us and we end the programs in the
-order we want, and so that one signal to the group also ends what they started. Besides, the kernel ends them when we die, however
-that comes (`_launch`). The kernel ties that to the *thread* that forked, not to the process; so every program is started from one
-thread of this module that lives as long as the interpreter, whoever asks for it.
+Each program is the leader of its own session. So Ctrl-C on the terminal reaches only the parent, which stops the programs in its own order,
+and one signal to the process group also ends the children of a program. The kernel ends the programs when the parent dies for any reason
+(`_launch`). It observes the *thread* that forked, not the process, so one thread of this module, which lives as long as the interpreter,
+starts all programs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _LAUNCHER = Path(__file__).with_name("_launch.py")
 
 
 class ProcessError(RuntimeError):
-    """A program could not be started, awaited or stopped."""
+    """A program could not be started or stopped, or did not become ready."""
 
 
 class ProcessEnded(ProcessError):
-    """A program ended although it should run; the message ends with the last lines of its log."""
+    """A program ended although it should run; the message contains the last lines of its log."""
 
 
 class NotReady(ProcessError):
-    """A program did not become ready in time; the message ends with the last lines of its log."""
+    """A program did not become ready in time; the message contains the last lines of its log."""
 
 
 class _Forker:
-    """The one thread that forks, see the module's docstring."""
+    """The thread that forks all programs (see the docstring of the module)."""
 
     def __init__(self) -> None:
         self._requests: queue.SimpleQueue[tuple[dict[str, Any], queue.SimpleQueue[subprocess.Popen[bytes] | OSError]]] = queue.SimpleQueue()
@@ -76,26 +76,26 @@ _forker = _Forker()
 
 @dataclass
 class Process:
-    """One program we run: its command, its log and, while it runs, its pid.
+    """A program: its command, its log and, while it runs, its pid.
 
     Parameters
     ----------
     name
-        What it is called in messages.
+        Name in messages.
     command
         Program and arguments.
     log
-        File its output is appended to.
+        File to which its output is appended.
     environment
-        The whole environment; ``None`` inherits ours.
+        The whole environment; None inherits that of the parent.
     folder
         Working directory.
     user
-        Account to run as; only root may name one.
+        Account to run as; only root may set one.
     stop_signal, death_signal
-        What ends it politely, and what the kernel sends when we die.
+        The signal for a graceful stop, and the signal that the kernel sends when the parent dies.
     stop_timeout_s
-        How long politeness lasts before the group is killed.
+        Time after which the process group is killed if it has not stopped.
     """
 
     name: str
@@ -112,26 +112,26 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the latest start, also after its end."""
+        """The pid of the last start, also after its end."""
         return self._popen.pid if self._popen else None
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True if it was started and has not ended."""
         return self._popen is not None and self._popen.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the latest start; negative for a signal, ``None`` while it runs or never ran."""
+        """The exit code of the last start; negative for a signal, None while it runs or before the first start."""
         return self._popen.poll() if self._popen else None
 
     def start(self) -> None:
-        """Start the program; returns before it is ready.
+        """Start the program; return before it is ready.
 
         Raises
         ------
         ProcessError
-            When it runs already or cannot be forked.
+            It runs already, or cannot be started.
         """
         if self.running:
             raise ProcessError(f"{self.name} runs already as pid {self.pid}")
@@ -153,14 +153,14 @@ class Process:
                 raise ProcessError(f"{self.name} cannot be started: {error}") from error
 
     def wait_ready(self, probe: Callable[[], bool], timeout_s: float, interval_s: float = 0.05) -> None:
-        """Wait until ``probe`` says yes.
+        """Wait until ``probe`` returns true.
 
         Raises
         ------
         ProcessEnded
             The program ended first.
         NotReady
-            ``timeout_s`` went by.
+            ``timeout_s`` has passed.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -173,12 +173,12 @@ class Process:
             time.sleep(interval_s)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the program alone (``SIGSTOP`` and ``SIGKILL`` are what fault tests want)."""
+        """Send a signal to the program, but not to its children; fault tests send ``SIGSTOP`` and ``SIGKILL``."""
         if self._popen is not None:
             self._popen.send_signal(number)
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End the program and everything it started; no error when it does not run."""
+        """Stop the program and its children; no error if it does not run."""
         if self._popen is None:
             return
         if self._popen.poll() is None:
@@ -189,7 +189,7 @@ class Process:
         self._popen.wait(10)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; ``None`` if it still runs after ``timeout_s``."""
+        """Wait for its end and return the exit code; None if it still runs after ``timeout_s``."""
         if self._popen is None:
             return None
         try:
@@ -198,7 +198,7 @@ class Process:
             return None
 
     def log_text(self) -> str:
-        """What it wrote since its latest start."""
+        """Return its output since the last start."""
         try:
             with self.log.open("rb") as file:
                 file.seek(self._log_start)
@@ -207,7 +207,7 @@ class Process:
             return ""
 
     def log_excerpt(self, lines: int = 12) -> str:
-        """The last lines of its log, made to end a sentence of ours."""
+        """Return the last lines of its log, in a form that continues a sentence."""
         text = self.log_text().strip().splitlines()[-lines:]
         if not text:
             return f"; it wrote nothing to {self.log}"
@@ -220,7 +220,7 @@ class Process:
 
 
 def describe_exit(code: int | None) -> str:
-    """Say how a program ended: ``ended with exit code 3`` or ``was ended by SIGKILL``."""
+    """Describe how a program ended: ``ended with exit code 3`` or ``was ended by SIGKILL``."""
     if code is None:
         return "was never started"
     if code < 0:
@@ -229,15 +229,15 @@ def describe_exit(code: int | None) -> str:
 
 
 def wait_until(probe: Callable[[], bool], what: str, timeout_s: float, interval_s: float = 0.05) -> None:
-    """Wait for something that is not one program's readiness.
+    """Wait until ``probe`` returns true.
 
     Raises
     ------
     NotReady
-        Naming ``what`` when ``timeout_s`` went by.
+        ``timeout_s`` has passed; the message names ``what``.
     """
     deadline = time.monotonic() + timeout_s
     while not probe():
         if time.monotonic() > deadline:
-            raise NotReady(f"{what}: not so after {timeout_s:g} s")
+            raise NotReady(f"{what}: not within {timeout_s:g} s")
         time.sleep(interval_s)

@@ -1,8 +1,8 @@
-"""What ended and should run is started again, with growing patience.
+"""A supervisor that restarts programs which have ended, with a growing delay.
 
-The kubelet's habit, in a local plane's measure: the first restart comes at once, then after 1, 2, 4, 5, 5 ... s, and the count is
-forgotten once a program has lived for a minute. It grows no further, because a queue that ends as it should when its Lease is lost may
-have been killed several times just before, and all that was submitted waits for it. Restarts are counted and told, never hidden.
+It works like the kubelet, with shorter delays: the first restart is immediate, the next ones follow after 1, 2, 4, 5, 5 ... s, and the
+count is reset when a program has run for a minute. The delay stays short, because a queue ends by design when it loses its Lease, and it
+may have been killed several times just before, while workloads wait. Restarts are counted and reported.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Backoff", "Supervised", "Supervisor"]
+__all__ = ["RestartBackoff", "Supervised", "Supervisor"]
 
 _FORGIVEN_AFTER_S = 60.0
 _LONGEST_S = 5.0
 
 
 class Supervised(Protocol):
-    """Something that may end without being told to."""
+    """A program that the supervisor restarts."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
 
     def died(self) -> bool:
-        """Whether it ended although it should run."""
+        """True if it has ended although it should run."""
 
     def revive(self) -> None:
-        """Start it again; may raise, then it is tried again later."""
+        """Restart it; if this raises, it is tried again later."""
 
     def tend(self) -> None:
-        """Called every round, for what has to be kept up to date."""
+        """Update whatever must be kept up to date; called in every round."""
 
 
 @dataclass
-class Backoff:
+class RestartBackoff:
     """When the next restart is due.
 
     Attributes
     ----------
     restarts
-        How many there were in all.
+        Total number of restarts.
     """
 
     restarts: int = 0
@@ -52,7 +52,7 @@ class Backoff:
     _due: float | None = None
 
     def may_restart(self, now: float) -> bool:
-        """Tell, for something that is down, whether its time has come; counts the restart if so."""
+        """Return true if a program that has ended may be restarted now, and count the restart."""
         if self._due is None:
             if now - self._last > _FORGIVEN_AFTER_S:
                 self._streak = 0
@@ -68,38 +68,38 @@ class Backoff:
 
 
 class Supervisor:
-    """A thread that looks after a set of things.
+    """A thread that restarts a set of programs.
 
     Parameters
     ----------
     things
-        In the order in which they are revived.
+        The programs, in the order in which they are restarted.
     report
-        Told what happened, in a sentence.
+        Called with a sentence for each restart.
     interval_s
-        Between rounds.
+        Seconds between two rounds.
     """
 
     def __init__(self, things: Sequence[Supervised], report: Callable[[str], None], interval_s: float = 0.25) -> None:
         self._things = things
         self._report = report
         self._interval_s = interval_s
-        self._backoffs = {thing.name: Backoff() for thing in things}
+        self._backoffs = {thing.name: RestartBackoff() for thing in things}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fluxqueue-supervisor", daemon=True)
 
     def start(self) -> None:
-        """Begin to look after them."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look away; returns when no restart is under way any more."""
+        """Stop the thread; returns when no restart is in progress."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(90)
 
     def restarts(self, name: str) -> int:
-        """How often this one was started again."""
+        """Return how often a program was restarted."""
         return self._backoffs[name].restarts
 
     def _run(self) -> None:
@@ -107,13 +107,13 @@ class Supervisor:
             for thing in self._things:
                 if self._ended.is_set():
                     return
-                self._look_after(thing)
+                self._supervise(thing)
 
-    def _look_after(self, thing: Supervised) -> None:
+    def _supervise(self, thing: Supervised) -> None:
         try:
             if thing.died() and self._backoffs[thing.name].may_restart(time.monotonic()):
                 self._report(f"{thing.name} ended: starting it again (restart {self.restarts(thing.name)})")
                 thing.revive()
             thing.tend()
-        except Exception as error:  # whatever it is, the others must be looked after, and this one is tried again
+        except Exception as error:  # the others must still be supervised, and this one is tried again
             self._report(f"{thing.name}: {error}")

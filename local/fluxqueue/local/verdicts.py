@@ -1,9 +1,8 @@
-"""Whether workloads went as they should: what was chosen against what happened.
+"""Checks of workloads: Fluxion's decisions compared with what the cluster did.
 
-A workload passes if its FluxJob came to the end that was to be expected, every pod ran on the node that Fluxion had chosen for its rank,
-and no pod was bound before all of the workload was allocated. What a waiting workload was told of its start must come true
-(`Promises`). After the objects are deleted nothing of them may be left. The demo judges
-its examples by these rules, the end-to-end tests theirs; all of it is pure.
+A workload passes if its FluxJob reached the expected state, every pod ran on the node that Fluxion chose for its rank, and no pod was bound
+before the whole workload was allocated. A start that was announced while it waited must come true (`StartExpectations`). After the objects
+are deleted, nothing of them may remain. The demo and the end-to-end tests use these checks. All functions are pure.
 """
 
 from __future__ import annotations
@@ -15,31 +14,33 @@ from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
-from fluxqueue.api.objects import Pod
-from fluxqueue.fluxion.messages import JobInfo, Mode
+from fluxqueue.api.pods import Pod
+from fluxqueue.fluxion.messages import JobInfo, JobMode
 
 __all__ = [
     "OWNING_KINDS",
-    "Applied",
-    "Promises",
+    "AnnouncedStart",
+    "AppliedExample",
+    "NamespaceSnapshot",
     "Row",
-    "Seen",
-    "Told",
+    "StartExpectations",
+    "bound_by",
+    "bound_by_another",
+    "describe_state",
     "differences",
     "leftovers",
-    "moment",
+    "parse_time",
     "rows_of",
     "settled",
-    "standing",
 ]
 
 OWNING_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
-"""Kinds whose pods are workloads of their own, and run without an end."""
+"""Kinds whose pods are single workloads and run without an end."""
 
 
 @dataclass(frozen=True)
-class Applied:
-    """An example as the API server took it."""
+class AppliedExample:
+    """An example that was applied, and what is expected of it."""
 
     kind: str
     name: str
@@ -47,58 +48,64 @@ class Applied:
     replicas: int = 1
     expects: str = ""
     reserved: bool = False
-    """Nodes are to be reserved for it while it waits."""
+    """True if nodes must be reserved for it while it waits."""
     ahead_of: str = ""
-    """The Job, applied before it, that it is to be backfilled ahead of."""
+    """The Job, applied earlier, before which it must be backfilled."""
 
     @property
     def title(self) -> str:
-        """As kubectl writes it."""
+        """Kind and name in kubectl's form."""
         return f"{self.kind.lower()}/{self.name}"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One look at the namespace."""
+class NamespaceSnapshot:
+    """The FluxJobs and pods of a namespace at one time."""
 
     fluxjobs: tuple[FluxJob, ...] = ()
     pods: tuple[Pod, ...] = ()
     owners: Mapping[str, str] = field(default_factory=dict)
+
+    def with_deleted(self, before: NamespaceSnapshot) -> NamespaceSnapshot:
+        """Add the pods with a completion index that ran and are gone: a Job deletes what still runs when its success policy is met."""
+        uids = {pod.metadata.uid for pod in self.pods}
+        deleted = [pod for pod in before.pods if pod.spec.node_name and pod.completion_index is not None and pod.metadata.uid not in uids]
+        return NamespaceSnapshot(self.fluxjobs, (*self.pods, *deleted), self.owners)
 
 
 @dataclass(frozen=True)
 class Row:
     """One workload of an example; a Deployment has one per pod."""
 
-    example: Applied
+    example: AppliedExample
     fluxjob: FluxJob | None
     pods: tuple[Pod, ...] = ()
 
     @property
     def title(self) -> str:
-        """The example's, with the last part of the pod's name where each pod is a workload."""
+        """The title of the example, with the last part of the pod's name if each pod is a workload."""
         if self.example.kind not in OWNING_KINDS or not self.pods:
             return self.example.title
         return f"{self.example.title} {self.pods[0].metadata.name.rpartition('-')[2]}"
 
     @property
     def state(self) -> str:
-        """The FluxJob's state, empty before there is a FluxJob."""
+        """The state of the FluxJob; empty before it exists."""
         return self.fluxjob.status.state if self.fluxjob else ""
 
     @property
     def jobid(self) -> int:
-        """Its allocation's, 0 without one."""
+        """The job id of its allocation; 0 without one."""
         return (self.fluxjob.status.jobid or 0) if self.fluxjob else 0
 
     @property
     def requeues(self) -> int:
-        """How often it was taken back."""
+        """How often it was requeued."""
         return self.fluxjob.status.requeues if self.fluxjob else 0
 
     @property
     def hosts(self) -> list[str]:
-        """The node of each rank, as Fluxion chose it."""
+        """The node that Fluxion chose for each rank."""
         try:
             return hostlists.decode(self.fluxjob.status.nodes) if self.fluxjob else []
         except hostlists.InvalidHostlist:
@@ -111,19 +118,19 @@ class Row:
 
     @property
     def indexed(self) -> bool:
-        """Whether each pod says which rank it is."""
+        """True if all pods have completion indexes."""
         return bool(self.pods) and all(pod.completion_index is not None for pod in self.pods)
 
 
-def rows_of(examples: Sequence[Applied], seen: Seen) -> list[Row]:
-    """What became of each example, in the order they were applied.
+def rows_of(examples: Sequence[AppliedExample], seen: NamespaceSnapshot) -> list[Row]:
+    """Return the workloads of each example, in the order in which the examples were applied.
 
     Parameters
     ----------
     examples
-        What was applied.
+        The applied examples.
     seen
-        One look at the namespace; ``owners`` maps the uid of a ReplicaSet to that of its Deployment, of a Job to that of its MiniCluster.
+        The state of the namespace; ``owners`` maps the uid of a ReplicaSet to that of its Deployment, of a Job to that of its MiniCluster.
 
     Returns
     -------
@@ -140,8 +147,7 @@ def rows_of(examples: Sequence[Applied], seen: Seen) -> list[Row]:
     for example in examples:
         pods = pods_of.get(example.uid, [])
         if example.kind in OWNING_KINDS:
-            found = [Row(example, fluxjobs.get(pod.metadata.uid), (pod,)) for pod in pods]
-            rows += found or [Row(example, None)]
+            rows += [Row(example, fluxjobs.get(pod.metadata.uid), (pod,)) for pod in pods] or [Row(example, None)]
         else:
             rows.append(Row(example, fluxjobs.get(example.uid), _newest(pods)))
     return rows
@@ -154,7 +160,7 @@ def _newest(pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def settled(rows: Sequence[Row]) -> bool:
-    """Whether nothing more is to be waited for: all ended, run without an end, or can never start."""
+    """True if all workloads have ended, run without an end, or can never start."""
     counted = Counter(row.example.uid for row in rows)
     return all(_row_settled(row) and counted[row.example.uid] >= row.example.replicas for row in rows)
 
@@ -168,109 +174,127 @@ def _row_settled(row: Row) -> bool:
 
 
 def differences(row: Row) -> list[str]:
-    """What is not as it should be with a workload that has settled, in sentences; empty if all is well."""
+    """Return what is wrong with a settled workload, as sentences; empty if it is as expected."""
     who = row.title
     if row.fluxjob is None:
         return [f"{who} has no FluxJob"]
     status = row.fluxjob.status
     if row.example.expects:
-        wrong = [] if status.reason == row.example.expects else [f"{who} should wait as {row.example.expects}, but is {standing(row)}"]
+        wrong = (
+            [] if status.reason == row.example.expects else [f"{who} should wait as {row.example.expects}, but is {describe_state(row)}"]
+        )
         return [
             *wrong,
             *(f"{who} can never start, but pod {pod.metadata.name} is on {pod.spec.node_name}" for pod in row.pods if pod.spec.node_name),
         ]
     expected = State.RUNNING if row.example.kind in OWNING_KINDS else State.COMPLETED
     if status.state != expected:
-        return [f"{who} should be {expected}, but is {standing(row)}"]
-    found = [] if expected is State.RUNNING or status.outcome == Outcome.SUCCEEDED else [f"{who} ended as {status.outcome or 'nothing'}"]
+        return [f"{who} should be {expected}, but is {describe_state(row)}"]
+    wrong = [] if expected is State.RUNNING or status.outcome == Outcome.SUCCEEDED else [f"{who} ended as {status.outcome or 'nothing'}"]
     if len(row.hosts) != row.fluxjob.spec.pods:
-        found.append(f"{who} asked for {row.fluxjob.spec.pods} pods, but its allocation {status.nodes!r} has {len(row.hosts)} places")
+        wrong.append(f"{who} asked for {row.fluxjob.spec.pods} pods, but its allocation {status.nodes!r} has {len(row.hosts)} slots")
     if row.indexed:
         same = row.ran_on == row.hosts
-    elif len(row.ran_on) > len(row.hosts):  # more completions than places: each place held several pods, one after the other
+    elif len(row.ran_on) > len(row.hosts):  # more completions than slots: each slot had several pods, one after the other
         same = set(row.ran_on) <= set(row.hosts)
     else:
         same = Counter(row.ran_on) == Counter(row.hosts)
     if not same:
-        found.append(f"{who}: Fluxion chose {status.nodes or 'nothing'}, the pods ran on {hostlists.encode(row.ran_on) or 'nothing'}")
-    return found + _early(row)
+        wrong.append(f"{who}: Fluxion chose {status.nodes or 'nothing'}, the pods ran on {hostlists.encode(row.ran_on) or 'nothing'}")
+    return wrong + _bound_early(row)
 
 
-def standing(row: Row) -> str:
-    """State and, where there is one, the reason with its message."""
+def bound_by(rows: Sequence[Row]) -> Counter[str]:
+    """Return the number of bound pods of each scheduler."""
+    return Counter(pod.spec.scheduler_name or "" for row in rows for pod in row.pods if pod.spec.node_name)
+
+
+def bound_by_another(row: Row, scheduler: str) -> list[str]:
+    """Return the pods of a workload that were not bound by the expected scheduler, as sentences."""
+    return [
+        f"{row.title}: pod {pod.metadata.name} should have been bound by {scheduler}, but was by {pod.spec.scheduler_name}"
+        for pod in row.pods
+        if pod.spec.node_name and pod.spec.scheduler_name != scheduler
+    ]
+
+
+def describe_state(row: Row) -> str:
+    """Return the state of a workload with its reason and message, if there are any."""
     status = row.fluxjob.status if row.fluxjob else None
     return f"{status.state or 'nothing yet'}{f' ({status.reason}: {status.message})' if status.reason else ''}" if status else "unknown"
 
 
-def _early(row: Row) -> list[str]:
-    """Pods bound before the whole workload was allocated; times of the API server are whole seconds."""
-    allocated = moment(row.fluxjob.status.allocated_at) if row.fluxjob else None
+def _bound_early(row: Row) -> list[str]:
+    """Return the pods that were bound before the whole workload was allocated; times of the API server are whole seconds."""
+    allocated = parse_time(row.fluxjob.status.allocated_at) if row.fluxjob else None
     if allocated is None:
-        return [f"{row.title}: nothing says when it was allocated"]
-    found = []
+        return [f"{row.title}: its time of allocation is missing"]
+    wrong = []
     for pod in row.pods:
         bound = pod.status.condition("PodScheduled")
-        at = moment(bound.last_transition_time) if bound and bound.status == "True" else None
+        at = parse_time(bound.last_transition_time) if bound and bound.status == "True" else None
         if at is not None and at < allocated.replace(microsecond=0):
-            found.append(
+            wrong.append(
                 f"{row.title}: pod {pod.metadata.name} was bound at {at:%H:%M:%S}, all of it was allocated at {allocated:%H:%M:%S}"
             )
-    return found
+    return wrong
 
 
 def leftovers(jobs: Sequence[JobInfo], fluxjobs: Sequence[FluxJob]) -> list[str]:
-    """What is still there of workloads that were deleted.
+    """Return what remains of deleted workloads, as sentences.
 
     Parameters
     ----------
     jobs
-        Fluxion's list; system allocations (pods of others) are no workloads.
+        The jobs in the resource graph. System allocations, which are pods outside the queue, are ignored.
     fluxjobs
-        Of the namespace.
+        The FluxJobs of the namespace.
     """
     held = [
         f"Fluxion still holds job {job.jobid} ({job.mode}) on {hostlists.encode(s.node for s in job.shares)}"
         for job in jobs
-        if job.mode is not Mode.SYSTEM
+        if job.mode is not JobMode.SYSTEM
     ]
     return held + [f"FluxJob {fluxjob.metadata.name} is still there ({fluxjob.status.state})" for fluxjob in fluxjobs]
 
 
 _WHOLE_SECONDS = timedelta(seconds=1)
-"""FluxJobs tell times in whole seconds."""
+"""The resolution of times in FluxJobs."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a waiting workload was told of its start."""
+class AnnouncedStart:
+    """What the FluxJob of a waiting workload announced about its start."""
 
     reserved_at: datetime | None = None
     eta: datetime | None = None
 
 
-class Promises:
-    """What was told to those that waited, and whether it came true.
+class StartExpectations:
+    """The announced starts of workloads, and whether they came true.
 
-    A FluxJob tells the future of what waits and forgets it when that has come, so it has to be noted while it is told.
+    A FluxJob has a reservation and an estimate only while the workload waits, so they must be recorded during that time.
     """
 
     def __init__(self) -> None:
-        self.told: dict[str, Told] = {}
+        self.announced: dict[str, AnnouncedStart] = {}
 
-    def note(self, rows: Sequence[Row]) -> None:
-        """Look at those that wait now; what they were told first counts."""
+    def record(self, rows: Sequence[Row]) -> None:
+        """Record the announcements of waiting workloads; the first one of each counts."""
         for row in rows:
             status = row.fluxjob.status if row.fluxjob and row.state == State.PENDING else None
             if status is not None and (status.eta_first or status.reserved_at):
-                before = self.told.get(row.example.uid, Told())
-                self.told[row.example.uid] = Told(before.reserved_at or moment(status.reserved_at), before.eta or moment(status.eta_first))
+                before = self.announced.get(row.example.uid, AnnouncedStart())
+                self.announced[row.example.uid] = AnnouncedStart(
+                    before.reserved_at or parse_time(status.reserved_at), before.eta or parse_time(status.eta_first)
+                )
 
     def kept(self, rows: Sequence[Row]) -> list[str]:
-        """What was promised and came true, in sentences."""
+        """Return the announcements that came true, as sentences."""
         started = [(row, at) for row in self._reserved(rows) if (at := _started(row)) is not None]
         ahead = [(row, lead) for row in rows if (lead := _lead(row, rows)) is not None and lead > timedelta(0)]
         return [
-            *(f"{row.title} {self._promise(row)} and started at {at:%H:%M:%S}" for row, at in started),
+            *(f"{row.title} {self._announcement(row)} and started at {at:%H:%M:%S}" for row, at in started),
             *(
                 f"{row.title} was applied after job/{row.example.ahead_of} and started {lead.total_seconds():.0f} s before it, in a gap"
                 for row, lead in ahead
@@ -278,40 +302,40 @@ class Promises:
         ]
 
     def broken(self, rows: Sequence[Row]) -> list[str]:
-        """What was to be promised, or promised, and did not come true, in sentences."""
-        found = []
+        """Return the announcements that are missing or did not come true, as sentences."""
+        wrong = []
         for row in self._reserved(rows):
-            told, started = self.told.get(row.example.uid, Told()), _started(row)
-            if told.reserved_at is None:
-                found.append(f"{row.title} should have had nodes reserved while it waited, and had none")
-            elif told.eta is None:
-                found.append(f"{row.title} was never told when it would start")
-            elif started is None or started > max(told.reserved_at, told.eta) + _WHOLE_SECONDS:
+            announced, started = self.announced.get(row.example.uid, AnnouncedStart()), _started(row)
+            if announced.reserved_at is None:
+                wrong.append(f"{row.title} should have had nodes reserved while it waited, and had none")
+            elif announced.eta is None:
+                wrong.append(f"{row.title} never had an estimated start")
+            elif started is None or started > max(announced.reserved_at, announced.eta) + _WHOLE_SECONDS:
                 when = f"at {started:%H:%M:%S}" if started else "never"
-                found.append(f"{row.title} {self._promise(row)}, but started {when}")
+                wrong.append(f"{row.title} {self._announcement(row)}, but started {when}")
         behind = [row for row in rows if row.example.ahead_of and ((lead := _lead(row, rows)) is None or lead <= timedelta(0))]
-        return [*found, *(f"{row.title} should have been backfilled ahead of job/{row.example.ahead_of}, and was not" for row in behind)]
+        return [*wrong, *(f"{row.title} should have been backfilled ahead of job/{row.example.ahead_of}, and was not" for row in behind)]
 
     def _reserved(self, rows: Sequence[Row]) -> list[Row]:
         return [row for row in rows if row.example.reserved]
 
-    def _promise(self, row: Row) -> str:
-        told = self.told.get(row.example.uid, Told())
-        reserved = f"had nodes reserved from {told.reserved_at:%H:%M:%S} on" if told.reserved_at else "had no nodes reserved"
-        return f"{reserved}, was told to start at {told.eta:%H:%M:%S} at the latest" if told.eta else reserved
+    def _announcement(self, row: Row) -> str:
+        announced = self.announced.get(row.example.uid, AnnouncedStart())
+        reserved = f"had nodes reserved from {announced.reserved_at:%H:%M:%S} on" if announced.reserved_at else "had no nodes reserved"
+        return f"{reserved}, was expected to start at {announced.eta:%H:%M:%S} at the latest" if announced.eta else reserved
 
 
 def _started(row: Row) -> datetime | None:
-    return moment(row.fluxjob.status.allocated_at) if row.fluxjob else None
+    return parse_time(row.fluxjob.status.allocated_at) if row.fluxjob else None
 
 
 def _lead(row: Row, rows: Sequence[Row]) -> timedelta | None:
-    """How long a row was allocated before the one it is to be backfilled ahead of."""
+    """Return how long a workload was allocated before the one that it must be backfilled ahead of."""
     other = next((each for each in rows if row.example.ahead_of and each.example.name == row.example.ahead_of), None)
     mine, theirs = _started(row), _started(other) if other is not None else None
     return theirs - mine if mine is not None and theirs is not None else None
 
 
-def moment(text: str | None) -> datetime | None:
-    """A time of the API server, None where there is none."""
+def parse_time(text: str | None) -> datetime | None:
+    """Parse a time of the API server; None if it is missing."""
     return datetime.fromisoformat(text) if text else None

@@ -1,9 +1,9 @@
-"""ConfigMaps and Secrets as folders, kept as the kubelet keeps them.
+"""ConfigMaps and Secrets as folders, in the kubelet's layout.
 
-A program that runs as a process sees its configuration and certificates under a folder of ours instead of its mount path. The layout
-is the kubelet's: the files lie in a folder named by its moment, ``..data`` is a symbolic link to that folder, and every visible file
-is a link through ``..data``. A change makes a new folder and moves the one link, so a reader sees the old pair of certificate and key
-or the new one, never one of each. Programs that watch for such changes are therefore exercised as in a cluster.
+A program that runs as a process reads its configuration and certificates from a local folder instead of its mount path. The layout is the
+kubelet's: the files are in a versioned folder, ``..data`` is a symbolic link to it, and every visible file is a link through ``..data``. A
+change creates a new folder and replaces that one link. So a reader sees either the old certificate and key or the new ones, never one of
+each, and programs that watch for changes work as in a cluster.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["MirroredVolume", "SourceMissing", "VolumeSource", "write_atomically"
 
 
 class SourceMissing(RuntimeError):
-    """A ConfigMap or Secret that a program cannot do without does not exist."""
+    """A required ConfigMap or Secret does not exist."""
 
 
 @dataclass(frozen=True)
 class VolumeSource:
-    """What a volume shows.
+    """The source of a volume.
 
     Attributes
     ----------
     kind
-        ``configmaps`` or ``secrets``, as in the API's paths.
+        ``configmaps`` or ``secrets``, as in API paths.
     namespace, name
         Of the object.
     items
-        Key to file name; empty shows every key under its own name.
+        Key -> file name; if it is empty, every key is a file of that name.
     optional
-        Whether the object may be missing, which shows an empty folder.
+        True if the object may be missing; then the folder is empty.
     mode
         File permissions.
     """
@@ -51,19 +51,19 @@ class VolumeSource:
 
     @property
     def path(self) -> str:
-        """Path of the object in the API."""
+        """The API path of the object."""
         return f"/api/v1/namespaces/{self.namespace}/{self.kind}/{self.name}"
 
 
 class MirroredVolume:
-    """One volume of one program: a source and the folder that shows it.
+    """One volume of one program: a source and its folder.
 
     Parameters
     ----------
     source
-        What to show.
+        The ConfigMap or Secret.
     folder
-        Where; made if missing.
+        The folder; created if it does not exist.
     """
 
     def __init__(self, source: VolumeSource, folder: Path) -> None:
@@ -73,46 +73,46 @@ class MirroredVolume:
         folder.mkdir(parents=True, exist_ok=True)
 
     def refresh(self, client: ApiServerClient) -> bool:
-        """Bring the folder up to date; returns whether it changed.
+        """Update the folder; return true if it changed.
 
         Raises
         ------
         SourceMissing
-            The object is not there and is not optional.
+            The object does not exist and is not optional.
         """
-        found = client.find(self.source.path)
-        if found is None and not self.source.optional:
+        obj = client.find(self.source.path)
+        if obj is None and not self.source.optional:
             kind = self.source.kind.removesuffix("s")
             raise SourceMissing(
                 f"{kind} {self.source.namespace}/{self.source.name} does not exist, but {self.folder.name} is mounted from it"
             )
-        version = found["metadata"]["resourceVersion"] if found else ""
+        version = obj["metadata"]["resourceVersion"] if obj else ""
         if version == self._version:
             return False
-        write_atomically(self.folder, self._files(found) if found else {}, self.source.mode)
+        write_atomically(self.folder, self._files(obj) if obj else {}, self.source.mode)
         self._version = version
         return True
 
-    def _files(self, found: dict[str, dict[str, str]]) -> dict[str, bytes]:
+    def _files(self, obj: dict[str, dict[str, str]]) -> dict[str, bytes]:
         if self.source.kind == "secrets":
-            content = {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
+            content = {key: base64.b64decode(text) for key, text in (obj.get("data") or {}).items()}
         else:
-            content = {key: text.encode() for key, text in (found.get("data") or {}).items()}
-            content |= {key: base64.b64decode(text) for key, text in (found.get("binaryData") or {}).items()}
+            content = {key: text.encode() for key, text in (obj.get("data") or {}).items()}
+            content |= {key: base64.b64decode(text) for key, text in (obj.get("binaryData") or {}).items()}
         if self.source.items:
             return {name: content[key] for key, name in self.source.items.items() if key in content}
         return content
 
 
 def write_atomically(folder: Path, files: Mapping[str, bytes], mode: int = 0o644) -> None:
-    """Make ``folder`` show exactly these files, in one step for whoever reads through it.
+    """Replace all files of a folder in one atomic step.
 
     Parameters
     ----------
     folder
-        Made before; only links and folders of this function are in it.
+        An existing folder, which contains only links and folders of this function.
     files
-        Name to content; a name may contain slashes.
+        Name -> content; a name may contain slashes.
     mode
         Permissions of the files.
     """

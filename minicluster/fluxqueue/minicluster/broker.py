@@ -1,14 +1,14 @@
 """The configuration of the brokers, written from the allocation before any of them starts.
 
-The inner Flux is told what it has, it does not look: what ``hwloc`` finds in a pod is the whole node. Each host has the cores and GPUs
-that its pod was granted, mixed nodes included; where more brokers may come later (``maxSize``), they stand there too, with the share that
-every pod of the template asks for, because Flux reads its resources once.
+The inner Flux gets its resources from the configuration and does not detect them: ``hwloc`` in a pod finds the whole node. Each host has
+the cores and GPUs that its pod was granted, also on nodes of different kinds. If more brokers may join later (``maxSize``), they are listed
+too, with the share that every pod of the template requests, because Flux reads its resources only once.
 
-Two things follow. Verification is off: it compares with what hwloc finds and would drain every host that has a share of its node, and every
-host whose cpus are hardware threads. And core ids are counted from 0 on each host, so they are places in a count, not cores of the machine:
-tasks are not bound to them (`AFFINITY`), or two pods of one node would share their first cores and leave the others idle.
+This has two consequences. Verification is off: it compares with what hwloc finds, and would drain every host with a share of its node and
+every host whose cpus are hardware threads. And core ids are counted from 0 on each host. They are ordinal numbers, not cores of the
+machine. So tasks are not bound to them (`AFFINITY`), or two pods of one node would share their first cores and leave the others idle.
 
-flux-core ignores tables it does not know, but dies of an unknown key in ``[bootstrap]``: only keys of all versions are there.
+flux-core ignores unknown tables, but an unknown key in ``[bootstrap]`` ends it. So the configuration contains only keys of all versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fluxqueue.api import hostlists
-from fluxqueue.api.graphnames import GPU, resource_type
+from fluxqueue.api.graphnames import is_gpu
 from fluxqueue.api.miniclusters import Bursting, FluxSpec, LeadBroker, MiniClusterSpec
 from fluxqueue.minicluster.naming import Identity
 
@@ -29,7 +29,7 @@ PORT = 8050
 CLUSTER_DOMAIN = "cluster.local"
 
 AFFINITY = """\
--- Cores are counted from 0 in each pod, so their numbers are not those of the machine: tasks are not bound, unless it is asked for.
+-- Cores are counted from 0 in each pod, so their numbers are not those of the machine: tasks are bound only on request.
 if shell.options["cpu-affinity"] == nil then
     shell.options["cpu-affinity"] = "off"
 end
@@ -38,46 +38,46 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one broker has: whole cores and GPUs."""
+    """The resources of one broker: whole cores and GPUs."""
 
     cores: int
     gpus: int = 0
 
 
 def share_of(requests: Mapping[str, Decimal], node_cpus: Decimal | None = None) -> Share:
-    """What a broker may use, from what its container was granted.
+    """Return what a broker may use of what its container was granted.
 
     Parameters
     ----------
     requests
-        Of the container that runs Flux, by Kubernetes resource name in base units; sidecars have theirs for themselves.
+        Requests of the container that runs Flux, by Kubernetes resource name in base units. Sidecars use their own requests.
     node_cpus
-        Allocatable cpus of its node: a container that asks for no cpu may use whatever is idle there.
+        Allocatable cpus of its node: a container without a cpu request may use whatever is idle there.
 
     Returns
     -------
     Share
-        Whole cores, rounded down, at least one: a broker without any could never run a task.
+        Whole cores, rounded down, at least one: a broker without a core could never run a task.
     """
     cpus = requests.get("cpu") or node_cpus or Decimal(1)
-    gpus = sum((amount for name, amount in requests.items() if resource_type(name) == GPU), Decimal(0))
+    gpus = sum((amount for name, amount in requests.items() if is_gpu(name)), Decimal(0))
     return Share(max(1, int(cpus)), int(gpus))
 
 
 def hosts(identity: Identity, spec: MiniClusterSpec) -> list[str]:
-    """The hosts of an instance; entry i is rank i.
+    """Return the hosts of an instance; entry i is rank i.
 
     Parameters
     ----------
     identity
-        Whose pods they are.
+        The owner of the pods.
     spec
-        For how many there may be, and for brokers that others start (``flux.bursting``).
+        Their maximum number, and brokers that others start (``flux.bursting``).
 
     Returns
     -------
     list of str
-        Short names, as the pods have them.
+        Short host names of the pods.
     """
     own = [identity.host(index) for index in range(spec.maximum)]
     bursting = spec.flux.bursting
@@ -97,20 +97,20 @@ def configuration(
     *,
     guests: bool = False,
 ) -> str:
-    """Write ``broker.toml``.
+    """Return the text of ``broker.toml``.
 
     Parameters
     ----------
     identity
-        Whose brokers they are.
+        The owner of the brokers.
     spec
-        Queue policy, topology, time-out, bursting, or the whole text (``flux.brokerConfig``).
+        Queue policy, topology, time-out and bursting, or the whole text (``flux.brokerConfig``).
     shares
-        Of the pods 0, 1, ... that have an allocation; hosts beyond it get the last one's.
+        Shares of the pods 0, 1, ... with an allocation; other hosts get the last one's.
     cluster_domain
-        Of the Kubernetes cluster's DNS.
+        DNS domain of the Kubernetes cluster.
     guests
-        Whether other users than the brokers' may look at the instance; root is taken for its owner always.
+        True if users other than the brokers' may access the instance. Root always counts as its owner.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def configuration(
     if flux.topology:
         lines.append(f"topo = {_quoted(flux.topology)}")
     lines += ["", "[resource]", "noverify = true"]
-    lines += _resources(members, _placed(identity, members, shares))
+    lines += _resources(members, _shares_of(identity, members, shares))
     if not flux.scheduler.simple:
         lines += ["", "[sched-fluxion-qmanager]", f"queue-policy = {_quoted(flux.scheduler.queue_policy)}"]
     return "\n".join(lines) + "\n"
@@ -160,26 +160,28 @@ def _entries(members: Sequence[str], lead: LeadBroker | None) -> list[str]:
     ]
 
 
-def _placed(identity: Identity, members: Sequence[str], shares: Sequence[Share]) -> dict[str, Share]:
-    """The share of every host: those of our pods by their index, of hosts that others start and pods still to come the last."""
+def _shares_of(identity: Identity, members: Sequence[str], shares: Sequence[Share]) -> dict[str, Share]:
+    """Return the share of every host: of our pods by index; hosts that others start and future pods get the last one's."""
     last = shares[-1] if shares else Share(1)
     known = {identity.host(index): share for index, share in enumerate(shares)}
     return {member: known.get(member, last) for member in members}
 
 
-def _resources(members: Sequence[str], placed: Mapping[str, Share]) -> list[str]:
+def _resources(members: Sequence[str], share_of_host: Mapping[str, Share]) -> list[str]:
     lines: list[str] = []
-    for share in dict.fromkeys(placed[member] for member in members):
-        alike = hostlists.encode(member for member in members if placed[member] == share)
-        lines += ["", "[[resource.config]]", f"hosts = {_quoted(alike)}", f"cores = {_quoted(_first(share.cores))}"]
+    alike: dict[Share, list[str]] = {}
+    for member in members:
+        alike.setdefault(share_of_host[member], []).append(member)
+    for share, having in alike.items():
+        lines += ["", "[[resource.config]]", f"hosts = {_quoted(hostlists.encode(having))}", f"cores = {_quoted(_first(share.cores))}"]
         if share.gpus:
             lines.append(f"gpus = {_quoted(_first(share.gpus))}")
     return lines
 
 
 def _burst(bursting: Bursting, size: int) -> Iterable[str]:
-    for place, cluster in enumerate(bursting.clusters or ()):
-        name = cluster.name or f"burst-{place}"
+    for position, cluster in enumerate(bursting.clusters or ()):
+        name = cluster.name or f"burst-{position}"
         yield from (f"{name}-{index}" for index in range(cluster.size or size))
 
 

@@ -1,13 +1,13 @@
-"""Flux put into a pod at admission: one path for the pods of MiniClusters and of annotated Jobs.
+"""Injection of Flux into a pod at admission: one path for the pods of MiniClusters and of annotated Jobs.
 
-All by reference, because a pod's volumes and environment are fixed when it is created and its node is not known then: the ConfigMap with
-scripts and broker configuration, which is written when the allocation is known, and the Secret with the certificate. A pod whose ConfigMap
-is not there yet waits for it at its node.
+A pod's volumes and environment are fixed when it is created, and its node is not known then. So everything is injected by reference: the
+ConfigMap with scripts and broker configuration, which is written once the allocation is known, and the Secret with the certificate. A pod
+whose ConfigMap does not exist yet waits for it on its node.
 
-What is added: an init container that copies Flux beside the application where the image has none, the volumes, a script in front of the
-command (whose words stay as they are), a readiness probe that asks the broker, native sidecars started with Flux on their path, and the
-REST service beside the leader. Everything else in the pod is as it was, fields that this code has never heard of included: it works on
-the decoded JSON, and `inject_patch` answers with the difference only.
+The injection adds an init container that copies Flux next to the application if the image has none, the volumes, a script in front of the
+command (whose words are unchanged), a readiness probe of the broker, native sidecars with Flux on their path, and the REST service next to
+the leader. Everything else in the pod stays, unknown fields included, because the code works on the decoded JSON and `inject_patch` returns
+only the difference.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.jsonpatches import Operation, difference
-from fluxqueue.minicluster.marks import InvalidMarks, Marks
+from fluxqueue.minicluster.injection_settings import InjectionSettings, InvalidInjection
 from fluxqueue.minicluster.scripts import FOLDER, SECRET_FOLDER
 
-__all__ = ["REST_CONTAINER", "REST_TOKEN_FILE", "host_problems", "index_of", "inject", "inject_patch"]
+__all__ = ["REST_CONTAINER", "REST_TOKEN_FILE", "host_name_problems", "index_of", "inject", "inject_patch"]
 
 REST_CONTAINER = "flux-rest"
 REST_TOKEN_FILE = "/flux_token/token"  # noqa: S105 where it is mounted
@@ -36,25 +36,25 @@ Spec = dict[str, Any]
 
 
 def index_of(annotations: dict[str, str] | None) -> int | None:
-    """The completion index of a pod of an Indexed Job; None of a template."""
+    """Return the completion index of a pod of an Indexed Job; None for a template."""
     text = (annotations or {}).get(names.COMPLETION_INDEX_ANNOTATION, "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def host_problems(pod_spec: Spec, path: str) -> list[str]:
-    """What of a pod gives its broker another host name than the one that it is known by, which ends it at once.
+def host_name_problems(pod_spec: Spec, path: str) -> list[str]:
+    """Return which fields give a broker another host name than the configured one, which would end it at once.
 
     Parameters
     ----------
     pod_spec
-        Decoded JSON.
+        The pod spec as decoded JSON.
     path
-        Of the pod spec, for the sentences.
+        Path of the pod spec, for the sentences.
 
     Returns
     -------
     list of str
-        A sentence for each field.
+        One sentence for each field.
     """
     problems = []
     if pod_spec.get("hostNetwork"):
@@ -66,85 +66,87 @@ def host_problems(pod_spec: Spec, path: str) -> list[str]:
     return problems
 
 
-def inject(pod_spec: Spec, marks: Marks, index: int | None = None) -> Spec:
-    """Put Flux into a pod.
+def inject(pod_spec: Spec, settings: InjectionSettings, index: int | None = None) -> Spec:
+    """Return a pod spec with Flux.
 
     Parameters
     ----------
     pod_spec
-        Decoded JSON; not changed.
-    marks
-        As `fluxqueue.minicluster.marks.marks_of_pod` reads them.
+        The pod spec as decoded JSON; not changed.
+    settings
+        As `fluxqueue.minicluster.injection_settings.injection_settings_of_pod` reads them.
     index
-        Of the pod. None for a template: then whatever any of its pods may get is in it, which is what a jobspec must count.
+        Index of the pod. None for a template: the result then contains what any of its pods may get, which a jobspec must count.
 
     Returns
     -------
     dict
-        A new pod spec. Applied to its own result it changes nothing.
+        A new pod spec. A second injection changes nothing.
 
     Raises
     ------
-    InvalidMarks
-        There is no such container, its command is the image's own, which nobody can know here, or its host name would not be the pod's.
+    InvalidInjection
+        The container does not exist, its command is unknown because it is the image's own, or its host name would not be the pod's.
     """
-    if problems := host_problems(pod_spec, "the pod's spec"):
-        raise InvalidMarks(f"it cannot be a Flux cluster: {problems[0]}")
+    if problems := host_name_problems(pod_spec, "the pod's spec"):
+        raise InvalidInjection(f"it cannot be a Flux cluster: {problems[0]}")
     spec = copy.deepcopy(pod_spec)
-    runner = _container(spec, "containers", marks.runner)
+    runner = _container(spec, "containers", settings.runner)
     if runner is None:
-        raise InvalidMarks(f"the pod has no container {marks.runner!r} to run Flux in")
-    _volumes(spec, marks)
-    _wrap_runner(runner, marks)
-    for name in marks.sidecars:
+        raise InvalidInjection(f"the pod has no container {settings.runner!r} to run Flux in")
+    _volumes(spec, settings)
+    _wrap_runner(runner, settings)
+    for name in settings.sidecars:
         sidecar = _container(spec, "initContainers", name) or _container(spec, "containers", name)
         if sidecar is not None:
-            _wrap_sidecar(sidecar, marks, wrap=name in marks.wrapped)
-    if marks.view is not None:
-        _first(spec, _view_container(marks))
-    if marks.rest is not None and index in (None, 0):
-        _last(spec, _rest_container(marks, spec, runner))
-    spec.setdefault("subdomain", marks.service)
+            _wrap_sidecar(sidecar, settings, wrap=name in settings.wrapped)
+    if settings.view is not None:
+        _first(spec, _view_container(settings))
+    if settings.rest is not None and index in (None, 0):
+        _last(spec, _rest_container(settings, spec, runner))
+    spec.setdefault("subdomain", settings.service)
     return spec
 
 
-def inject_patch(pod_spec: Spec, marks: Marks, index: int | None = None, base: str = "/spec") -> list[Operation]:
-    """`inject` as a JSON Patch of what it changes.
+def inject_patch(pod_spec: Spec, settings: InjectionSettings, index: int | None = None, base: str = "/spec") -> list[Operation]:
+    """Return the changes of `inject` as a JSON Patch.
 
     Parameters
     ----------
-    pod_spec, marks, index
+    pod_spec, settings, index
         As for `inject`.
     base
-        Path of the pod spec in the object that is patched.
+        Path of the pod spec in the object to be patched.
     """
-    return difference(base, pod_spec, inject(pod_spec, marks, index))
+    return difference(base, pod_spec, inject(pod_spec, settings, index))
 
 
-def _volumes(spec: Spec, marks: Marks) -> None:
+def _volumes(spec: Spec, settings: InjectionSettings) -> None:
     volumes = [
-        {"name": _FILES, "configMap": {"name": marks.files, "defaultMode": _EXECUTABLE}},
-        # Readable for whatever user the broker is; only its container has it, and run.sh makes the copy that Flux accepts.
-        {"name": _CURVE, "secret": {"secretName": marks.certificate, "defaultMode": _ONLY_READ}},
+        {"name": _FILES, "configMap": {"name": settings.files, "defaultMode": _EXECUTABLE}},
+        # Readable for all, because the user of the broker is unknown. Only its container mounts it; broker.sh makes the copy for Flux.
+        {"name": _CURVE, "secret": {"secretName": settings.certificate, "defaultMode": _ONLY_READ}},
         {"name": _VIEW, "emptyDir": {}},
     ]
-    if marks.view is not None:
+    if settings.view is not None:
         volumes.append({"name": _SOFTWARE, "emptyDir": {}})
-    if marks.rest is not None:
-        volumes.append({"name": _TOKEN, "secret": {"secretName": marks.rest.token, "defaultMode": _ONLY_READ}})
+    if settings.rest is not None:
+        volumes.append({"name": _TOKEN, "secret": {"secretName": settings.rest.token, "defaultMode": _ONLY_READ}})
     present = spec.setdefault("volumes", [])
-    standing = {volume["name"] for volume in present}
-    present += [volume for volume in volumes if volume["name"] not in standing]
+    mounted = {volume["name"] for volume in present}
+    present += [volume for volume in volumes if volume["name"] not in mounted]
 
 
-def _wrap_runner(container: Spec, marks: Marks) -> None:
+def _wrap_runner(container: Spec, settings: InjectionSettings) -> None:
     command = container.get("command") or []
     if command[:2] != _RUN:
-        if not command and (marks.needs_command or container.get("args")):
-            raise InvalidMarks(f"container {marks.runner!r} has no command: what its image would start is not known here; say the command")
+        if not command and (settings.needs_command or container.get("args")):
+            raise InvalidInjection(
+                f"container {settings.runner!r} has no command: what its image would start is not known here; set the command"
+            )
         container["command"] = [*_RUN, *command, *container.pop("args", [])]
     _mount(container, {"name": _CURVE, "mountPath": SECRET_FOLDER, "readOnly": True})
-    _mount_flux(container, marks)
+    _mount_flux(container, settings)
     container.setdefault(
         "readinessProbe",
         {
@@ -157,31 +159,31 @@ def _wrap_runner(container: Spec, marks: Marks) -> None:
     )
 
 
-def _wrap_sidecar(container: Spec, marks: Marks, *, wrap: bool) -> None:
+def _wrap_sidecar(container: Spec, settings: InjectionSettings, *, wrap: bool) -> None:
     if wrap and (container.get("command") or [])[:2] != _START:
         container["command"] = [*_START, container["name"]]
         container.pop("args", None)
-    _mount_flux(container, marks)
+    _mount_flux(container, settings)
 
 
-def _mount_flux(container: Spec, marks: Marks) -> None:
+def _mount_flux(container: Spec, settings: InjectionSettings) -> None:
     _mount(container, {"name": _FILES, "mountPath": FOLDER, "readOnly": True})
-    _mount(container, {"name": _VIEW, "mountPath": marks.mount_path})
-    if marks.view is not None and marks.flux_from_view:
+    _mount(container, {"name": _VIEW, "mountPath": settings.mount_path})
+    if settings.view is not None and settings.flux_from_view:
         _mount(container, {"name": _SOFTWARE, "mountPath": _SOFTWARE_PATH})
 
 
-def _view_container(marks: Marks) -> Spec:
-    assert marks.view is not None
-    view = marks.view
+def _view_container(settings: InjectionSettings) -> Spec:
+    assert settings.view is not None
+    view = settings.view
     container: Spec = {
         "name": view.name,
         "image": view.image,
         "imagePullPolicy": "Always" if view.always_pull else "IfNotPresent",
-        "command": ["/bin/sh", f"{FOLDER}/flux-init.sh", marks.mount_path, _SOFTWARE_TARGET],
+        "command": ["/bin/sh", f"{FOLDER}/flux-init.sh", settings.mount_path, _SOFTWARE_TARGET],
         "volumeMounts": [
             {"name": _FILES, "mountPath": FOLDER, "readOnly": True},
-            {"name": _VIEW, "mountPath": marks.mount_path},
+            {"name": _VIEW, "mountPath": settings.mount_path},
             {"name": _SOFTWARE, "mountPath": _SOFTWARE_TARGET},
         ],
     }
@@ -194,13 +196,12 @@ def _view_container(marks: Marks) -> Spec:
     return container
 
 
-def _rest_container(marks: Marks, spec: Spec, runner: Spec) -> Spec:
-    """The REST service: as the broker's user where runner or pod say one, else as root, whom the broker takes for its owner."""
-    assert marks.rest is not None
-    rest = marks.rest
-    users = [(said.get("securityContext") or {}).get("runAsUser") for said in (runner, spec)]
+def _rest_container(settings: InjectionSettings, spec: Spec, runner: Spec) -> Spec:
+    """Return the container of the REST service. Its user is the one of runner or pod if they name one, else root, as the broker's owner."""
+    assert settings.rest is not None
+    rest = settings.rest
+    users = [(source.get("securityContext") or {}).get("runAsUser") for source in (runner, spec)]
     user = next((user for user in users if user is not None), 0)
-    size = {"cpu": "100m", "memory": "128Mi"}
     return {
         "name": REST_CONTAINER,
         "image": rest.image,
@@ -209,19 +210,20 @@ def _rest_container(marks: Marks, spec: Spec, runner: Spec) -> Spec:
         "command": ["fluxqueue", "rest"],
         "args": [
             *("--port", str(rest.port), "--token-file", REST_TOKEN_FILE, "--settings", f"{FOLDER}/settings.sh"),
-            *("--environment", f"{marks.mount_path}/config/environment"),
+            *("--environment", f"{settings.mount_path}/config/environment"),
         ],
         "env": [
-            {"name": "FLUX_URI", "value": f"local://{marks.mount_path}/config/run/flux/local"},
-            {"name": "FLUX_VIEW", "value": f"{marks.mount_path}/view"},
+            {"name": "FLUX_URI", "value": f"local://{settings.mount_path}/config/run/flux/local"},
+            {"name": "FLUX_VIEW", "value": f"{settings.mount_path}/view"},
             {"name": "FLUX_SHELL_RC_PATH", "value": FOLDER},
         ],
         "ports": [{"name": "flux-rest", "containerPort": rest.port}],
-        "resources": {"requests": dict(size), "limits": dict(size)},
+        # Without a cpu limit: one as small as the request makes the start take tens of seconds.
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {"runAsUser": user, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
             {"name": _FILES, "mountPath": FOLDER, "readOnly": True},
-            {"name": _VIEW, "mountPath": marks.mount_path},
+            {"name": _VIEW, "mountPath": settings.mount_path},
             {"name": _SOFTWARE, "mountPath": _SOFTWARE_PATH},
             {"name": _TOKEN, "mountPath": REST_TOKEN_FILE.rpartition("/")[0], "readOnly": True},
         ],

@@ -1,8 +1,9 @@
-"""What the objects of a Flux cluster are called, and whose they are.
+"""Names and owners of the objects of a Flux cluster.
 
-Two kinds of owner have a Flux cluster: a MiniCluster, and an Indexed Job annotated as one. What others find by name keeps the names of the
-Flux Operator (the Job and so the host names, the headless Service, the services pod); what only we refer to carries five characters of the
-owner's uid, so that a MiniCluster made again under its old name never meets the certificate of the one before it, which the garbage
+A Flux cluster belongs to a MiniCluster, or to an Indexed Job annotated as one. Objects that others find by name keep the names of the Flux
+Operator: the Job (and with it the host names), the headless Service, the services pod. Names that only fluxqueue uses contain five
+characters derived from the owner's uid. So a MiniCluster created again under the same name never gets the certificate of the former one,
+which the garbage collector has not removed yet.
 collector is still about to remove.
 """
 
@@ -21,14 +22,14 @@ _LABEL = 63
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The object that a Flux cluster belongs to.
+    """The object that owns a Flux cluster.
 
     Attributes
     ----------
     api_version, kind, name, namespace, uid
-        Of the MiniCluster or Job. Its name is the Job's, and ``<name>-<index>`` are the hosts.
+        Of the MiniCluster or Job. Its name is that of the Job, and its hosts are ``<name>-<index>``.
     headless
-        Name of the headless Service, where the owner chose one.
+        Name of the headless Service, if the owner chose one.
     """
 
     name: str
@@ -39,61 +40,61 @@ class Identity:
     headless: str = ""
 
     @property
-    def _mark(self) -> str:
+    def _suffix(self) -> str:
         return hashlib.sha256(self.uid.encode()).hexdigest()[:5]
 
     @property
     def files(self) -> str:
-        """The ConfigMap: scripts, settings, broker configuration."""
-        return f"{self.name}-{self._mark}-flux"
+        """Name of the ConfigMap: scripts, settings, broker configuration."""
+        return f"{self.name}-{self._suffix}-flux"
 
     @property
     def certificate(self) -> str:
-        """The Secret with ``curve.cert``."""
-        return f"{self.name}-{self._mark}-curve"
+        """Name of the Secret with ``curve.cert``."""
+        return f"{self.name}-{self._suffix}-curve"
 
     @property
     def token(self) -> str:
-        """The Secret with the REST service's ``token``, where none is named."""
-        return f"{self.name}-{self._mark}-rest"
+        """Name of the Secret with the REST service's ``token``, unless the spec names one."""
+        return f"{self.name}-{self._suffix}-rest"
 
     @property
     def service(self) -> str:
-        """The headless Service, subdomain of every pod.
+        """Name of the headless Service, which is the subdomain of every pod.
 
-        A MiniCluster's is named like it, as its users' programs expect. A Job's is named for this one run, so that no stale record of a
-        run before can answer for it.
+        That of a MiniCluster has its name, as users' programs expect. That of a Job has a name for this run only, so that no stale DNS
+        record of a former run can answer for it.
         """
         if self.headless:
             return self.headless
         if self.kind == "MiniCluster":
             return self.name
-        return f"{self.name[: _LABEL - 6]}-{self._mark}"
+        return f"{self.name[: _LABEL - 6]}-{self._suffix}"
 
     @property
     def services_pod(self) -> str:
-        """The pod of ``spec.services``."""
+        """Name of the pod of ``spec.services``."""
         return f"{self.name}-services"
 
     @property
     def rest(self) -> str:
-        """Service and NetworkPolicy of the REST service."""
+        """Name of Service and NetworkPolicy of the REST service."""
         return f"{self.name}-rest"
 
     def sidecar(self, container: str) -> str:
-        """The Service of a sidecar's ports."""
+        """Return the name of the Service of a sidecar's ports."""
         return f"{self.name}-{container}"
 
     def host(self, index: int) -> str:
-        """Host name of the pod of this index, as the Job controller sets it."""
+        """Return the host name of the pod of this index, as the Job controller sets it."""
         return f"{self.name}-{index}"
 
     def domain(self, cluster_domain: str) -> str:
-        """What follows ``<host>.`` in the full name of a pod."""
+        """Return the domain after ``<host>.`` in the full name of a pod."""
         return f"{self.service}.{self.namespace}.svc.{cluster_domain}"
 
     def metadata(self, name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
-        """Metadata of an object that goes when the owner goes."""
+        """Return metadata of an object that is deleted with its owner."""
         return {
             "name": name,
             "namespace": self.namespace,

@@ -1,15 +1,19 @@
-"""One pod template laid over another: whatever a pod may have, without a field in the MiniCluster for it.
+"""Merging of one pod template into another, so that a MiniCluster can set any pod field.
 
-Objects are merged member by member, ``null`` removes a member (RFC 7386), and lists that Kubernetes keys are merged by their key as its
-strategic merge does. So ``podTemplate.spec.containers: [{name: lammps, env: [...]}]`` adds to the container that is there, and a
-container of another name is one more. Lists without a key are replaced.
+Objects are merged member by member, and ``null`` removes a member (RFC 7386). Lists with a key in Kubernetes are merged by that key, as in
+a strategic merge. So ``podTemplate.spec.containers: [{name: lammps, env: [...]}]`` adds to the existing container, and a container with
+another name is added. Lists without a key are replaced.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["lay_over"]
+import msgspec
+
+from fluxqueue.api.metadata import PartialObject
+
+__all__ = ["merge_template", "overlay_problem"]
 
 _KEYS = {
     "containers": "name",
@@ -29,7 +33,42 @@ _KEYS = {
 _APPENDED = frozenset({"tolerations", "envFrom", "readinessGates"})
 
 
-def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+class _Named(PartialObject, frozen=True):
+    name: str
+
+
+class _Metadata(PartialObject, frozen=True):
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _PodSpec(PartialObject, frozen=True):
+    containers: list[_Named] = msgspec.field(default_factory=list)
+    init_containers: list[_Named] = msgspec.field(default_factory=list)
+    volumes: list[_Named] = msgspec.field(default_factory=list)
+    security_context: dict[str, Any] | None = None
+    node_selector: dict[str, str] | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class _Overlay(PartialObject, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _PodSpec = _PodSpec()
+
+
+def overlay_problem(over: dict[str, Any]) -> str:
+    """Return which part of a pod template has the wrong form; empty if none.
+
+    An overlay can add to what the brokers' template needs (its metadata, containers and volumes), but not remove it.
+    """
+    try:
+        msgspec.convert(over, _Overlay)
+    except msgspec.ValidationError as error:
+        return str(error).replace("`$.", "`").replace("`", "")
+    return ""
+
+
+def merge_template(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Merge ``over`` into ``base``.
 
     Parameters
@@ -53,7 +92,7 @@ def lay_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _merge(field: str, old: Any, new: Any) -> Any:
     if isinstance(new, dict):
-        return lay_over(old if isinstance(old, dict) else {}, new)
+        return merge_template(old if isinstance(old, dict) else {}, new)
     if not isinstance(new, list) or not isinstance(old, list):
         return new
     if field in _APPENDED:
@@ -63,5 +102,5 @@ def _merge(field: str, old: Any, new: Any) -> Any:
         return new
     named = {each[key]: each for each in old}
     for each in new:
-        named[each[key]] = lay_over(named.get(each[key], {}), each)
+        named[each[key]] = merge_template(named.get(each[key], {}), each)
     return list(named.values())

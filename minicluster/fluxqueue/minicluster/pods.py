@@ -1,28 +1,30 @@
-"""Pods of a MiniCluster as its spec describes them, before Flux is put into them.
+"""Pods of a MiniCluster as its spec describes them, before the injection of Flux.
 
-Field by field what the Flux Operator makes of the spec, with its traps left out: a container has the volumes it asked for and no others, a
-ConfigMap's volume is named as its mount, sidecars are native ones (so that an index ends when its broker does), the services pod gets what
-the other pods get, and ``podTemplate`` is laid over the whole.
+They follow the Flux Operator field by field, without its traps: a container has only the volumes that it requested, the volume of a
+ConfigMap is named like its mount, sidecars are native ones (so that an index ends with its broker), the services pod gets the same fields
+as the other pods, and ``podTemplate`` is merged into the result.
 """
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.miniclusters import ContainerVolume, MiniClusterContainer, MiniClusterPod, MiniClusterSpec
 from fluxqueue.minicluster.commands import parse_command
-from fluxqueue.minicluster.marks import Marks
+from fluxqueue.minicluster.injection_settings import InjectionSettings
 from fluxqueue.minicluster.naming import Identity
-from fluxqueue.minicluster.overlay import lay_over
+from fluxqueue.minicluster.overlay import merge_template
 from fluxqueue.minicluster.scripts import grace_of
 
-__all__ = ["SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "has_guests", "pod_template", "services_pod"]
+__all__ = ["LOGS_VOLUME", "SELECTOR_LABEL", "STATE_VOLUME", "cluster_labels", "has_guests", "pod_template", "services_pod"]
 
 SELECTOR_LABEL = "hpa-selector"
-"""Its value is the MiniCluster's name: the selector of the scale subresource."""
+"""Label with the MiniCluster's name; the selector of the scale subresource."""
 
 STATE_VOLUME = "flux-state"
+LOGS_VOLUME = "flux-logs"
 _ROOT = 0
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 where an emptyDir of the operator is mounted
 
@@ -30,7 +32,7 @@ Json = dict[str, Any]
 
 
 def cluster_labels(identity: Identity) -> dict[str, str]:
-    """Labels of every pod of a cluster."""
+    """Return the labels of every pod of a cluster."""
     return {
         "app": "flux-operator",
         "app.kubernetes.io/name": identity.name,
@@ -39,17 +41,17 @@ def cluster_labels(identity: Identity) -> dict[str, str]:
     }
 
 
-def pod_template(identity: Identity, spec: MiniClusterSpec, marks: Marks) -> Json:
-    """The template of the brokers' pods: gated, and marked for injection.
+def pod_template(identity: Identity, spec: MiniClusterSpec, settings: InjectionSettings) -> Json:
+    """Return the template of the brokers' pods, gated and with the settings of the injection.
 
     Parameters
     ----------
     identity
-        Whose pods.
+        The owner of the pods.
     spec
-        Valid.
-    marks
-        What admission injects; carried as an annotation.
+        A valid spec.
+    settings
+        Settings of the injection; carried as an annotation.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def pod_template(identity: Identity, spec: MiniClusterSpec, marks: Marks) -> Jso
         "restartPolicy": "Never",
         "subdomain": identity.service,
         "setHostnameAsFQDN": False,
-        "containers": [_container(runner, marks.runner)],
+        "containers": [_container(runner, settings.runner)],
     }
     if sidecars:
         pod["initContainers"] = [{**_container(each, each.name), "restartPolicy": "Always"} for each in sidecars]
@@ -85,48 +87,49 @@ def pod_template(identity: Identity, spec: MiniClusterSpec, marks: Marks) -> Jso
         "spec": pod,
     }
     if spec.pod_template:
-        template = lay_over(template, spec.pod_template)
-    template["metadata"]["annotations"][names.INJECTION_ANNOTATION] = marks.annotation
+        template = merge_template(template, spec.pod_template)
+    _add_logs(template["spec"], runner, settings.runner)
+    template["metadata"]["annotations"][names.INJECTION_ANNOTATION] = settings.annotation
     return template
 
 
-def has_guests(pod: Json, marks: Marks) -> bool:
-    """Whether the broker must expect other users: a sidecar that finds Flux and may be neither the broker's user nor root.
+def has_guests(pod: Json, settings: InjectionSettings) -> bool:
+    """Return True if a sidecar that uses Flux may run as a user other than the broker's and root.
 
     Parameters
     ----------
     pod
-        Spec of the brokers' template, with ``podTemplate`` in it.
-    marks
-        Which containers find Flux.
+        Spec of the brokers' template, with ``podTemplate`` merged into it.
+    settings
+        The containers that use Flux.
     """
     containers = {each["name"]: each for field in ("containers", "initContainers") for each in pod.get(field) or []}
-    owner = _user(pod, containers[marks.runner])
-    return any(_user(pod, containers[name]) not in (owner, _ROOT) for name in marks.sidecars if name in containers)
+    owner = _user(pod, containers[settings.runner])
+    return any(_user(pod, containers[name]) not in (owner, _ROOT) for name in settings.sidecars if name in containers)
 
 
 def _user(pod: Json, container: Json) -> int | str:
-    """Who a container runs as; where nobody says, that is the image's to know, so the image stands for its user."""
-    for said in (container, pod):
-        user = (said.get("securityContext") or {}).get("runAsUser")
+    """Return the user of a container. If no security context sets it, the image does, so the image stands for its user."""
+    for source in (container, pod):
+        user = (source.get("securityContext") or {}).get("runAsUser")
         if user is not None:
             return int(user)
     return str(container.get("image", ""))
 
 
 def services_pod(identity: Identity, spec: MiniClusterSpec, job_uid: str = "") -> Json | None:
-    """The pod of ``spec.services``, gated: it is queued as one more pod of the brokers' Job, and let go with them.
+    """Return the pod of ``spec.services``. It is gated, queued as one more pod of the brokers' Job, and released with them.
 
-    Its label ``job-name`` puts it under the headless Service; its containers run what their images run, unless a command is said.
+    Its label ``job-name`` selects it for the headless Service. Its containers run their images' entrypoints unless a command is set.
 
     Parameters
     ----------
     identity
         Whose pod.
     spec
-        Valid.
+        A valid spec.
     job_uid
-        Of the brokers' Job, once that is made.
+        Uid of the brokers' Job, once it exists.
     """
     if not spec.services:
         return None
@@ -166,7 +169,7 @@ def _pod_fields(pod: MiniClusterPod, containers: list[MiniClusterContainer], pul
             "imagePullSecrets",
             [{"name": name} for name in dict.fromkeys([*(each.image_pull_secret for each in containers), pull_secret]) if name],
         ),
-        ("tolerations", [_said(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in pod.tolerations or ()]),
+        ("tolerations", [_non_empty(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in pod.tolerations or ()]),
     ):
         if value:
             fields[key] = value
@@ -188,7 +191,7 @@ def _container(container: MiniClusterContainer, name: str) -> Json:
         {"name": key, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
         for key, secret in (container.secrets or {}).items()
     ]
-    hooks = _said(
+    hooks = _non_empty(
         postStart=_hook(container.life_cycle.post_start_exec),
         preStop=_hook(container.life_cycle.pre_stop_exec),
     )
@@ -215,7 +218,7 @@ def _with_command(built: Json, text: str) -> Json:
 
 def _mount(name: str, volume: ContainerVolume) -> Json:
     path = _SHARED_MEMORY if _is_empty_dir(volume) else volume.path
-    return _said(name=name, mountPath=path, readOnly=volume.read_only)
+    return _non_empty(name=name, mountPath=path, readOnly=volume.read_only)
 
 
 def _is_empty_dir(volume: ContainerVolume) -> bool:
@@ -232,18 +235,18 @@ def _volumes(containers: list[MiniClusterContainer]) -> list[Json]:
 
 def _source(volume: ContainerVolume) -> Json:
     if volume.csi_driver:
-        return {"csi": _said(driver=volume.csi_driver, volumeAttributes=volume.csi_driver_attributes)}
+        return {"csi": _non_empty(driver=volume.csi_driver, volumeAttributes=volume.csi_driver_attributes)}
     if volume.secret_name:
         return {"secret": {"secretName": volume.secret_name}}
-    if volume.empty_dir:
+    if volume.empty_dir or volume.only_path:
         medium = "Memory" if volume.empty_dir_medium.lower() == "memory" else volume.empty_dir_medium
-        return {"emptyDir": _said(medium=medium, sizeLimit=volume.empty_dir_size_limit)}
+        return {"emptyDir": _non_empty(medium=medium, sizeLimit=volume.empty_dir_size_limit)}
     if volume.host_path:
         return {"hostPath": {"path": volume.host_path, "type": "Directory"}}
     if volume.config_map_name:
         items = [{"key": key, "path": path} for key, path in (volume.items or {}).items()]
-        return {"configMap": _said(name=volume.config_map_name, items=items)}
-    return {"persistentVolumeClaim": _said(claimName=volume.claim_name, readOnly=volume.read_only)}
+        return {"configMap": _non_empty(name=volume.config_map_name, items=items)}
+    return {"persistentVolumeClaim": _non_empty(claimName=volume.claim_name, readOnly=volume.read_only)}
 
 
 def _add_state(pod: Json, volume: ContainerVolume) -> None:
@@ -251,9 +254,23 @@ def _add_state(pod: Json, volume: ContainerVolume) -> None:
     pod["containers"][0].setdefault("volumeMounts", []).append({"name": STATE_VOLUME, "mountPath": volume.path})
 
 
+def _add_logs(pod: Json, runner: MiniClusterContainer, name: str) -> None:
+    """Add an empty directory for the output of a batch, if its container cannot write to its root file system and mounts nothing there."""
+    container = next(each for each in pod["containers"] if each["name"] == name)
+    read_only = (container.get("securityContext") or {}).get("readOnlyRootFilesystem")
+    folder = PurePosixPath(runner.logs)
+    mounted = [mount["mountPath"] for mount in container.get("volumeMounts") or ()]
+    if not runner.batch or not read_only or not folder.is_absolute() or any(folder.is_relative_to(path) for path in mounted):
+        return
+    volumes = pod.setdefault("volumes", [])
+    if all(volume["name"] != LOGS_VOLUME for volume in volumes):
+        volumes.append({"name": LOGS_VOLUME, "emptyDir": {}})
+    container.setdefault("volumeMounts", []).append({"name": LOGS_VOLUME, "mountPath": runner.logs})
+
+
 def _hook(executable: str) -> Json | None:
     return {"exec": {"command": [executable]}} if executable else None
 
 
-def _said(**fields: Any) -> Json:
+def _non_empty(**fields: Any) -> Json:
     return {key: value for key, value in fields.items() if value}

@@ -1,9 +1,9 @@
-"""The objects of a Flux cluster, as one list: what the controller applies, what `fluxqueue minicluster render` prints.
+"""The objects of a Flux cluster as one list: the controller applies it, and `fluxqueue minicluster render` prints it.
 
-Rendering is a pure function of the spec, the certificate and the allocation, and is repeated at every turn: server-side apply with our
-field manager makes of it what differs. An object that cannot be rendered yet is not in the list. The ConfigMap is such a one: it holds the
-broker configuration, which follows from the allocation, and pods wait for it at their nodes, so that writing it before the pods are let
-go is all the ordering there is. The Secret is in it only while a certificate is given: it is made once and never again.
+Rendering is a pure function of the spec, the certificate and the allocation. It is repeated on every reconciliation, and server-side apply
+with our field manager changes only what differs. An object that cannot be rendered yet is not in the list. The ConfigMap is such an object:
+it contains the broker configuration, which depends on the allocation. Pods wait for it on their nodes, so the only necessary order is to
+write it before the pods are released. The Secret is in the list only while a certificate is given: it is created once and never again.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from fluxqueue.api.miniclusters import MiniCluster, MiniClusterContainer, MiniCl
 from fluxqueue.certs.curve import Certificate
 from fluxqueue.minicluster import broker
 from fluxqueue.minicluster.injection import inject
-from fluxqueue.minicluster.marks import Marks, identity_of, marks_of
+from fluxqueue.minicluster.injection_settings import InjectionSettings, identity_of, injection_settings
 from fluxqueue.minicluster.naming import Identity
 from fluxqueue.minicluster.pods import cluster_labels, has_guests, pod_template, services_pod
-from fluxqueue.minicluster.scripts import AGAIN, CERTIFICATE_KEY, files
+from fluxqueue.minicluster.scripts import CERTIFICATE_KEY, EXIT_REPLACEABLE, files
 
-__all__ = ["CONFIGURATION_KEY", "TOKEN_KEY", "Cluster", "admitted_pods", "annotated_objects", "config_map", "objects"]
+__all__ = ["CONFIGURATION_KEY", "TOKEN_KEY", "FluxCluster", "admitted_pods", "annotated_objects", "config_map", "objects"]
 
 CONFIGURATION_KEY = "broker.toml"
 TOKEN_KEY = "token"  # noqa: S105 of the REST service's Secret
 
 _RETRIES = 6
-"""Lost brokers before the Job is given up, where the spec does not say; nodes that go and evictions are not counted."""
+"""Lost brokers before the Job fails, unless the spec sets a limit. Lost nodes and evictions are not counted."""
 _LEADER = {"batch.kubernetes.io/job-completion-index": "0"}
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A Flux cluster to be rendered: whose it is, what it is, and what admission puts into its pods."""
+class FluxCluster:
+    """A Flux cluster to be rendered: its owner, its spec, and what admission injects into its pods."""
 
     identity: Identity
     spec: MiniClusterSpec
-    marks: Marks
+    injection: InjectionSettings
 
     @classmethod
-    def of(cls, minicluster: MiniCluster, image: str) -> Cluster:
-        """A MiniCluster's; ``image`` is ours, for the REST service."""
+    def of(cls, minicluster: MiniCluster, image: str) -> FluxCluster:
+        """Return the cluster of a MiniCluster; ``image`` is ours, for the REST service."""
         identity = identity_of(minicluster)
-        return cls(identity, minicluster.spec, marks_of(identity, minicluster.spec, image))
+        return cls(identity, minicluster.spec, injection_settings(identity, minicluster.spec, image))
 
     @classmethod
-    def of_job(cls, minicluster: MiniCluster) -> Cluster:
-        """An annotated Job's, read as a MiniCluster by `fluxqueue.minicluster.marks.annotated_minicluster`."""
+    def of_job(cls, minicluster: MiniCluster) -> FluxCluster:
+        """Return the cluster of an annotated Job, from `fluxqueue.minicluster.injection_settings.annotated_minicluster`."""
         meta = minicluster.metadata
         identity = Identity(meta.name, meta.namespace, meta.uid, api_version="batch/v1", kind="Job")
-        return cls(identity, minicluster.spec, marks_of(identity, minicluster.spec, ""))
+        return cls(identity, minicluster.spec, injection_settings(identity, minicluster.spec, ""))
 
     @property
     def runner(self) -> MiniClusterContainer:
@@ -71,29 +71,29 @@ def objects(
     rest_token: str | None = None,
     cluster_domain: str = broker.CLUSTER_DOMAIN,
 ) -> list[Json]:
-    """Everything a MiniCluster consists of.
+    """Return all objects of a MiniCluster.
 
     Parameters
     ----------
     minicluster
-        Valid, with its uid.
+        A valid MiniCluster with a uid.
     certificate
-        None when its Secret exists: it is never written again.
+        None if its Secret exists: it is never written again.
     image
-        Ours, for the REST service.
+        Our image, for the REST service.
     shares
-        Of pods 0, 1, ... once there is an allocation; None before, and there is no ConfigMap then.
+        Shares of the pods 0, 1, ... once there is an allocation. None before, and then there is no ConfigMap.
     rest_token
-        None when its Secret exists, or one is named in the spec.
+        None if its Secret exists, or the spec names one.
     cluster_domain
-        Of the Kubernetes cluster's DNS.
+        DNS domain of the Kubernetes cluster.
 
     Returns
     -------
     list of dict
-        Whole objects in the order in which they should be applied; the Job is the last.
+        Complete objects in the order in which they should be applied; the Job is the last.
     """
-    cluster = Cluster.of(minicluster, image)
+    cluster = FluxCluster.of(minicluster, image)
     rendered = [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)] if certificate else []
     if cluster.spec.serves_rest and not cluster.spec.restful.token_secret and rest_token:
         rendered.append(_secret(cluster.identity, cluster.identity.token, TOKEN_KEY, rest_token))
@@ -116,18 +116,18 @@ def annotated_objects(
     own_subdomain: bool = False,
     cluster_domain: str = broker.CLUSTER_DOMAIN,
 ) -> list[Json]:
-    """What an annotated Job needs beside itself, owned by it: Secret, headless Service and, once allocated, ConfigMap.
+    """Return the objects for an annotated Job, owned by it: Secret, headless Service and, once allocated, ConfigMap.
 
     Parameters
     ----------
     minicluster
-        The Job, read by `fluxqueue.minicluster.marks.annotated_minicluster`.
+        The Job, read by `fluxqueue.minicluster.injection_settings.annotated_minicluster`.
     certificate, shares, cluster_domain
         As for `objects`.
     own_subdomain
-        Whether the Job's template says a subdomain: then its user has a Service for it, and no other is made.
+        True if the Job's template sets a subdomain: then its user has a Service for it, and none is created.
     """
-    cluster = Cluster.of_job(minicluster)
+    cluster = FluxCluster.of_job(minicluster)
     rendered = [_secret(cluster.identity, cluster.identity.certificate, CERTIFICATE_KEY, certificate.text)] if certificate else []
     if shares is not None:
         rendered.append(config_map(cluster, shares, cluster_domain))
@@ -136,23 +136,25 @@ def annotated_objects(
     return rendered
 
 
-def config_map(cluster: Cluster, shares: Sequence[broker.Share], cluster_domain: str = broker.CLUSTER_DOMAIN) -> Json:
-    """The ConfigMap: scripts, settings and the broker configuration of this allocation."""
+def config_map(cluster: FluxCluster, shares: Sequence[broker.Share], cluster_domain: str = broker.CLUSTER_DOMAIN) -> Json:
+    """Return the ConfigMap: scripts, settings and the broker configuration of this allocation."""
     identity, spec = cluster.identity, cluster.spec
-    data = files(identity, spec, spec.runner_index or 0, argv_from_pod=cluster.marks.needs_command, cluster_domain=cluster_domain)
+    data = files(identity, spec, spec.runner_index or 0, argv_from_pod=cluster.injection.needs_command, cluster_domain=cluster_domain)
     data[CONFIGURATION_KEY] = broker.configuration(identity, spec, shares, cluster_domain, guests=_has_guests(cluster))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": identity.metadata(identity.files), "data": data}
 
 
-def _has_guests(cluster: Cluster) -> bool:
-    """Whether a sidecar that finds Flux may be another user than the broker; only those that the spec names find it."""
-    return bool(cluster.marks.sidecars) and has_guests(pod_template(cluster.identity, cluster.spec, cluster.marks)["spec"], cluster.marks)
+def _has_guests(cluster: FluxCluster) -> bool:
+    """Return True if a sidecar that uses Flux may run as another user than the broker."""
+    return bool(cluster.injection.sidecars) and has_guests(
+        pod_template(cluster.identity, cluster.spec, cluster.injection)["spec"], cluster.injection
+    )
 
 
 def admitted_pods(minicluster: MiniCluster, image: str) -> list[Json]:
-    """The pods of a MiniCluster as the Job controller and admission would make them, still gated and without a node."""
-    cluster = Cluster.of(minicluster, image)
-    template = pod_template(cluster.identity, cluster.spec, cluster.marks)
+    """Return the pods of a MiniCluster as the Job controller and admission would create them, gated and without a node."""
+    cluster = FluxCluster.of(minicluster, image)
+    template = pod_template(cluster.identity, cluster.spec, cluster.injection)
     pods = []
     for index in range(cluster.spec.size):
         name = cluster.identity.host(index)
@@ -167,7 +169,7 @@ def admitted_pods(minicluster: MiniCluster, image: str) -> list[Json]:
             },
             "annotations": {**template["metadata"]["annotations"], names.COMPLETION_INDEX_ANNOTATION: str(index)},
         }
-        spec = inject({**template["spec"], "hostname": name}, cluster.marks, index)
+        spec = inject({**template["spec"], "hostname": name}, cluster.injection, index)
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     return pods
 
@@ -183,8 +185,8 @@ def _secret(identity: Identity, name: str, key: str, text: str) -> Json:
     }
 
 
-def _headless(cluster: Cluster) -> Json:
-    """The Service that names the pods; they are named before they are ready, for that is how they become ready."""
+def _headless(cluster: FluxCluster) -> Json:
+    """Return the Service for the pods' DNS names. It publishes pods that are not ready, because they need their names to become ready."""
     identity = cluster.identity
     spec: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": identity.name}}
     if cluster.spec.flux.minimal_service:
@@ -193,7 +195,7 @@ def _headless(cluster: Cluster) -> Json:
     return {"apiVersion": "v1", "kind": "Service", "metadata": identity.metadata(identity.service), "spec": spec}
 
 
-def _sidecar_services(cluster: Cluster) -> list[Json]:
+def _sidecar_services(cluster: FluxCluster) -> list[Json]:
     identity = cluster.identity
     return [
         {
@@ -205,13 +207,13 @@ def _sidecar_services(cluster: Cluster) -> list[Json]:
                 "ports": [{"name": f"port-{port}", "port": port, "targetPort": port, "protocol": "TCP"} for port in container.ports],
             },
         }
-        for place, container in enumerate(cluster.spec.containers)
-        if place != cluster.spec.runner_index and container.ports
+        for position, container in enumerate(cluster.spec.containers)
+        if position != cluster.spec.runner_index and container.ports
     ]
 
 
-def _rest_objects(cluster: Cluster) -> list[Json]:
-    """Service of the REST service, and a policy: the cluster's pods speak to each other, others only to ports that were declared."""
+def _rest_objects(cluster: FluxCluster) -> list[Json]:
+    """Return the Service of the REST service, and a policy: pods of the cluster reach each other, others only declared ports."""
     identity, spec = cluster.identity, cluster.spec
     if not spec.serves_rest:
         return []
@@ -242,7 +244,7 @@ def _rest_objects(cluster: Cluster) -> list[Json]:
     return [service, policy]
 
 
-def _job(cluster: Cluster) -> Json:
+def _job(cluster: FluxCluster) -> Json:
     identity, spec = cluster.identity, cluster.spec
     metadata = identity.metadata(identity.name, {**cluster_labels(identity), **(spec.job_labels or {})})
     metadata["annotations"] = {names.MINICLUSTER_ANNOTATION: "true"}
@@ -253,20 +255,20 @@ def _job(cluster: Cluster) -> Json:
         "suspend": True,
         "activeDeadlineSeconds": spec.deadline_seconds,
         "backoffLimit": spec.backoff_limit or _RETRIES,
-        "podFailurePolicy": _failure_policy(cluster.marks.runner),
-        "template": pod_template(identity, spec, cluster.marks),
+        "podFailurePolicy": _failure_policy(cluster.injection.runner),
+        "template": pod_template(identity, spec, cluster.injection),
     }
     if not cluster.runner.commands.post.strip():
-        # The leader's end is the cluster's: followers that linger are ended. Hooks behind the command run on every pod, so then all end.
+        # The cluster ends with its leader, and remaining followers are stopped. Post hooks run on every pod, so with them all have to end.
         job["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
 
 
 def _failure_policy(runner: str) -> Json:
-    """Lost nodes are replaced, lost brokers are counted; any other code is the application's, and fails the Job with it."""
+    """Return the policy: lost nodes are replaced, lost brokers are counted, any other exit code is the application's and fails the Job."""
     return {
         "rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            {"action": "FailJob", "onExitCodes": {"containerName": runner, "operator": "NotIn", "values": [AGAIN]}},
+            {"action": "FailJob", "onExitCodes": {"containerName": runner, "operator": "NotIn", "values": [EXIT_REPLACEABLE]}},
         ]
     }

@@ -1,16 +1,18 @@
-"""Whether a MiniCluster can run as it is written: each rule the operator prints to its own log, and those that nobody checked before.
+"""The validation of a MiniCluster: the rules that the Flux Operator only logs, and rules that nothing checked before.
 
-Two kinds of mistakes are found here. The first are contradictions of the spec (section by section as the operator validates them). The
-second are names and numbers that pass every schema and fail much later, in a pod that cannot be made or a broker that hangs in silence:
-a volume without its mount path, two volumes at one place, a Service name that another thing of the same MiniCluster already has. Each is
-told as one sentence with the field's path and the remedy, at admission where the person still looks and as a condition where the object
-got past it. Fields that do nothing are warned about, never refused: YAML written for the operator carries them.
+Two kinds of mistakes are found. The first are contradictions in the spec (section by section as the operator validates them). The second
+are names and numbers that pass every schema and fail much later, in a pod that cannot be created or a broker that hangs without a message:
+a volume without its mount path, two volumes at one path, the name of a Service that another object of the same MiniCluster has already.
+Each is reported as one sentence with the field's path and the remedy: at admission, while its author still reads it, or as a condition if
+the object got past admission. Fields without an effect cause a warning, never a refusal, because YAML written for the operator contains
+them.
 
-The same function judges what an edit of a live MiniCluster changes: what its pods were made from cannot be changed under them.
+Edits of a live MiniCluster are validated here too: fields from which its pods were created cannot be changed.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,31 +20,36 @@ from dataclasses import dataclass
 import msgspec
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
-from fluxqueue.api.hostlists import InvalidHostlist, decode
-from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
+from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, Bursting, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
 from fluxqueue.certs import curve
-from fluxqueue.minicluster.injection import host_problems
+from fluxqueue.minicluster.bounds import bound_problems, too_large
+from fluxqueue.minicluster.injection import host_name_problems
+from fluxqueue.minicluster.overlay import overlay_problem
+from fluxqueue.minicluster.reserved import reserved_problems
+from fluxqueue.minicluster.trial import rendering_problems
 
-__all__ = ["LONGEST_NAME", "Findings", "edit_problems", "find_problems"]
+__all__ = ["LONGEST_NAME", "MiniClusterProblems", "edit_problems", "find_problems"]
 
 LONGEST_NAME = 52
-"""The hosts are the name, a dash and an index, and volumes are named after it: within 63."""
+"""Maximum length of a name. Hosts are the name, a dash and an index, and volumes are named after it: at most 63."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_LABEL = 63
 _FLAT = frozenset({"", "custom", "kary:0"})
-"""Topologies in which every broker connects to the leader; without parents in the configuration, ``custom`` and Flux's own choice do."""
+"""Topologies in which all brokers connect to the leader; without parents in the configuration so do ``custom`` and Flux's own choice."""
+_MOST_WARNINGS = 20
+_LONGEST_SENTENCE, _KEPT_OF_SENTENCE = 1_000, 400
 _SHM = "/dev/shm"  # noqa: S108 where emptyDirs are mounted, as the operator does
 
 _LIVE_EDITABLE = frozenset({"size", "min_size", "cleanup", "deadline_seconds", "form_timeout_seconds"})
-"""Fields that take effect on a MiniCluster whose pods exist."""
+"""Fields that may be changed on a MiniCluster whose pods exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What is wrong, and what will not do what its writer thinks.
+class MiniClusterProblems:
+    """Errors and warnings about a MiniCluster.
 
     Attributes
     ----------
@@ -54,47 +61,51 @@ class Findings:
     warnings: tuple[str, ...] = ()
 
 
-def find_problems(minicluster: MiniCluster) -> Findings:
-    """Judge a MiniCluster as it is written.
+def find_problems(minicluster: MiniCluster) -> MiniClusterProblems:
+    """Return the problems of a MiniCluster.
 
     Parameters
     ----------
     minicluster
-        Its metadata and spec; its status is not looked at.
+        The MiniCluster; only its metadata and spec are read.
 
     Returns
     -------
-    Findings
-        No errors: it can be made, queued and run.
+    MiniClusterProblems
+        Without errors it can be created, queued and run.
     """
     spec = minicluster.spec
+    if problem := too_large(spec):
+        return MiniClusterProblems((problem,))
     errors = [
         *_identity(minicluster),
+        *bound_problems(spec),
+        *reserved_problems(spec),
         *_sizes(spec),
-        *_wishes(spec),
+        *_overrides(spec),
         *_containers(spec),
         *_services(spec),
         *_volumes(spec),
         *_service_names(minicluster),
         *_flux(spec),
-    ]
-    return Findings(tuple(errors), tuple(_surprises(spec)))
+    ] or [*rendering_problems(minicluster)]
+    return MiniClusterProblems(tuple(map(_shortened, errors)), tuple(map(_shortened, itertools.islice(_warnings(spec), _MOST_WARNINGS))))
 
 
 def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tuple[str, ...]:
-    """What an edit changes that cannot be changed any more.
+    """Return which changes of an edit are no longer possible.
 
     Parameters
     ----------
     before, after
-        The MiniCluster as it was and as it is to be.
+        The former and the new MiniCluster.
     live
-        Whether its objects have been made already: before that everything may change.
+        True if its objects exist; before that everything may change.
 
     Returns
     -------
     tuple of str
-        A sentence for each field; empty when the edit can be applied.
+        One sentence for each field; empty if the edit can be applied.
     """
     if not live:
         return ()
@@ -103,22 +114,27 @@ def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tup
         if field.name in _LIVE_EDITABLE or getattr(before.spec, field.name) == getattr(after.spec, field.name):
             continue
         problems.append(
-            f"spec.{field.encode_name} cannot be changed once the MiniCluster has been made, because its pods were made from it: "
+            f"spec.{field.encode_name} cannot be changed after the MiniCluster has been created, because its pods were created from it: "
             "delete the MiniCluster and apply it again"
         )
     frozen = before.status.maximum_size or before.spec.maximum
     if after.spec.size > frozen:
         problems.append(
-            f"spec.size {after.spec.size} is more than the {frozen} brokers it was made for, whose hosts are in its configuration: "
+            f"spec.size {after.spec.size} is more than the {frozen} brokers that it was created for, whose hosts are in its configuration: "
             f"stay within {frozen}, or delete it and apply it with a larger maxSize"
         )
     return tuple(problems)
 
 
+def _shortened(sentence: str) -> str:
+    """Return a sentence without the middle of a long quoted value: the field is at its beginning, the remedy at its end."""
+    return sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[:_KEPT_OF_SENTENCE]} ... {sentence[-_KEPT_OF_SENTENCE:]}"
+
+
 def _identity(minicluster: MiniCluster) -> Iterator[str]:
     name = minicluster.metadata.name
     if not name:
-        return  # generateName: the name is still to come, and the schema knows its limits
+        return  # generateName: there is no name yet, and the schema checks its limits
     if len(name) > LONGEST_NAME:
         yield f"metadata.name is {len(name)} characters long and becomes part of host names: use at most {LONGEST_NAME}"
     if not _DNS_1035.fullmatch(name):
@@ -126,21 +142,13 @@ def _identity(minicluster: MiniCluster) -> Iterator[str]:
 
 
 def _sizes(spec: MiniClusterSpec) -> Iterator[str]:
-    if spec.size < 1:
-        yield f"spec.size is {spec.size}: a MiniCluster has at least one broker; set it to 1 or more, or delete the MiniCluster"
     if spec.max_size and spec.max_size < spec.size:
         yield f"spec.maxSize {spec.max_size} is less than spec.size {spec.size}: raise it, or leave it out"
     if spec.min_size > spec.size:
-        yield f"spec.minSize {spec.min_size} is more than spec.size {spec.size}: that many brokers can never be online; lower it"
-    if spec.backoff_limit < 0:
-        yield f"spec.backoffLimit is {spec.backoff_limit}: use 0 or more"
-    if spec.tasks < 0:
-        yield f"spec.tasks is {spec.tasks}: use 0 for one on each node, or how many tasks there are in all"
-    if spec.deadline_seconds < 0:
-        yield f"spec.deadlineSeconds is {spec.deadline_seconds}: say how long it may run, or leave it out"
+        yield f"spec.minSize {spec.min_size} is more than spec.size {spec.size}: so many brokers can never be online; lower it"
 
 
-def _wishes(spec: MiniClusterSpec) -> Iterator[str]:
+def _overrides(spec: MiniClusterSpec) -> Iterator[str]:
     if spec.duration:
         try:
             parse_duration(spec.duration)
@@ -150,10 +158,13 @@ def _wishes(spec: MiniClusterSpec) -> Iterator[str]:
     for key in template:
         if key not in ("metadata", "spec"):
             yield f"spec.podTemplate.{key} is no part of a pod template: it has metadata and spec"
+    if problem := overlay_problem(template):
+        yield f"spec.podTemplate: {problem}: write it as a pod template has it"
+        return
     for key in ("schedulingGates", "nodeName"):
         if key in (template.get("spec") or {}):
             yield f"spec.podTemplate.spec.{key} is how the queue places pods: leave it out"
-    yield from host_problems(template.get("spec") or {}, "spec.podTemplate.spec")
+    yield from host_name_problems(template.get("spec") or {}, "spec.podTemplate.spec")
     if spec.state is not None and not _source(spec.state.volume):
         yield "spec.state.volume names no volume: give claimName, hostPath, csiDriver or another source that outlives the pods"
     if spec.state is not None and not spec.state.volume.path:
@@ -179,7 +190,7 @@ def _containers(spec: MiniClusterSpec) -> Iterator[str]:
         if container.batch and not container.command:
             yield f"{path}.batch is true and command is empty: write one job on each line of it"
         if not runner and not container.name:
-            yield f"{path}.name is missing: a container beside the one that runs Flux needs one"
+            yield f"{path}.name is missing: a container other than the one that runs Flux needs one"
         if not runner and container.name in seen:
             yield f"{path}.name {container.name!r} is used twice: give each container a name of its own"
         seen.add(container.name)
@@ -237,16 +248,16 @@ def _volume(name: str, volume: ContainerVolume, path: str) -> Iterator[str]:
     if not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
         yield f"{path}: {name!r} cannot be the name of a volume: use lower case letters, digits and dashes, at most 63"
     source = _source(volume)
-    if not source:
+    if not source and not volume.only_path:
         yield f"{path} names no volume: give one of claimName, hostPath, emptyDir, secretName, configMapName, csiDriver"
-    elif not volume.path and source[0] != "emptyDir":
+    elif source and not volume.path and source[0] != "emptyDir":
         yield f"{path}.path is missing: say where {source[0]} {source[1]} is mounted"
     elif volume.path and not volume.path.startswith("/"):
         yield f"{path}.path {volume.path!r} is not absolute: begin it with a slash"
 
 
 def _source(volume: ContainerVolume) -> tuple[str, str] | None:
-    """What the volume is, by the precedence the operator has."""
+    """Return field and value of the volume's source, with the operator's precedence."""
     sources = (
         ("csiDriver", volume.csi_driver),
         ("secretName", volume.secret_name),
@@ -259,7 +270,7 @@ def _source(volume: ContainerVolume) -> tuple[str, str] | None:
 
 
 def _service_names(minicluster: MiniCluster) -> Iterator[str]:
-    """Sidecars with ports get Services named after the MiniCluster and themselves."""
+    """Check the Services of sidecars with ports, which are named after the MiniCluster and the sidecar."""
     name, spec = minicluster.metadata.name, minicluster.spec
     headless = minicluster.service_name
     if spec.network.headless_name and not (_DNS_1035.fullmatch(headless) and len(headless) <= _LONGEST_LABEL):
@@ -299,18 +310,23 @@ def _flux(spec: MiniClusterSpec) -> Iterator[str]:
         return
     if bursting.hostlist and bursting.clusters:
         yield "spec.flux.bursting has both hostlist and clusters: hostlist names all hosts; leave one out"
-    if bursting.hostlist:
-        try:
-            decode(bursting.hostlist)
-        except InvalidHostlist as error:
-            yield f"spec.flux.bursting.hostlist: {error}"
+    for path, name in _burst_names(bursting):
+        if name and not (_DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_LABEL):
+            yield f"spec.flux.bursting.{path} {name!r} is not how the name of a host may begin: use lower case letters, digits and dashes"
     named = [cluster.name for cluster in bursting.clusters or () if cluster.name]
     for name in sorted({name for name in named if named.count(name) > 1}):
         yield f"spec.flux.bursting.clusters: {name!r} is named twice: each cluster's hosts need names of their own"
 
 
-def _surprises(spec: MiniClusterSpec) -> Iterator[str]:
-    """Fields that do nothing, or something else than their name says."""
+def _burst_names(bursting: Bursting) -> Iterator[tuple[str, str]]:
+    if bursting.lead_broker is not None:
+        yield "leadBroker.name", bursting.lead_broker.name
+    for position, cluster in enumerate(bursting.clusters or ()):
+        yield f"clusters[{position}].name", cluster.name
+
+
+def _warnings(spec: MiniClusterSpec) -> Iterator[str]:
+    """Yield warnings about fields that have no effect, or another one than their name suggests."""
     flux = spec.flux
     dead: Mapping[str, object] = {
         "spec.flux.arch": flux.arch,
@@ -320,16 +336,24 @@ def _surprises(spec: MiniClusterSpec) -> Iterator[str]:
         if value:
             yield f"{path} does nothing: it is a remnant of earlier versions of the operator; leave it out"
     if spec.pod.resources:
-        yield "spec.pod.resources does nothing, for the overhead it stood for is a RuntimeClass's to say: use containers[].resources"
+        yield "spec.pod.resources does nothing, because a RuntimeClass defines the overhead that it meant: use containers[].resources"
     if spec.pod.scheduler_name:
         yield "spec.pod.schedulerName: the queue chooses the nodes; that scheduler only binds the pods to them"
     if flux.broker_config:
         yield "spec.flux.brokerConfig replaces the whole configuration: resources and hosts of the allocation must be in it"
     if flux.curve_cert:
-        yield "spec.flux.curveCert stands readable in the MiniCluster: leave it out and a certificate is made in a Secret"
+        yield "spec.flux.curveCert is readable in the MiniCluster: leave it out and a certificate is made in a Secret"
     if spec.deadline_seconds == 0:
-        yield f"spec.deadlineSeconds 0 is taken as not said ({DEFAULT_DEADLINE_S} s): a Job that may run for no time never starts"
+        yield f"spec.deadlineSeconds 0 counts as unset ({DEFAULT_DEADLINE_S} s): a Job that may run for no time never starts"
     for index, container in enumerate(spec.containers):
         path = f"spec.containers[{index}]"
         if container.batch_raw and not container.batch:
             yield f"{path}.batchRaw does nothing without batch: set batch as well, or leave it out"
+    for where, containers in (("containers", spec.containers), ("services", spec.services or [])):
+        for index, container in enumerate(containers):
+            for name, volume in (container.volumes or {}).items():
+                if volume.only_path:
+                    yield (
+                        f"spec.{where}[{index}].volumes.{name} has only a path: it is an empty directory that is deleted with its pod; "
+                        "name a claimName or hostPath to keep what is written there"
+                    )

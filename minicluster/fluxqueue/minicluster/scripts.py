@@ -1,8 +1,8 @@
-"""The files that every pod of a Flux cluster finds under `FOLDER`: scripts that never differ, and settings that do.
+"""The files in `FOLDER` of every pod of a Flux cluster: scripts that are always the same, and settings that differ.
 
-The scripts stand in ``shell/`` as they are run, without a placeholder in them. What differs between clusters is ``settings.sh``, in which
-every value is quoted, and what people wrote (hooks, scripts, batches, commands that need a shell) in files of its own. So no text is ever
-expanded on its way into a script, and what can be checked of the scripts is checked once, where they stand.
+The scripts in ``shell/`` are run unchanged and contain no placeholders. The differences between clusters are in ``settings.sh``, in which
+every value is quoted, and in separate files with what people wrote (hooks, scripts, batches, commands that need a shell). So no text is
+expanded while it is written into a script, and the scripts can be checked once, in the source tree.
 """
 
 from __future__ import annotations
@@ -14,28 +14,34 @@ from pathlib import Path
 
 from fluxqueue.api.miniclusters import Commands, MiniClusterContainer, MiniClusterSpec
 from fluxqueue.minicluster import broker
+from fluxqueue.minicluster.bounds import hosts_of
 from fluxqueue.minicluster.commands import array, assignment, batch_lines, exports, parse_command, words
 from fluxqueue.minicluster.naming import Identity
 
-__all__ = ["AGAIN", "CERTIFICATE_KEY", "FOLDER", "SECRET_FOLDER", "Mode", "files", "grace_of", "mode_of"]
+__all__ = ["CERTIFICATE_KEY", "EXIT_REPLACEABLE", "FOLDER", "SECRET_FOLDER", "RunMode", "files", "grace_of", "mode_of"]
 
 FOLDER = "/flux_operator"
-"""Where the ConfigMap is mounted: the Flux Operator's place, which its users' programs know."""
+"""Mount path of the ConfigMap: the Flux Operator's path, which users' programs rely on."""
 
 SECRET_FOLDER = "/flux_curve"  # noqa: S105 where it is mounted
 CERTIFICATE_KEY = "curve.cert"
 
-AGAIN = 213
+EXIT_REPLACEABLE = 213
 """Exit code of a broker that was lost or asked to stop, and that another one may replace (``fq_again`` in ``environment.sh``)."""
 
 DUMP = "flux-state.tgz"
 
 _GRACE_S, _SAVING_S = 30, 120
 _ENDING_S = 10
-"""Of the time a pod is given to stop, what its broker needs for itself."""
+"""The part of a pod's termination grace period that the broker needs for itself."""
+
+_SPARE_S = 2
+"""The part of that which a broker does not get, so that its pod ends with our exit code before the kubelet kills it."""
+_LATE_NAMES_S = 30
+"""How long a resolver remembers that a name does not exist, as CoreDNS does by default. Nothing gives up before twice that."""
 
 _SHELL = Path(__file__).parent / "shell"
-_SCRIPTS = ("environment.sh", "flux-init.sh", "job.sh", "ready.sh", "run.sh", "start.sh")
+_SCRIPTS = ("broker.sh", "environment.sh", "flux-init.sh", "job.sh", "ready.sh", "run.sh", "start.sh")
 _HEAD = "# shellcheck shell=bash disable=SC2034\n"
 _HOOKS = {
     "init": "init",
@@ -47,11 +53,11 @@ _HOOKS = {
 }
 
 
-class Mode(enum.StrEnum):
-    """What the leader does (``fq_mode``)."""
+class RunMode(enum.StrEnum):
+    """What the leader runs (``fq_mode``)."""
 
     SINGLE = "single"
-    """The command is submitted as one job of the whole cluster, and watched."""
+    """The command is submitted as one job of the whole cluster and watched."""
     LAUNCHER = "launcher"
     """The command is the initial program and submits its own jobs."""
     BATCH = "batch"
@@ -59,52 +65,52 @@ class Mode(enum.StrEnum):
     RAW = "raw"
     """The lines are a shell script."""
     SESSION = "session"
-    """The command is submitted, then the instance stays."""
+    """The command is submitted, and the instance continues after it."""
     IDLE = "idle"
-    """There is no command: the instance stays, for people and for the REST service."""
+    """There is no command: the instance runs for people and for the REST service."""
 
 
-def mode_of(spec: MiniClusterSpec, runner: MiniClusterContainer, has_command: bool) -> Mode:
-    """What the leader does.
+def mode_of(spec: MiniClusterSpec, runner: MiniClusterContainer, has_command: bool) -> RunMode:
+    """Return what the leader runs.
 
     Parameters
     ----------
     spec
-        For ``interactive``.
+        The spec, for ``interactive``.
     runner
         The container that runs Flux.
     has_command
-        Whether there is anything to run; a Job's command is not in ``runner``.
+        True if there is a command; that of an annotated Job is not in ``runner``.
     """
     if not has_command:
-        return Mode.IDLE
+        return RunMode.IDLE
     if spec.interactive:
-        return Mode.SESSION
+        return RunMode.SESSION
     if runner.batch:
-        return Mode.RAW if runner.batch_raw else Mode.BATCH
-    return Mode.LAUNCHER if runner.launcher else Mode.SINGLE
+        return RunMode.RAW if runner.batch_raw else RunMode.BATCH
+    return RunMode.LAUNCHER if runner.launcher else RunMode.SINGLE
 
 
 def files(identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_pod: bool, cluster_domain: str) -> dict[str, str]:
-    """Everything but ``broker.toml``.
+    """Return all files except ``broker.toml``.
 
     Parameters
     ----------
     identity
-        Whose cluster it is.
+        The owner of the cluster.
     spec
-        Valid: exactly one container runs Flux.
+        A valid spec: exactly one container runs Flux.
     runner
         Index of that container.
     argv_from_pod
-        Whether the command's words come with the pod, as those of an annotated Job do.
+        True if the pod contains the command, as the pods of an annotated Job do.
     cluster_domain
-        Of the Kubernetes cluster's DNS.
+        DNS domain of the Kubernetes cluster.
 
     Returns
     -------
     dict
-        File name -> text, the keys of the ConfigMap.
+        The text of each file by name; the keys of the ConfigMap.
     """
     container = spec.containers[runner]
     out = dict(_scripts())
@@ -113,27 +119,27 @@ def files(identity: Identity, spec: MiniClusterSpec, runner: int, *, argv_from_p
     out |= _hooks("hook", container.commands)
     command = _command(container, "command.sh", out)
     mode = mode_of(spec, container, bool(command) or argv_from_pod)
-    if mode is Mode.BATCH:
+    if mode is RunMode.BATCH:
         out["batch.sh"] = _batch(container.command)
-    elif mode is Mode.RAW:
+    elif mode is RunMode.RAW:
         out["raw.sh"] = container.command if container.command.endswith("\n") else f"{container.command}\n"
     out["settings.sh"] = _settings(identity, spec, container, mode, command, cluster_domain)
-    for place, sidecar in enumerate(spec.containers):
-        if place != runner and not sidecar.no_wrap_entrypoint:
+    for position, sidecar in enumerate(spec.containers):
+        if position != runner and not sidecar.no_wrap_entrypoint:
             out |= _sidecar(spec, sidecar)
     return out
 
 
 def grace_of(spec: MiniClusterSpec) -> int:
-    """Seconds its pods are given to stop: what ``podTemplate`` says, more where an instance is saved, else what Kubernetes gives."""
-    said = ((spec.pod_template or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
-    if isinstance(said, int):
-        return said
+    """Return the pods' termination grace period: that of ``podTemplate``, more if an instance is saved, else that of Kubernetes."""
+    seconds = ((spec.pod_template or {}).get("spec") or {}).get("terminationGracePeriodSeconds")
+    if isinstance(seconds, int):
+        return seconds
     return _SAVING_S if spec.state is not None or spec.archive.path else _GRACE_S
 
 
 def _settings(
-    identity: Identity, spec: MiniClusterSpec, runner: MiniClusterContainer, mode: Mode, command: tuple[str, ...], cluster_domain: str
+    identity: Identity, spec: MiniClusterSpec, runner: MiniClusterContainer, mode: RunMode, command: tuple[str, ...], cluster_domain: str
 ) -> str:
     flux, bursting = spec.flux, spec.flux.bursting
     lead = bursting.lead_broker if bursting and bursting.lead_broker and bursting.lead_broker.address else None
@@ -148,8 +154,10 @@ def _settings(
         assignment("fq_leads", lead is None),
         assignment("fq_leader", leader),
         assignment("fq_port", lead.port if lead else broker.PORT),
-        assignment("fq_patience", spec.form_timeout_seconds),
+        assignment("fq_patience", max(spec.form_timeout_seconds, _LATE_NAMES_S * 2)),
+        assignment("fq_names_s", _LATE_NAMES_S),
         assignment("fq_grace", max(0, grace_of(spec) - _ENDING_S)),
+        assignment("fq_ending_s", max(1, min(grace_of(spec), _ENDING_S) - _SPARE_S)),
         assignment("fq_view", not flux.container.disable),
         assignment("fq_python_path", flux.container.python_path),
         assignment("fq_fluxion", not flux.scheduler.simple),
@@ -162,7 +170,7 @@ def _settings(
         assignment("fq_dump", dump),
         array("fq_restores", [dump] if dump else []),
         array("fq_wrap", [f"--wrap={flux.wrap}"] if flux.wrap else []),
-        array("fq_options", _options(identity, spec, mode)),
+        array("fq_options", _options(spec, mode)),
         array("fq_flags", _flags(spec)),
         array("fq_submit", [*(words(flux.submit_command) or ("flux", "submit")), *_tasks(spec), "--quiet", *_flags(spec), "--watch"]),
         array("fq_prefix", words(runner.commands.prefix)),
@@ -171,14 +179,14 @@ def _settings(
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _options(identity: Identity, spec: MiniClusterSpec, mode: Mode) -> list[str]:
+def _options(spec: MiniClusterSpec, mode: RunMode) -> list[str]:
     config = f"{spec.flux.container.mount_path}/config"
     options = [f"-Srundir={config}/run/flux", f"-Sstatedir={config}/var/lib/flux"]
     if not spec.flux.disable_socket:
         options.append(f"-Slocal-uri=local://{config}/run/flux/local")
-    if mode is Mode.IDLE:
+    if mode is RunMode.IDLE:
         options.append("-Sbroker.rc2_none")
-    quorum = spec.min_size or (spec.size if len(broker.hosts(identity, spec)) > spec.size else 0)
+    quorum = spec.min_size or (spec.size if hosts_of(spec) > spec.size else 0)
     if quorum:
         options.append(f"-Sbroker.quorum={quorum}")
     if spec.logging.zeromq:
@@ -207,7 +215,7 @@ def _dump(spec: MiniClusterSpec) -> str:
 
 
 def _command(container: MiniClusterContainer, key: str, out: dict[str, str]) -> tuple[str, ...]:
-    """The words to start; a text becomes the file ``key``, which every pod has."""
+    """Return the words to start. A text becomes the file ``key``, which every pod has."""
     if container.commands.script:
         text = container.commands.script
         out[key] = text if text.endswith("\n") else f"{text}\n"

@@ -1,23 +1,49 @@
-"""Settings of the queue service: a YAML file the chart renders, read once at start."""
+"""The configuration file of the queue service: YAML that the chart renders, read once at start."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
-from fluxqueue.fluxion.nodes import NodeRules
-from fluxqueue.queue.provisioning import NodeShape, imagined_nodes
+from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
+from fluxqueue.api.topology import TopologyLevel, levels_problem
+from fluxqueue.fluxion.graph.nodes import NodeRules
+from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
 
-__all__ = ["InvalidConfig", "QueueConfig", "node_rules", "read_config"]
+__all__ = ["AccountingConfig", "ConfiguredLevel", "InvalidConfig", "QueueConfig", "node_rules", "read_config"]
 
 
 class InvalidConfig(ValueError):
-    """The configuration cannot be read; the message names file and key."""
+    """The configuration cannot be read; the message names the file and the key."""
+
+
+class AccountingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """How long the records of ended work are kept (docs/accounting.md).
+
+    Attributes
+    ----------
+    months
+        Whole months before the present one. An older month is taken off the records at once.
+    expired
+        ``drop`` deletes such a month; ``detach`` leaves it as a table of its own, for an export.
+    """
+
+    months: Annotated[int, msgspec.Meta(ge=1, le=1200)] = 13
+    expired: Literal["drop", "detach"] = "drop"
+
+
+class ConfiguredLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A level of the topology: its name, and the node label that names its vertices."""
+
+    name: str
+    label: str
 
 
 class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """How this installation of the queue behaves.
+    """Settings of this installation.
 
     Attributes
     ----------
@@ -25,73 +51,97 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         Match policy of Fluxion.
     cpu_vertex_millicores, memory_vertex_mi_b
         Sizes of the graph's vertices.
-    zone_label, rack_label
-        Node labels that become levels of the graph; empty leaves the level out.
+    zone_label, block_label, rack_label
+        Node labels that become levels of the graph; an empty one omits the level.
+    topology_levels
+        Levels instead of these three, from the top down; empty: these three.
     start_timeout_seconds
         How long released pods may take to be bound.
     node_lost_seconds
-        How long a node may be not ready before what runs on it is placed anew.
+        How long a node may be NotReady before its work is requeued.
     successor_grace_seconds
-        How long the slot of a Deployment's pod waits for its successor.
+        How long the slot of a Deployment's pod waits for the replacement of the pod.
+    pin_window_seconds
+        How long new pods of a released Job are pinned at their creation, in addition to 50 ms for each pod.
     namespaces
         ``optIn`` or ``allButSystem``.
     node_shapes
-        Nodes the cluster may grow by.
+        Nodes that the cluster may add.
     retention_seconds
-        How long ended workloads stay in the table.
+        How long ended workloads and their history stay in the tables.
+    accounting
+        How long the records of ended work are kept.
     image
-        Of the queue itself: MiniClusters run their REST service from it.
+        Of the queue itself; the REST service of MiniClusters runs from it.
     cluster_domain
-        Of the cluster's DNS.
+        Domain of the cluster's DNS.
+    scheduler
+        Which scheduler binds pods if neither a label nor the FluxQueue names one; None if ours is not installed.
     """
 
     policy: str = "lonode"
-    cpu_vertex_millicores: int = 100
-    memory_vertex_mi_b: int = msgspec.field(default=256, name="memoryVertexMiB")
+    cpu_vertex_millicores: int = 10
+    memory_vertex_mi_b: int = msgspec.field(default=32, name="memoryVertexMiB")
     zone_label: str = "topology.kubernetes.io/zone"
+    block_label: str = "topology.kubernetes.io/block"
     rack_label: str = "topology.kubernetes.io/rack"
+    topology_levels: tuple[ConfiguredLevel, ...] = ()
     start_timeout_seconds: int = 300
     node_lost_seconds: int = 60
     successor_grace_seconds: int = 30
+    pin_window_seconds: int = DEFAULT_WINDOW_S
     namespaces: str = "optIn"
     node_shapes: tuple[NodeShape, ...] = ()
     retention_seconds: int = 86_400
+    accounting: AccountingConfig = AccountingConfig()
     log_level: str = "info"
     image: str = "fluxqueue-queue"
     cluster_domain: str = "cluster.local"
+    scheduler: SchedulerName | None = None
+
+    @property
+    def levels(self) -> tuple[TopologyLevel, ...]:
+        """The levels of the topology, from the top down."""
+        if self.topology_levels:
+            return tuple((level.name, level.label) for level in self.topology_levels)
+        labels = (("zone", self.zone_label), ("block", self.block_label), ("rack", self.rack_label))
+        return tuple((name, label) for name, label in labels if label)
 
 
 def read_config(path: Path | None) -> QueueConfig:
-    """Read the file, or take the defaults where there is none.
+    """Read the file; return the defaults if there is none.
 
     Raises
     ------
     InvalidConfig
-        The file is missing, not YAML, or holds a key or value that is not understood or cannot be meant.
+        The file is missing, is not YAML, or has a key or value that is unknown or impossible.
     """
     if path is None:
         return QueueConfig()
     try:
         config = msgspec.yaml.decode(path.read_bytes() or b"{}", type=QueueConfig)
-        imagined_nodes(config.node_shapes, node_rules(config))
+        if problem := levels_problem(config.levels):
+            raise InvalidConfig(f"the configuration {path} is invalid: topologyLevels: {problem}")
+        possible_nodes(config.node_shapes, node_rules(config))
     except OSError as error:
         raise InvalidConfig(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except InvalidConfig:
+        raise
     except (msgspec.MsgspecError, ValueError) as error:
-        raise InvalidConfig(f"the configuration {path} is not understood: {error}") from None
+        raise InvalidConfig(f"the configuration {path} is invalid: {error}") from None
     return config
 
 
 def node_rules(config: QueueConfig) -> NodeRules:
-    """How nodes are cut into vertices.
+    """Return how nodes become vertices of the graph.
 
     Raises
     ------
     ValueError
-        A vertex of a size that cannot be.
+        The size of a vertex is impossible.
     """
-    levels = (("zone", config.zone_label), ("rack", config.rack_label))
     return NodeRules(
-        levels=tuple((kind, label) for kind, label in levels if label),
+        levels=config.levels,
         cpu_vertex_m=config.cpu_vertex_millicores,
         memory_vertex_mib=config.memory_vertex_mi_b,
     )

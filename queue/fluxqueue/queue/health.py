@@ -1,69 +1,65 @@
-"""Health, readiness and metrics of the queue service over plain HTTP.
+"""Liveness and readiness of a replica of the queue or of the scheduler, over plain HTTP, for the kubelet.
 
-Ready means for the leader that work flows: caches filled, Postgres and Fluxion answering. A follower is ready when its caches are filled,
-so that it could take over at any moment. Each thing that is not so is named, so that `kubectl describe pod` says why, and the role is told
-with it.
+The leader is ready when work can flow: its caches are filled, and Postgres and Fluxion answer where it needs them. A follower is ready
+when its caches are filled, so that it can take over at any time. Any pod of the cluster may ask, so the answer has only the role and the
+names of the conditions that do not hold; ``/status`` of the HTTPS port has their sentences (`fluxqueue.queue.admin.server`).
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import Gauge
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.queue.admin.connections import bounded_config
 from fluxqueue.queue.metrics import ROLE
 
-__all__ = ["Role", "make_server"]
+__all__ = ["ReplicaRole", "make_server", "show_role"]
 
 
-class Role(enum.StrEnum):
+class ReplicaRole(enum.StrEnum):
     """What a replica does."""
 
     STARTING = "starting"
     FOLLOWER = "follower"
     LEADER = "leader"
 
-    def tell(self) -> Role:
-        """Show this role, and no other, in the metrics."""
-        for role in Role:
-            ROLE.labels(str(role)).set(role is self)
-        return self
+
+def show_role(role: ReplicaRole, gauge: Gauge = ROLE) -> ReplicaRole:
+    """Set the gauge to 1 for this role and to 0 for the others, and return the role."""
+    for each in ReplicaRole:
+        gauge.labels(str(each)).set(each is role)
+    return role
 
 
 Conditions = Callable[[], Mapping[str, str]]
 
 
-def make_server(host: str, port: int, conditions: Conditions, role: Callable[[], Role], more: Sequence[Route] = ()) -> uvicorn.Server:
-    """Make the server; it runs in the caller's loop and leaves signals alone.
+def make_server(host: str, port: int, conditions: Conditions, role: Callable[[], ReplicaRole]) -> uvicorn.Server:
+    """Make the server. It runs in the caller's loop and leaves signals to the program.
 
     Parameters
     ----------
     host, port
         Where to listen.
     conditions
-        What is not as it should be at this moment: name -> sentence; empty when all is well.
+        Return what is missing now, as name -> sentence; empty if the replica is ready.
     role
-        What this replica does at this moment.
-    more
-        Further paths.
+        Return the role this replica has now.
     """
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(_request: Request) -> Response:
-        missing = dict(conditions())
+        missing = sorted(conditions())
         return JSONResponse({"ready": not missing, "role": role(), "missing": missing}, status_code=503 if missing else 200)
 
-    async def metrics(_request: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics), *more])
-    config = uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
-    return uvicorn.Server(config)
+    return EmbeddedServer(bounded_config(Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)]), host, port))

@@ -1,38 +1,40 @@
-"""The HTTP side: requests with a bearer token in, commands of Flux out.
+"""The HTTP application of the REST service: requests with a bearer token become commands of Flux.
 
-Every path under ``/v1`` asks for the token; it is read from its file at each request, so a Secret that is changed counts at once. The
-probes and the description (OpenAPI) are open: they tell nothing about jobs. Errors are a sentence in ``detail``, with the code that fits:
-404 for a job that is not there, 409 where Flux refuses, 422 for a request that cannot be meant, 503 while the instance does not answer.
+Every path under ``/v1`` requires the token. It is read from its file on each request, so a changed Secret takes effect at once. The probes
+and the OpenAPI description are public, because they contain nothing about jobs. Errors are a sentence in ``detail`` with a matching code:
+404 for an unknown job, 409 if Flux refuses, 422 for an invalid request, 503 while the instance does not respond.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hmac
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, status
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
 
-from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, InvalidWord, Submission, UnknownJob
+from fluxqueue.rest.bounded import BoundedRequests
+from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, FluxSubmission, InvalidWord, NoSuchJob
+from fluxqueue.rest.readiness import FluxReadiness
 
-__all__ = ["MAX_BODY_BYTES", "create_app"]
+__all__ = ["create_app"]
 
-MAX_BODY_BYTES = 2**20
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _bearer = HTTPBearer(auto_error=False, description="The token in the Secret of this MiniCluster.")
 
 
-class JobRequest(BaseModel):
-    """A job to be run."""
+class SubmitRequest(BaseModel):
+    """A job to be submitted."""
 
     model_config = ConfigDict(extra="forbid")
 
-    command: list[str] = Field(min_length=1, max_length=4096, description="The program and its arguments; no shell reads them.")
+    command: list[str] = Field(min_length=1, max_length=4096, description="The program and its arguments; no shell interprets them.")
     nodes: int | None = Field(None, ge=1, le=1_000_000)
     tasks: int | None = Field(None, ge=1, le=100_000_000)
     cores_per_task: int | None = Field(None, ge=1, le=100_000)
@@ -45,7 +47,7 @@ class JobRequest(BaseModel):
 
 
 class Submitted(BaseModel):
-    """A job that was taken."""
+    """A job that was accepted."""
 
     id: str
 
@@ -60,16 +62,16 @@ class Nodes(BaseModel):
 
 
 def create_app(flux: Flux, token_file: Path, size: int | None = None) -> FastAPI:
-    """Make the application.
+    """Return the application.
 
     Parameters
     ----------
     flux
         The instance.
     token_file
-        Holding the bearer token.
+        File with the bearer token.
     size
-        Brokers of the instance, to be told.
+        Number of brokers of the instance, for the description.
 
     Returns
     -------
@@ -77,86 +79,108 @@ def create_app(flux: Flux, token_file: Path, size: int | None = None) -> FastAPI
         Serving ``/v1/jobs``, ``/v1/nodes``, ``/healthz``, ``/readyz``, ``/docs`` and ``/openapi.json``.
     """
     app = FastAPI(title="Flux instance", description=f"Jobs of one Flux instance{f' of {size} brokers' if size else ''}.", version="1")
+    described = [Depends(_bearer)]
+    app.include_router(_job_routes(flux), dependencies=described)
+    app.include_router(_node_routes(flux), dependencies=described)
+    app.add_middleware(BoundedRequests, refusal=_token_check(token_file))
+    app.include_router(_probes(flux))
+    for error, code in ((NoSuchJob, 404), (FluxFailed, 409), (InvalidWord, 422), (FluxMissing, 503)):
+        app.add_exception_handler(error, _error_handler(code))
+    return app
 
-    def authorised(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
+
+def _token_check(token_file: Path) -> Callable[[Headers], tuple[int, str, dict[str, str]] | None]:
+    """Return the check of a request's token."""
+
+    def refusal(headers: Headers) -> tuple[int, str, dict[str, str]] | None:
         try:
             token = token_file.read_text().strip()
         except OSError:
-            raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, "the token of this service is not there yet") from None
-        if given is None or not token or not hmac.compare_digest(given.credentials.encode(), token.encode()):
-            raise HTTPException(
-                status.HTTP_401_UNAUTHORIZED, "a bearer token is needed: it stands in the Secret of this MiniCluster", _CHALLENGE
-            )
+            return 503, "the token of this service does not exist yet", {}
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token or not hmac.compare_digest(given.strip().encode(), token.encode()):
+            return 401, "a bearer token is required: it is in the Secret of this MiniCluster", _CHALLENGE
+        return None
 
-    async def bounded(request: Request) -> None:
-        length = request.headers.get("content-length", "")
-        if request.method == "POST" and (not length.isdecimal() or int(length) > MAX_BODY_BYTES):
-            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, f"a request says its length, at most {MAX_BODY_BYTES} bytes")
+    return refusal
 
-    guarded = [Depends(authorised), Depends(bounded)]
 
-    @app.post("/v1/jobs", status_code=201, dependencies=guarded)
-    async def submit(job: JobRequest) -> Submitted:
+def _job_routes(flux: Flux) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/jobs", status_code=201)
+    async def submit(job: SubmitRequest) -> Submitted:
         """Submit a job."""
-        return Submitted(id=await flux.submit(Submission(**job.model_dump())))
+        return Submitted(id=await flux.submit(FluxSubmission(**job.model_dump())))
 
-    @app.get("/v1/jobs", dependencies=guarded)
+    @router.get("/v1/jobs")
     async def list_jobs(
-        active: Annotated[bool, Query(description="Only those that have not ended.")] = False,
+        active: Annotated[bool, Query(description="Only jobs that have not ended.")] = False,
         limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
     ) -> list[dict[str, Any]]:
-        """List jobs, the youngest first."""
+        """List jobs, the newest first."""
         return await flux.jobs(active_only=active, limit=limit)
 
-    @app.get("/v1/jobs/{jobid}", dependencies=guarded)
+    @router.get("/v1/jobs/{jobid}")
     async def show(jobid: str) -> dict[str, Any]:
         """Show a job."""
         return await flux.job(jobid)
 
-    @app.delete("/v1/jobs/{jobid}", status_code=202, dependencies=guarded)
+    @router.delete("/v1/jobs/{jobid}", status_code=202)
     async def cancel(jobid: str) -> dict[str, str]:
         """Cancel a job."""
         await flux.cancel(jobid)
         return {"id": jobid}
 
-    @app.get("/v1/jobs/{jobid}/output", dependencies=guarded, response_class=StreamingResponse)
-    async def output(jobid: str, follow: Annotated[bool, Query(description="Go on until the job ends.")] = False) -> StreamingResponse:
-        """Stream what a job writes, standard output and error together."""
-        # Asked before anything is sent, so that a job that is not there is an answer of 404 and not a broken stream.
+    @router.get("/v1/jobs/{jobid}/output", response_class=StreamingResponse)
+    async def output(jobid: str, follow: Annotated[bool, Query(description="Continue until the job ends.")] = False) -> StreamingResponse:
+        """Stream the output of a job, standard output and error together."""
+        # An unknown job must get a 404 before the stream begins.
         await flux.job(jobid)
         pieces = flux.follow(jobid) if follow else flux.output(jobid)
         return StreamingResponse(_closing(pieces), media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
 
-    @app.get("/v1/nodes", dependencies=guarded)
+    return router
+
+
+def _node_routes(flux: Flux) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v1/nodes")
     async def nodes() -> list[Nodes]:
         """List the nodes of the instance by state."""
         return [Nodes(state=group.state, nodes=list(group.hosts), cores=group.cores, gpus=group.gpus) for group in await flux.nodes()]
 
-    @app.get("/healthz")
+    return router
+
+
+def _probes(flux: Flux) -> APIRouter:
+    router = APIRouter()
+    readiness = FluxReadiness(flux)
+
+    @router.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether this service runs."""
+        """Report that this service runs."""
         return {"status": "ok"}
 
-    @app.get("/readyz")
+    @router.get("/readyz")
     async def readyz() -> JSONResponse:
-        """Whether the instance answers."""
-        alive = await flux.alive()
-        return JSONResponse({"status": "ok" if alive else "the instance does not answer yet"}, 200 if alive else 503)
+        """Report whether a command of Flux was answered."""
+        problem = await readiness.problem()
+        return JSONResponse({"status": problem or "ok"}, 503 if problem else 200)
 
-    for error, code in ((UnknownJob, 404), (FluxFailed, 409), (InvalidWord, 422), (FluxMissing, 503)):
-        app.add_exception_handler(error, _teller(code))
-    return app
+    return router
 
 
-def _teller(code: int) -> Any:
-    async def tell(_request: Request, error: Exception) -> JSONResponse:
+def _error_handler(code: int) -> Any:
+    async def handle(_request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, code)
 
-    return tell
+    return handle
 
 
 async def _closing(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """The same pieces; when the reader goes, what makes them ends at once and not when it is collected."""
+    """Yield the same pieces. When the reader disconnects, the generator is closed at once, not when it is collected."""
     async with contextlib.aclosing(pieces):
         async for piece in pieces:
             yield piece

@@ -1,13 +1,13 @@
-"""What a Flux instance is told and asked, by its own `flux` command and by argv only.
+"""The client of a Flux instance: it runs the instance's own `flux` command, with arguments only.
 
-The service links nothing of Flux: it runs in our image beside a broker of any version, whose command it finds in the view that both mount.
-No word of a request ever passes a shell, and none of them can be taken for an option: what could begin with a dash is refused or stands
-behind an equals sign. Values of variables are kept from being expanded (`flux submit` would).
+The service links nothing of Flux. It runs in our image next to a broker of any version, whose command it finds in the view that both mount.
+No word of a request passes a shell, and none can be taken for an option: a word that could begin with a dash is refused or follows an
+equals sign. Values of variables are protected from the expansion that `flux submit` would do.
 
-A job has the environment that the leader's application has, as if it had been submitted there: the programs it is to find are in that image
-and not in ours. The leader writes it down before its broker starts.
+A job gets the environment of the leader's application, as if it had been submitted there: its programs are in that image and not in ours.
+The leader writes that environment to a file before its broker starts.
 
-Each command has a deadline; output that is followed has none, and its process ends when the reader goes.
+Each command has a deadline. Followed output has none, and its process ends when the reader disconnects.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +30,13 @@ __all__ = [
     "Flux",
     "FluxFailed",
     "FluxMissing",
+    "FluxSubmission",
     "InvalidWord",
+    "NoSuchJob",
     "NodeGroup",
-    "Submission",
-    "UnknownJob",
     "environment_for",
     "read_environment",
+    "read_python_path",
     "read_size",
 ]
 
@@ -42,43 +44,45 @@ _DEADLINE_S = 30.0
 _END_S = 5.0
 _CHUNK = 64 * 1024
 _LONGEST_OUTPUT = 16 * 2**20
-_AT_ONCE = 16
+_AT_ONCE = 8
+"""Commands at a time. Most are Python programs of some 40 MiB, which the memory limit of the container has to hold."""
 _JOB_ID = re.compile(r"[fƒ]?[0-9A-Za-z.]{1,24}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNKNOWN = re.compile(r"unknown|no such job|not found|does not exist|invalid job", re.IGNORECASE)
+_UNLOADED = re.compile(r"(ModuleNotFoundError|ImportError): ")
 _NODE_FIELDS = "{state}\t{nnodes}\t{ncores}\t{ngpus}\t{nodelist}"
 
 
 class FluxFailed(Exception):
-    """A command of Flux failed; the message is what it said."""
+    """A command of Flux failed; the message is the last line that it wrote."""
 
 
-class UnknownJob(FluxFailed):
-    """There is no such job in this instance."""
+class NoSuchJob(FluxFailed):
+    """The instance has no such job."""
 
 
 class FluxMissing(Exception):
-    """There is no `flux` to run, or the instance does not answer yet."""
+    """`flux` cannot be run, or the instance does not respond yet."""
 
 
 class InvalidWord(ValueError):
-    """A part of a request that cannot be handed to Flux; the message names the field."""
+    """A part of a request that cannot be passed to Flux; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class FluxSubmission:
     """A job to be submitted; None leaves a choice to Flux.
 
     Attributes
     ----------
     command
-        The program and its arguments, as they are.
+        The program and its arguments, unchanged.
     nodes, tasks, cores_per_task, gpus_per_task
-        Its size.
+        The size of the job.
     duration_s
-        Its time limit.
+        The time limit in seconds.
     environment
-        Variables beside those of the application.
+        Variables in addition to those of the application.
     """
 
     command: Sequence[str]
@@ -93,22 +97,22 @@ class Submission:
     urgency: int | None = None
 
     def words(self, application: Mapping[str, str] | None = None) -> list[str]:
-        """The words after ``flux``.
+        """Return the arguments of ``flux``.
 
         Parameters
         ----------
         application
-            Environment to begin with; None for that of this process.
+            The environment to begin with; None for that of this process.
 
         Raises
         ------
         InvalidWord
-            The command is empty or begins like an option, or a variable has no name.
+            The command is empty or begins with a dash, or a variable has an invalid name.
         """
         if not self.command or not self.command[0] or self.command[0].startswith("-"):
-            raise InvalidWord("command: say the program to run as its first word; it cannot be empty or begin with a dash")
+            raise InvalidWord("command: the first word is the program to run; it cannot be empty or begin with a dash")
         if any("\0" in word for word in (*self.command, *self.environment.values(), self.working_directory or "", self.name or "")):
-            raise InvalidWord("command: no word may hold a NUL character")
+            raise InvalidWord("command: no word may contain a NUL character")
         sized = (
             ("nodes", self.nodes),
             ("ntasks", self.tasks),
@@ -132,7 +136,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes in one state (``free``, ``allocated``, ``down``, ``drained``) with the cores and GPUs of all of them."""
+    """Nodes in one state (``free``, ``allocated``, ``down``, ``drained``), with the cores and GPUs of all of them."""
 
     state: str
     hosts: tuple[str, ...]
@@ -140,24 +144,37 @@ class NodeGroup:
     gpus: int
 
 
-def environment_for(base: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the commands: the view's programs first on the path (``FLUX_VIEW``), job ids in ASCII."""
+def environment_for(base: Mapping[str, str], python_path: str = "") -> dict[str, str]:
+    """Return the environment of the commands: the view's programs first on the path (``FLUX_VIEW``), job ids in ASCII.
+
+    Parameters
+    ----------
+    base
+        The environment of this process.
+    python_path
+        Folder of the modules that the Python programs of Flux import; the one of the view if empty. Modules of our image are for another
+        Python.
+    """
     environment = dict(base)
     if view := base.get("FLUX_VIEW"):
         environment["PATH"] = f"{view}/bin:{base.get('PATH', os.defpath)}"
+        environment.pop("PYTHONPATH", None)
+        python_path = python_path or next(map(str, sorted(Path(view).glob("lib/python3*/site-packages"))), "")
+    if python_path:
+        environment["PYTHONPATH"] = python_path
     environment["FLUX_F58_FORCE_ASCII"] = "1"
     return environment
 
 
 class Flux:
-    """One instance, spoken to through its command.
+    """One instance, used through its command.
 
     Parameters
     ----------
     environment
-        Of the commands; ``FLUX_URI`` says which instance, ``PATH`` which `flux`.
+        Environment of the commands. ``FLUX_URI`` selects the instance, ``PATH`` finds `flux`.
     deadline_s
-        Of each command but followed output.
+        Deadline of each command except followed output, in seconds.
     application
         File with the environment of the leader's application; see `read_environment`.
     """
@@ -168,78 +185,70 @@ class Flux:
         self._deadline_s = deadline_s
         self._limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def submit(self, submission: Submission) -> str:
-        """Submit a job; its id."""
+    async def submit(self, submission: FluxSubmission) -> str:
+        """Submit a job and return its id."""
         application = read_environment(self._application) if self._application is not None else None
-        said = await self._run(*submission.words(application))
-        return said.strip().splitlines()[-1]
+        output = await self._run(*submission.words(application))
+        return output.strip().splitlines()[-1]
 
     async def jobs(self, *, active_only: bool = False, limit: int = 1000) -> list[dict[str, Any]]:
-        """The instance's jobs as `flux jobs --json` tells them, the youngest first."""
+        """Return the instance's jobs as `flux jobs --json` prints them, the newest first."""
         flags = [] if active_only else ["-a"]
-        found = json.loads(await self._run("jobs", *flags, f"--count={limit}", "--json") or "{}")
-        return list(found.get("jobs", [found] if found.get("id") is not None else []))
+        listing = _decoded(await self._run("jobs", *flags, f"--count={limit}", "--json"))
+        return list(listing.get("jobs", [listing] if listing.get("id") is not None else []))
 
     async def job(self, jobid: str) -> dict[str, Any]:
-        """One job.
+        """Return one job.
 
         Raises
         ------
         UnknownJob
-            There is none of this id.
+            There is no job with this id.
         """
-        found = json.loads(await self._run("jobs", "-a", "--json", _job_id(jobid)) or "{}")
-        listed = found.get("jobs", [found] if found else [])
-        if not listed:
-            raise UnknownJob(f"there is no job {jobid} in this instance")
-        return dict(listed[0])
+        listing = _decoded(await self._run("jobs", "-a", "--json", _job_id(jobid)))
+        jobs = listing.get("jobs", [listing] if listing else [])
+        if not jobs:
+            raise NoSuchJob(f"there is no job {jobid} in this instance")
+        return dict(jobs[0])
 
     async def cancel(self, jobid: str) -> None:
         """Cancel a job that has not ended."""
         await self._run("cancel", _job_id(jobid))
 
     async def nodes(self) -> list[NodeGroup]:
-        """The instance's nodes, by state."""
-        said = await self._run("resource", "list", "--no-header", "--states=free,allocated,down", f"--format={_NODE_FIELDS}")
+        """Return the instance's nodes, by state."""
+        output = await self._run("resource", "list", "--no-header", "--states=free,allocated,down", f"--format={_NODE_FIELDS}")
         groups = []
-        for line in said.splitlines():
+        for line in output.splitlines():
             state, _, cores, gpus, hosts = ([part.strip() for part in line.split("\t")] + [""] * 5)[:5]
             if hosts:
                 groups.append(NodeGroup(state, tuple(decode(hosts)), int(cores or 0), int(gpus or 0)))
         return groups
 
-    async def alive(self) -> bool:
-        """Whether the instance answers."""
-        try:
-            await self._run("ping", "--count=1", "0")
-        except (FluxFailed, FluxMissing):
-            return False
-        return True
-
     async def output(self, jobid: str) -> AsyncGenerator[bytes, None]:
-        """What the job has written so far, standard output and error as they came.
+        """Yield the output of the job so far, standard output and error in their order.
 
         Raises
         ------
         UnknownJob
-            There is none of this id.
+            There is no job with this id.
         """
-        said = await self._run("job", "eventlog", "--format=json", "--path=guest.output", _job_id(jobid))
-        for line in said.splitlines():
+        output = await self._run("job", "eventlog", "--format=json", "--path=guest.output", _job_id(jobid))
+        for line in output.splitlines():
             entry = json.loads(line)
             context = entry.get("context", {})
             if entry.get("name") == "data" and context.get("data"):
                 yield _data(context)
 
     async def follow(self, jobid: str) -> AsyncGenerator[bytes, None]:
-        """What the job has written and goes on to write, until it ends or the reader goes."""
+        """Yield the output of the job until it ends or the reader disconnects."""
         process = await self._start("job", "attach", "--read-only", _job_id(jobid), stderr=asyncio.subprocess.STDOUT)
         assert process.stdout is not None
         try:
             while piece := await process.stdout.read(_CHUNK):
                 yield piece
         finally:
-            await _end(process)
+            await _stop(process)
 
     async def _start(self, *words: str, stderr: int) -> asyncio.subprocess.Process:
         try:
@@ -261,21 +270,33 @@ class Flux:
             try:
                 out, err = await asyncio.wait_for(process.communicate(), self._deadline_s)
             except TimeoutError:
-                raise FluxMissing(f"flux {words[0]} did not answer within {self._deadline_s:g} s") from None
+                raise FluxMissing(f"flux {words[0]} did not respond within {self._deadline_s:g} s") from None
             finally:
-                await _end(process)
+                await _stop(process)
         if process.returncode:
-            said = (err or out).decode(errors="replace").strip().splitlines()
-            sentence = said[-1] if said else f"flux {words[0]} ended with code {process.returncode}"
-            raise (UnknownJob if _UNKNOWN.search(sentence) else FluxFailed)(sentence)
+            lines = (err or out).decode(errors="replace").strip().splitlines()
+            sentence = lines[-1] if lines else f"flux {words[0]} ended with code {process.returncode}"
+            if _UNLOADED.match(sentence):
+                raise FluxMissing(
+                    f"flux cannot load its Python modules next to the leader ({sentence}): set spec.flux.container.pythonPath to the "
+                    "folder that has them, or use a flux-view image in which they are complete"
+                )
+            raise (NoSuchJob if _UNKNOWN.search(sentence) else FluxFailed)(sentence)
         if len(out) > _LONGEST_OUTPUT:
-            raise FluxFailed(f"flux {words[0]} said more than {_LONGEST_OUTPUT} bytes")
+            raise FluxFailed(f"flux {words[0]} wrote more than {_LONGEST_OUTPUT} bytes")
         return out.decode(errors="replace")
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text or "{}"))
+    except (TypeError, ValueError):
+        raise FluxFailed(f"flux jobs printed no JSON object but {text[:200]!r}") from None
 
 
 def _job_id(text: str) -> str:
     if not _JOB_ID.fullmatch(text):
-        raise UnknownJob(f"{text!r} is not the id of a job")
+        raise NoSuchJob(f"{text!r} is not the id of a job")
     return text
 
 
@@ -286,8 +307,8 @@ def _data(context: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """See a process to its end, whatever it takes."""
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Stop a process and wait until it has ended."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -301,9 +322,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def read_environment(file: Path) -> dict[str, str] | None:
-    """The variables that `env -0` wrote into a file; None where it is not there, says nothing, or may not be read.
+    """Return the variables that `env -0` wrote into a file; None if it is missing, empty or unreadable.
 
-    What is no variable to a shell (functions that bash exports) is left out: Flux would take such names for something else.
+    Entries that are not shell variables (functions that bash exports) are left out, because Flux would misread their names.
     """
     try:
         entries = file.read_bytes().decode(errors="surrogateescape").split("\0")
@@ -314,9 +335,19 @@ def read_environment(file: Path) -> dict[str, str] | None:
 
 
 def read_size(settings: Path) -> int | None:
-    """The number of brokers, from the instance's ``settings.sh``; None where it cannot be told."""
+    """Return the number of brokers from the instance's ``settings.sh``; None if it cannot be read."""
+    size = _read_setting(settings, "fq_size")
+    return int(size) if size.isdecimal() else None
+
+
+def read_python_path(settings: Path) -> str:
+    """Return the folder of Python modules that the spec sets, from the instance's ``settings.sh``; empty if there is none."""
+    return _read_setting(settings, "fq_python_path")
+
+
+def _read_setting(settings: Path, name: str) -> str:
     try:
-        found = re.search(r"^fq_size='?([0-9]+)'?$", settings.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found.group(1)) if found else None
+        match = re.search(rf"^{name}=(.*)$", settings.read_text(), re.MULTILINE)
+        return shlex.split(match.group(1))[0] if match else ""
+    except (OSError, ValueError, IndexError):
+        return ""

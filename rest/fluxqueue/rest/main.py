@@ -1,7 +1,7 @@
-"""`fluxqueue rest`: the REST service of one Flux instance, beside its leader.
+"""`fluxqueue rest`: the REST service of one Flux instance, next to its leader.
 
-It speaks to the instance through `flux` only (``FLUX_URI`` says which, ``FLUX_VIEW`` where its programs are) and to nobody else: no
-kubeconfig, no database.
+It talks to the instance through `flux` only (``FLUX_URI`` selects it, ``FLUX_VIEW`` is the folder of its programs). It needs no kubeconfig
+and no database.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Words after `fluxqueue rest`; those of the process if None.
+        Arguments after `fluxqueue rest`; those of the process if None.
 
     Returns
     -------
     int
-        0, or 1 when the address cannot be listened on.
+        0, or 1 if the address cannot be listened on.
     """
     arguments = _parser().parse_args(argv)
 
@@ -38,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from fluxqueue.api.logs import configure_logging
     from fluxqueue.rest.app import create_app
-    from fluxqueue.rest.commands import Flux, environment_for, read_size
+    from fluxqueue.rest.commands import Flux, environment_for, read_python_path, read_size
 
     configure_logging(arguments.log_level)
     size = read_size(arguments.settings) if arguments.settings else None
-    app = create_app(Flux(environment_for(os.environ), application=arguments.environment), arguments.token_file, size)
+    python_path = read_python_path(arguments.settings) if arguments.settings else ""
+    app = create_app(Flux(environment_for(os.environ, python_path), application=arguments.environment), arguments.token_file, size)
     config = uvicorn.Config(
         app,
         host=arguments.host,
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     server = uvicorn.Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn ends in order, and raises the signal once more when it is done: that shall not be an error.
+        # uvicorn stops cleanly and then raises the signal again, which must not be an error.
         signal.signal(number, lambda *_: None)
     try:
         server.run()

@@ -1,15 +1,18 @@
-"""An allocation in an object can be believed, because nobody but the queue can have written it there."""
+"""An allocation in an object is trustworthy, because only the queue can write it there."""
 
 import pytest
-from builders import Builder, make_job, make_pod
-from chart_installation import JOB_CONTROLLER, UNMANAGED, Installation, Person
+from support.builders import Builder, make_job, make_pod
+from support.chart_installation import JOB_CONTROLLER, Installation, Person
 
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("installation")
 
-WRITTEN_BY_US = "fluxqueue/allocation, fluxqueue/fluxion-nodes and fluxqueue/jobid are written by fluxqueue only, not by "
+WRITTEN_BY_US = (
+    "fluxqueue/allocation, fluxqueue/fluxion-nodes, fluxqueue/gang-size, fluxqueue/pin-until and fluxqueue/jobid "
+    "are written by fluxqueue only, not by "
+)
 ALLOCATION = {"fluxqueue/allocation": "7", "fluxqueue/fluxion-nodes": "node-1"}
 TEMPLATE_ALLOCATION = {"spec": {"template": {"metadata": {"annotations": ALLOCATION}}}}
 RELEASE = {"spec": {"suspend": False, "template": {"metadata": {"annotations": ALLOCATION}}}}
@@ -27,27 +30,25 @@ UNGATE = {"spec": {"schedulingGates": [{"name": "fluxqueue", "$patch": "delete"}
         pytest.param(make_pod("forged").label("fluxqueue/jobid", "7"), id="as a label of a Pod"),
     ],
 )
-def test_nobody_forges_an_allocation_however_powerful(alice: Person, root: Person, forged: Builder) -> None:
+def test_an_allocation_cannot_be_forged_even_by_an_administrator(alice: Person, root: Person, forged: Builder) -> None:
     for person in (alice, root):
         assert person.create(forged).refused_with(WRITTEN_BY_US + person.user)
 
 
-def test_a_namespace_that_is_not_managed_is_not_guarded(alice: Person) -> None:
-    assert alice.within(UNMANAGED).create(make_pod("free").allocation("node-1")).ok
-
-
-def test_a_queued_job_is_given_no_allocation_by_its_owner(alice: Person) -> None:
+def test_a_queued_job_gets_no_allocation_from_its_owner(alice: Person) -> None:
     assert alice.create(make_job("queued").suspended()).ok
     assert alice.patch("job", "queued", TEMPLATE_ALLOCATION).refused_with(WRITTEN_BY_US + "alice")
     assert alice.patch("job", "queued", {"metadata": {"labels": {"team": "x"}}}).ok, "everything else stays theirs"
 
 
-def test_the_queue_releases_a_job_in_one_patch_and_its_pods_carry_the_allocation(alice: Person, queue: Person, plane: ControlPlane) -> None:
+def test_the_queue_releases_a_job_in_one_patch_and_its_pods_carry_the_allocation(
+    alice: Person, queue: Person, cluster: ControlPlane
+) -> None:
     assert alice.create(make_job("released").suspended()).ok
     assert queue.patch("job", "released", RELEASE).ok
 
     def pods() -> list[dict[str, str]]:
-        found = plane.client.get("/api/v1/namespaces/managed/pods", labelSelector="batch.kubernetes.io/job-name=released")
+        found = cluster.client.get("/api/v1/namespaces/managed/pods", labelSelector="batch.kubernetes.io/job-name=released")
         return [pod["metadata"].get("annotations", {}) for pod in found["items"]]
 
     wait_until(lambda: bool(pods()), "the Job controller's pod, which carries what only the template can have given it", 20)
@@ -64,7 +65,7 @@ def test_an_owner_may_stop_a_released_job_but_not_resume_it_with_the_old_allocat
     assert queue.patch("job", "stopped", {"spec": {"suspend": False}}).ok
 
 
-def test_an_owner_does_not_take_the_allocation_away_to_resume_without(alice: Person, queue: Person) -> None:
+def test_an_owner_cannot_remove_the_allocation_and_unsuspend(alice: Person, queue: Person) -> None:
     assert alice.create(make_job("cleared").suspended()).ok
     assert queue.patch("job", "cleared", TEMPLATE_ALLOCATION).ok
     without = {"spec": {"suspend": False, "template": {"metadata": {"annotations": dict.fromkeys(ALLOCATION)}}}}
@@ -83,6 +84,27 @@ def test_a_pinned_job_of_one_pod_is_suspended_before_it_grows(alice: Person, que
     assert alice.patch("job", "growing", grown).refused_with("suspend the Job first, then raise its parallelism")
     assert alice.patch("job", "growing", {"spec": {"parallelism": 0}}).ok
     assert alice.patch("job", "growing", {"spec": {"suspend": True, "parallelism": 2}}).ok
+
+
+def test_an_indexed_job_of_one_pod_at_a_time_is_suspended_before_it_grows_too(alice: Person, queue: Person) -> None:
+    assert alice.create(make_job("turns").indexed(4).with_("spec.parallelism", 1).suspended()).ok
+    assert queue.patch("job", "turns", RELEASE).ok
+    assert alice.patch("job", "turns", {"spec": {"parallelism": 4}}).refused_with("suspend the Job first, then raise its parallelism")
+    assert alice.patch("job", "turns", {"spec": {"parallelism": 0}}).ok
+    assert alice.patch("job", "turns", {"spec": {"parallelism": 1}}).ok
+
+
+def test_an_elastic_indexed_job_grows_and_shrinks_with_its_allocation(alice: Person, queue: Person) -> None:
+    assert alice.create(make_job("elastic").indexed(1).suspended()).ok
+    assert queue.patch("job", "elastic", RELEASE).ok
+    for size in (4, 1, 2):
+        assert alice.patch("job", "elastic", {"spec": {"parallelism": size, "completions": size}}).ok
+
+
+def test_a_pin_window_cannot_be_extended(alice: Person, queue: Person) -> None:
+    assert alice.create(make_job("prolonged").suspended()).ok
+    prolonged = {"spec": {"template": {"metadata": {"annotations": {"fluxqueue/pin-until": "2100-01-01T00:00:00Z"}}}}}
+    assert alice.patch("job", "prolonged", prolonged).refused_with(WRITTEN_BY_US + "alice")
 
 
 def test_the_job_controller_keeps_writing_the_status_of_a_guarded_job(alice: Person, queue: Person, root: Person) -> None:
@@ -114,8 +136,8 @@ def test_a_released_pod_is_bound_and_run_by_others(alice: Person, queue: Person,
 
 def test_only_the_creation_of_pods_is_the_job_controller_s(installation: Installation, alice: Person, queue: Person) -> None:
     assert alice.create(make_pod("watched").gate("fluxqueue")).ok
-    controller = Person(installation.plane, JOB_CONTROLLER)
-    assert controller.create(make_pod("made").allocation("node-1"), "--dry-run=server").ok
+    controller = Person(installation.cluster, JOB_CONTROLLER)
+    assert controller.create(make_pod("made").allocation("node-1").owned_by("Job"), "--dry-run=server").ok
     renamed = {"metadata": {"annotations": {"fluxqueue/allocation": "8"}}}
     assert not controller.patch("pod", "watched", renamed).ok
     assert queue.patch("pod", "watched", renamed).ok

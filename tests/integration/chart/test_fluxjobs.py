@@ -1,10 +1,13 @@
-"""What a person sees of a FluxJob, and which parts of it are theirs."""
+"""What people see of a FluxJob, and which of its fields they may edit."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import make_queue
-from chart_installation import Person, fluxjob
+from support.builders import make_queue
+from support.chart_installation import Installation, Person, fluxjob
+
+from fluxqueue.local.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("installation")
 
@@ -20,14 +23,13 @@ STATUS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def waiting(queue: Person, installation: object) -> None:
-    assert queue.create(fluxjob("waiting")).ok
-    assert queue.patch("fluxjob", "waiting", {"status": STATUS}, "--subresource=status").ok
+    assert queue.create({**fluxjob("waiting"), "status": STATUS}).ok
 
 
 def _table(person: Person, *flags: str) -> tuple[list[str], str]:
     answer = person.run("get", "fj", "waiting", *flags)
-    assert answer.ok, answer.said
-    header, row = answer.said.splitlines()
+    assert answer.ok, answer.output
+    header, row = answer.output.splitlines()
     return header.split(), row
 
 
@@ -65,7 +67,7 @@ def test_the_rest_of_the_spec_is_refused_by_field_also_to_an_administrator(alice
     for person in (alice, root):
         refused = person.patch("fluxjob", "waiting", {"spec": change})
         assert not refused.ok
-        named, _, remedy = refused.said.partition(": written by fluxqueue only")
+        named, _, remedy = refused.output.partition(": written by fluxqueue only")
         assert sorted(named.split("denied request: ")[-1].split(", ")) == fields.split(", ")
         assert remedy.startswith("; you can change spec.hold, spec.cancel, spec.priority, spec.queue, spec.durationSeconds")
 
@@ -75,7 +77,7 @@ def test_the_queue_rewrites_a_request_that_was_edited(queue: Person) -> None:
     assert queue.patch("fluxjob", "edited", {"spec": {"jobspec": "{'version': 1}", "pods": 8}}).ok
 
 
-def test_a_fluxjob_stands_for_one_object_even_to_the_queue(queue: Person) -> None:
+def test_a_fluxjob_refers_to_one_object_even_for_the_queue(queue: Person) -> None:
     refused = queue.patch("fluxjob", "waiting", {"spec": {"objectRef": {"uid": "u-2"}}})
     assert refused.refused_with("objectRef cannot change: a FluxJob stands for one object for all its life")
 
@@ -86,14 +88,59 @@ def test_people_neither_make_nor_delete_fluxjobs(alice: Person, root: Person) ->
     assert root.create(fluxjob("own")).refused_with("FluxJobs are made by fluxqueue, one for each Job and Pod of a managed namespace")
 
 
-def test_the_status_is_the_queue_s(alice: Person, root: Person) -> None:
-    change = {"status": {"state": "Running"}}
-    assert alice.patch("fluxjob", "waiting", change, "--subresource=status").refused_with("forbidden")
-    refused = root.patch("fluxjob", "waiting", change, "--subresource=status")
-    assert refused.refused_with("the status of a FluxJob is written by fluxqueue only")
+def test_the_queue_creates_a_fluxjob_with_its_status(queue: Person, eve: Person) -> None:
+    assert queue.create({**fluxjob("at-once"), "status": {"state": "Running", "jobid": 7}}).ok
+    assert eve.get("fluxjob", "at-once")["status"] == {"state": "Running", "jobid": 7}
 
 
-def test_an_onlooker_changes_nothing(eve: Person) -> None:
+CHANGES = pytest.mark.parametrize("change", [{"state": "Running"}, {"jobid": 9_000_000_000}, {"jobid": None}, None])
+
+
+@CHANGES
+def test_the_status_is_the_queue_s(alice: Person, root: Person, queue: Person, change: Any) -> None:
+    for person in (alice, root):
+        refused = person.patch("fluxjob", "waiting", {"status": change, "spec": {"priority": 3}})
+        assert refused.refused_with("the status of a FluxJob is written by fluxqueue only"), refused.output
+        assert person.patch("fluxjob", "waiting", {"spec": {"priority": 4}}, "--dry-run=server").ok
+        assert not person.patch("fluxjob", "waiting", {"status": {"jobid": 42}}, "--subresource=status").ok, "there is none"
+    assert queue.patch("fluxjob", "waiting", {"status": STATUS}).ok
+
+
+@pytest.fixture
+def with_the_subresource(installation: Installation) -> Iterator[None]:
+    """The kind as versions up to 0.1 defined it: in a rollback, or where another tool keeps the CRDs."""
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fluxjobs.jobs.converged-computing.org"
+    client = installation.cluster.client
+
+    def switch(subresources: Any) -> None:
+        client.request("PATCH", crd, {"spec": {"versions": [{**version, "subresources": subresources}]}}, patch="merge")
+
+    def served() -> bool:
+        kinds = client.get("/apis/jobs.converged-computing.org/v1alpha1")["resources"]
+        return any(each["name"] == "fluxjobs/status" for each in kinds)
+
+    (version,) = client.get(crd)["spec"]["versions"]
+    switch({"status": {}})
+    wait_until(served, "the subresource", 30)
+    yield
+    switch(None)
+    wait_until(lambda: not served(), "no subresource", 30)
+
+
+@pytest.mark.usefixtures("with_the_subresource")
+@CHANGES
+def test_the_status_of_an_older_crd_is_the_queue_s_too(alice: Person, root: Person, queue: Person, change: Any) -> None:
+    before = root.get("fluxjob", "waiting")["status"]
+    assert alice.patch("fluxjob", "waiting", {"status": change}, "--subresource=status").refused_with("forbidden")
+    refused = root.patch("fluxjob", "waiting", {"status": change}, "--subresource=status")
+    assert refused.refused_with("the status of a FluxJob is written by fluxqueue only"), refused.output
+    for person in (alice, root):
+        person.patch("fluxjob", "waiting", {"status": change, "spec": {"priority": 3}})
+        assert root.get("fluxjob", "waiting")["status"] == before, "dropped by the API server, or refused by the policy"
+    assert queue.patch("fluxjob", "waiting", {"status": STATUS}, "--subresource=status").ok
+
+
+def test_a_viewer_changes_nothing(eve: Person) -> None:
     assert eve.patch("fluxjob", "waiting", {"spec": {"hold": True}}).refused_with("forbidden")
 
 
@@ -108,14 +155,14 @@ def test_an_onlooker_changes_nothing(eve: Person) -> None:
     ],
 )
 def test_a_status_outside_the_closed_sets_is_refused_even_to_the_queue(queue: Person, status: Any, named: str) -> None:
-    assert queue.patch("fluxjob", "waiting", {"status": status}, "--subresource=status").refused_with(named)
+    assert queue.patch("fluxjob", "waiting", {"status": status}).refused_with(named)
 
 
 def test_a_reason_that_went_is_cleared_either_way(queue: Person) -> None:
     queue.create(fluxjob("cleared"))
     for gone in ("", None):
-        assert queue.patch("fluxjob", "cleared", {"status": STATUS}, "--subresource=status").ok
-        assert queue.patch("fluxjob", "cleared", {"status": {"reason": gone, "eta": None}}, "--subresource=status").ok
+        assert queue.patch("fluxjob", "cleared", {"status": STATUS}).ok
+        assert queue.patch("fluxjob", "cleared", {"status": {"reason": gone, "eta": None}}).ok
 
 
 @pytest.mark.parametrize(
@@ -135,7 +182,7 @@ def test_nonsense_is_refused_to_a_person_by_field(alice: Person, spec: Any, name
 def test_the_default_queue_is_there_and_read_by_everybody(eve: Person) -> None:
     spec = eve.get("fluxqueue", "default")["spec"]
     assert spec == {"policy": "easy", "state": "open", "priority": 0, "defaultDurationSeconds": 3600}
-    assert "default" in eve.run("get", "fq").said
+    assert "default" in eve.run("get", "fq").output
 
 
 def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:

@@ -1,12 +1,12 @@
-"""Whom the API server asks the webhook about: with failurePolicy Fail and a webhook that is away, exactly that is refused."""
+"""Which requests the API server sends to the webhook: with failurePolicy Fail and no webhook, exactly those are refused."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
-from builders import Builder, make_job, make_pod
-from chart_installation import MANAGED, UNMANAGED, Installation, Person
-from chart_rendering import NAMESPACE
+from support.builders import Builder, make_job, make_pod
+from support.chart_installation import MANAGED, UNMANAGED, Installation, Person
+from support.chart_rendering import NAMESPACE
 
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
@@ -70,20 +70,20 @@ def test_pods_of_a_daemonset_are_not(installation: Installation, root: Person) -
     assert root.run("delete", "daemonset", "ds").ok
 
 
-def test_a_node_s_mirror_pods_are_not(plane: ControlPlane) -> None:
+def test_a_node_s_mirror_pods_are_not(cluster: ControlPlane) -> None:
     mirror = (
         make_pod("mirror")
         .namespace(MANAGED)
         .annotation("kubernetes.io/config.mirror", "x")
-        .on_node(plane.client.get("/api/v1/nodes")["items"][0]["metadata"]["name"])
+        .on_node(cluster.client.get("/api/v1/nodes")["items"][0]["metadata"]["name"])
         .build()
     )
     node = mirror["spec"]["nodeName"]
-    uid = plane.client.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
+    uid = cluster.client.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     mirror["metadata"]["ownerReferences"] = [owner]
     mirror["spec"]["automountServiceAccountToken"] = False
-    done = plane.kubectl(
+    done = cluster.kubectl(
         f"--as=system:node:{node}",
         "--as-group=system:nodes",
         "create",

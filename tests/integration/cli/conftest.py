@@ -11,42 +11,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chart_rendering import Chart
+from support.chart_rendering import Chart
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import fluxjob_name
 from fluxqueue.local.binaries import Tool
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
-from fluxqueue.queue.jobspecs import Role, jobspec_of
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def bare_plane(service_folder: Path) -> Iterator[ControlPlane]:
+def bare_cluster(service_folder: Path) -> Iterator[ControlPlane]:
     """Two nodes and nothing of ours."""
-    plane = ControlPlane(service_folder / "cli", nodes=2)
-    plane.start()
-    yield plane
-    plane.destroy()
+    cluster = ControlPlane(service_folder / "cli", nodes=2)
+    cluster.start()
+    yield cluster
+    cluster.destroy()
 
 
 @pytest.fixture(scope="session")
-def plane(bare_plane: ControlPlane) -> ControlPlane:
+def cluster(bare_cluster: ControlPlane) -> ControlPlane:
     """With our kinds, a queue, and Jobs that are held, running, done and impossible."""
-    rendered = Chart(bare_plane.binaries[Tool.HELM]).render()
+    rendered = Chart(bare_cluster.binaries[Tool.HELM]).render()
     crds = rendered.all("CustomResourceDefinition")
-    bare_plane.apply(*crds)
+    bare_cluster.apply(*crds)
     for crd in crds:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
-        wait_until(lambda path=path: "True" in _conditions(bare_plane, path), "the kinds", 30)  # type: ignore[misc]  # path is bound
+        wait_until(lambda path=path: "True" in _conditions(bare_cluster, path), "the kinds", 30)  # type: ignore[misc]  # path is bound
     served = f"/apis/{names.API_VERSION}/{names.FLUXJOBS}"
-    wait_until(lambda: bare_plane.client.reachable(served), "FluxJobs served", 30)
-    bare_plane.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {"policy": "fcfs"}})
-    _job(bare_plane, "waiting", pods=4, state="Pending", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1)
+    wait_until(lambda: bare_cluster.client.reachable(served), "FluxJobs served", 30)
+    bare_cluster.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {"policy": "fcfs"}})
+    _job(bare_cluster, "waiting", pods=4, state="Pending", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1)
     _job(
-        bare_plane,
+        bare_cluster,
         "running",
         suspend=False,
         state="Running",
@@ -56,20 +56,20 @@ def plane(bare_plane: ControlPlane) -> ControlPlane:
         allocatedAt="2026-03-02T12:00:01Z",
         startedAt="2026-03-02T12:00:02Z",
     )
-    _job(bare_plane, "done", queue="night", state="Completed", outcome="Succeeded", nodes="node-1")
-    _job(bare_plane, "unlisted", fluxjob=False)
-    return bare_plane
+    _job(bare_cluster, "done", queue="night", state="Completed", outcome="Succeeded", nodes="node-1")
+    _job(bare_cluster, "unlisted", fluxjob=False)
+    return bare_cluster
 
 
-def _conditions(plane: ControlPlane, path: str) -> list[str]:
+def _conditions(cluster: ControlPlane, path: str) -> list[str]:
     """The statuses of an object's conditions; a moment after it was made there are none."""
-    return [condition["status"] for condition in (plane.client.get(path).get("status") or {}).get("conditions") or ()]
+    return [condition["status"] for condition in (cluster.client.get(path).get("status") or {}).get("conditions") or ()]
 
 
 def _job(
-    plane: ControlPlane, name: str, *, pods: int = 1, suspend: bool = True, queue: str = "default", fluxjob: bool = True, **status: Any
+    cluster: ControlPlane, name: str, *, pods: int = 1, suspend: bool = True, queue: str = "default", fluxjob: bool = True, **status: Any
 ) -> None:
-    job = plane.client.request(
+    job = cluster.client.request(
         "POST",
         "/apis/batch/v1/namespaces/default/jobs",
         {
@@ -96,7 +96,7 @@ def _job(
     path = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}"
     called = fluxjob_name("Job", name, uid)
     ref = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-    plane.client.request(
+    cluster.client.request(
         "POST",
         path,
         {
@@ -106,30 +106,30 @@ def _job(
             "spec": {"objectRef": ref, "queue": queue, "pods": pods, "durationSeconds": 300, "jobspec": _jobspec(name, pods)},
         },
     )
-    plane.client.request("PATCH", f"{path}/{called}/status", {"status": status})
+    cluster.client.request("PATCH", f"{path}/{called}", {"status": status})
 
 
 def _jobspec(name: str, pods: int) -> str:
-    return jobspec_of(f"default/{name}", [Role({"cpu": Decimal(2)}, pods)], duration_s=300)
+    return jobspec_of(f"default/{name}", [SizedPods({"cpu": Decimal(2)}, pods)], duration_s=300)
 
 
 @pytest.fixture
-def kubectl(plane: ControlPlane) -> Run:
+def kubectl(cluster: ControlPlane) -> Run:
     """Run `kubectl` with our plugin on PATH."""
-    return _runner(plane)
+    return _runner(cluster)
 
 
 @pytest.fixture
-def bare_kubectl(bare_plane: ControlPlane) -> Run:
-    return _runner(bare_plane)
+def bare_kubectl(bare_cluster: ControlPlane) -> Run:
+    return _runner(bare_cluster)
 
 
-def _runner(plane: ControlPlane) -> Run:
-    environment = plane.kubectl_environment()
+def _runner(cluster: ControlPlane) -> Run:
+    environment = cluster.kubectl_environment()
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(plane.binaries[Tool.KUBECTL]), *words]
+        command = [str(cluster.binaries[Tool.KUBECTL]), *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     return run

@@ -102,12 +102,12 @@ def test_explains_a_waiting_job_by_any_of_its_names(name: str, kubectl: Run) -> 
     assert "WaitingForNodes: needs 24 cpu, 8 are free" in done.stdout
 
 
-def test_explains_a_job_by_its_fluxjob_and_by_its_pod(kubectl: Run, plane: ControlPlane) -> None:
+def test_explains_a_job_by_its_fluxjob_and_by_its_pod(kubectl: Run, cluster: ControlPlane) -> None:
     (fluxjob,) = kubectl("fluxqueue", "jobs", "running", "-o", "name").stdout.split()
     path = "/api/v1/namespaces/default/pods"
 
     def pods() -> list[str]:
-        return [pod["metadata"]["name"] for pod in plane.client.get(path)["items"] if pod["status"]["phase"] == "Running"]
+        return [pod["metadata"]["name"] for pod in cluster.client.get(path)["items"] if pod["status"]["phase"] == "Running"]
 
     wait_until(lambda: bool(pods()), "the pod of job/running runs", 30)
     (pod,) = pods()
@@ -137,24 +137,24 @@ def test_shows_queues_in_the_columns_of_their_definition(kubectl: Run) -> None:
     assert kubectl("fluxqueue", "queues", "-o", "name").stdout == f"fluxqueue.{names.GROUP}/night\n"
 
 
-def test_says_the_versions_of_both_sides(kubectl: Run, plane: ControlPlane) -> None:
+def test_says_the_versions_of_both_sides(kubectl: Run, cluster: ControlPlane) -> None:
     done = kubectl("fluxqueue", "version")
-    assert done.stdout.splitlines()[1] == f"Server Version: {plane.client.get('/version')['gitVersion']}"
-    assert done.stdout.splitlines()[2].startswith("Queue: cannot be asked (no pod with the labels")
+    assert done.stdout.splitlines()[1] == f"Server Version: {cluster.client.get('/version')['gitVersion']}"
+    assert done.stdout.splitlines()[2].startswith("Queue: cannot be reached (there is no pod with the labels")
 
 
-def test_watching_goes_on_with_a_line_for_each_change(plane: ControlPlane, kubectl: Run) -> None:
+def test_watching_goes_on_with_a_line_for_each_change(cluster: ControlPlane, kubectl: Run) -> None:
     (name,) = kubectl("fluxqueue", "jobs", "waiting", "-o", "name").stdout.split()
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
     command = [str(program), "jobs", "-w", "--no-headers", "-l", "team=waiting"]
-    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)})
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)})
     try:
         assert watching.stdout is not None
         assert "position 1" in watching.stdout.readline()
-        path = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}/{name.split('/')[1]}/status"
-        plane.client.request("PATCH", path, {"status": {"position": 2}})
+        path = f"/apis/{names.API_VERSION}/namespaces/default/{names.FLUXJOBS}/{name.split('/')[1]}"
+        cluster.client.request("PATCH", path, {"status": {"position": 2}})
         assert "position 2" in watching.stdout.readline()
-        plane.client.request("PATCH", path, {"status": {"position": 1}})
+        cluster.client.request("PATCH", path, {"status": {"position": 1}})
         assert "position 1" in watching.stdout.readline()
     finally:
         watching.terminate()
@@ -163,12 +163,12 @@ def test_watching_goes_on_with_a_line_for_each_change(plane: ControlPlane, kubec
             watching.stdout.close()
 
 
-def test_a_person_without_the_right_reads_what_kubectl_would_say(plane: ControlPlane, tmp_path: Path) -> None:
-    plane.client.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
-    kubeconfig = plane.service_account_kubeconfig("default", "nobody")
+def test_a_person_without_the_right_reads_what_kubectl_would_say(cluster: ControlPlane, tmp_path: Path) -> None:
+    cluster.client.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
+    kubeconfig = cluster.service_account_kubeconfig("default", "nobody")
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
     ours = subprocess.run([str(program), "jobs", "--kubeconfig", str(kubeconfig)], capture_output=True, text=True, timeout=30, check=False)
-    command = [str(plane.binaries[Tool.KUBECTL]), "get", names.FLUXJOBS, "--kubeconfig", str(kubeconfig)]
+    command = [str(cluster.binaries[Tool.KUBECTL]), "get", names.FLUXJOBS, "--kubeconfig", str(kubeconfig)]
     theirs = subprocess.run(
         command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "KUBECACHEDIR": str(tmp_path)}
     )
@@ -182,6 +182,13 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say(plane: ControlP
         pytest.param(["hold", "job/waiting"], "job/waiting held (no change)\n", "hold", True, id="hold again"),
         pytest.param(["release", "job/waiting"], "job/waiting released\n", "hold", False, id="release"),
         pytest.param(["prioritize", "job/waiting", "-5"], "job/waiting has priority -5\n", "priority", -5, id="a lower priority"),
+        pytest.param(
+            ["prioritize", "job/waiting", "waiting", "6"],
+            "job/waiting has priority 6\njob/waiting has priority 6 (no change)\n",
+            "priority",
+            6,
+            id="several names",
+        ),
         pytest.param(["move", "waiting", "-q", "night"], "job/waiting moved to queue night\n", "queue", "night", id="move"),
         pytest.param(["cancel", "waiting"], "job/waiting cancelled\n", "cancel", True, id="cancel"),
     ],
@@ -204,6 +211,12 @@ def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value:
             ["move", "waiting", "-q", "nowhere"],
             'Error from server (NotFound): fluxqueues.jobs.converged-computing.org "nowhere" not found\n',
             id="to nowhere",
+        ),
+        pytest.param(
+            ["prioritize", "job/nobody", "running", "3"],
+            'Error from server (NotFound): jobs.batch "nobody" not found\n'
+            "error: job/running runs: only what waits can be given another priority\n",
+            id="each of several names that cannot be",
         ),
         pytest.param(["hold", "job/nobody"], 'Error from server (NotFound): jobs.batch "nobody" not found\n', id="hold nobody"),
     ],

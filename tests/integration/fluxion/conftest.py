@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fluxqueue.fluxion.client import AsyncFluxionClient, Deadlines
-from fluxqueue.fluxion.server import RunningServer, Settings, serve
+from fluxqueue.fluxion.rpc.client import AsyncFluxionClient, Deadlines
+from fluxqueue.fluxion.rpc.server import FluxionServerSettings, RunningServer, serve
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[RunningServer]:
-    async with serve(Settings(port=0, grace_s=5)) as running:
+    async with serve(FluxionServerSettings(port=0, grace_s=5)) as running:
         yield running
 
 

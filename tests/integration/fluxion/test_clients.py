@@ -9,25 +9,26 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from fluxionrequests import cluster_jgf, make_jobspec, make_node
+from support.fluxionrequests import cluster_jgf, make_jobspec, make_node
 
 from fluxqueue.fluxion.changes import CancelJobs, ResizeSystem
-from fluxqueue.fluxion.client import MAX_MESSAGE_BYTES, AsyncFluxionClient, Fluxion, FluxionClient
 from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
-from fluxqueue.fluxion.failures import InvalidCall, MatchFailed
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.fluxion.messages import Call, JobRequest, Mode, NodeShare, NodeSpec, Pool, RestoredJob, Verdict
-from fluxqueue.fluxion.server import RunningServer
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, JobMode, MatchVerdict, NodeShare, Pool, RestoredJob
+from fluxqueue.fluxion.rpc.client import MAX_MESSAGE_BYTES, AsyncFluxionClient, FluxionClient
+from fluxqueue.fluxion.rpc.failures import InvalidCall, MatchFailed
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.fluxion.rpc.interface import Fluxion
+from fluxqueue.fluxion.rpc.server import RunningServer
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 
 NOW = 1_700_000_000
-CALL = Call(now=NOW, epoch=1)
+CALL = CallContext(now=NOW, epoch=1)
 CORE = make_jobspec(cpu=1_000, memory=1_024, pods=1, duration=60)
 
 
 @pytest.fixture(params=["over gRPC", "in process"])
 async def matcher(request: pytest.FixtureRequest, server: RunningServer) -> AsyncIterator[Fluxion]:
-    """The same tests hold for both carriers of the interface."""
+    """Both implementations of the interface pass the same tests."""
     made: AsyncFluxionClient | LocalFluxion = (
         LocalFluxion() if request.param == "in process" else AsyncFluxionClient(f"127.0.0.1:{server.port}")
     )
@@ -42,8 +43,8 @@ async def loaded(matcher: Fluxion) -> Fluxion:
 
 
 async def test_a_batch_is_matched_in_order_under_ids_of_the_caller(loaded: Fluxion) -> None:
-    batch = await loaded.match_batch([JobRequest(CORE, 7), JobRequest(CORE, 5)], call=CALL)
-    assert [(result.verdict, result.jobid) for result in batch.results] == [(Verdict.GRANTED, 7), (Verdict.GRANTED, 5)]
+    batch = await loaded.match_batch([JobMatchRequest(CORE, 7), JobMatchRequest(CORE, 5)], call=CALL)
+    assert [(result.verdict, result.jobid) for result in batch.results] == [(MatchVerdict.GRANTED, 7), (MatchVerdict.GRANTED, 5)]
     first = batch.results[0]
     assert (first.at, first.end) == (NOW, NOW + 60)
     assert first.shares == (NodeShare("a", {"task": 1}, {"cpu": 1_000, "memory": 1_024, "pods": 1}),)
@@ -53,58 +54,58 @@ async def test_a_batch_is_matched_in_order_under_ids_of_the_caller(loaded: Fluxi
 
 
 async def test_a_granted_id_repeats_its_answer(loaded: Fluxion) -> None:
-    once = await loaded.match_batch([JobRequest(CORE, 7)], call=CALL)
-    again = await loaded.match_batch([JobRequest(CORE, 7)], call=CALL)
+    once = await loaded.match_batch([JobMatchRequest(CORE, 7)], call=CALL)
+    again = await loaded.match_batch([JobMatchRequest(CORE, 7)], call=CALL)
     assert again.results == once.results
     assert (await loaded.stat(call=CALL)).allocated_jobs == 1
 
 
 async def test_a_batch_may_stop_at_the_first_failure(loaded: Fluxion) -> None:
-    jobs = [JobRequest(CORE, 1), JobRequest(make_jobspec(cpu=9_000), 2, explain=True), JobRequest(CORE, 3)]
+    jobs = [JobMatchRequest(CORE, 1), JobMatchRequest(make_jobspec(cpu=9_000), 2, explain=True), JobMatchRequest(CORE, 3)]
     batch = await loaded.match_batch(jobs, call=CALL, stop_at_first_failure=True)
-    assert [result.verdict for result in batch.results] == [Verdict.GRANTED, Verdict.UNSATISFIABLE]
+    assert [result.verdict for result in batch.results] == [MatchVerdict.GRANTED, MatchVerdict.UNSATISFIABLE]
     assert batch.results[1].reason
     assert batch.results[1].shortages
 
 
 async def test_an_allocation_comes_as_jgf_if_asked(loaded: Fluxion) -> None:
-    batch = await loaded.match_batch([JobRequest(CORE, 1)], call=CALL, with_allocation=True)
+    batch = await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL, with_allocation=True)
     assert '"graph"' in batch.results[0].allocation
 
 
 async def test_a_reservation_is_made_on_nodes_that_are_named(loaded: Fluxion) -> None:
     result = await loaded.reserve_at(4, CORE, NOW + 600, call=CALL, nodes=["b"])
-    assert (result.verdict, result.at, [share.node for share in result.shares]) == (Verdict.RESERVED, NOW + 600, ["b"])
+    assert (result.verdict, result.at, [share.node for share in result.shares]) == (MatchVerdict.RESERVED, NOW + 600, ["b"])
 
 
-async def test_satisfy_tells_the_possible_from_the_impossible_and_books_nothing(loaded: Fluxion) -> None:
-    assert (await loaded.satisfy(CORE, call=CALL)).verdict is Verdict.GRANTED
-    assert (await loaded.satisfy(make_jobspec(cpu=9_000), call=CALL)).verdict is Verdict.UNSATISFIABLE
-    assert (await loaded.satisfy("{", call=CALL)).verdict is Verdict.INVALID
+async def test_satisfy_separates_satisfiable_from_unsatisfiable_and_books_nothing(loaded: Fluxion) -> None:
+    assert (await loaded.satisfy(CORE, call=CALL)).verdict is MatchVerdict.GRANTED
+    assert (await loaded.satisfy(make_jobspec(cpu=9_000), call=CALL)).verdict is MatchVerdict.UNSATISFIABLE
+    assert (await loaded.satisfy("{", call=CALL)).verdict is MatchVerdict.INVALID
     assert await loaded.list_jobs(call=CALL) == ()
 
 
-async def test_jobs_are_listed_and_told_about(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(CORE, 9), JobRequest(CORE, 3)], call=CALL)
+async def test_jobs_are_listed_and_described(loaded: Fluxion) -> None:
+    await loaded.match_batch([JobMatchRequest(CORE, 9), JobMatchRequest(CORE, 3)], call=CALL)
     listed = await loaded.list_jobs(call=CALL, with_shares=True)
-    assert [(job.jobid, job.mode) for job in listed] == [(3, Mode.ALLOCATED), (9, Mode.ALLOCATED)]
+    assert [(job.jobid, job.mode) for job in listed] == [(3, JobMode.ALLOCATED), (9, JobMode.ALLOCATED)]
     assert await loaded.info(3, call=CALL) == listed[0]
 
 
-async def test_cancelling_names_what_was_unknown(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
+async def test_cancelling_returns_the_unknown_ids(loaded: Fluxion) -> None:
+    await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
     assert await loaded.cancel_many([1, 2], call=CALL) == ((1,), (2,))
-    assert (await loaded.info(1, call=CALL)).mode is Mode.CANCELED
+    assert (await loaded.info(1, call=CALL)).mode is JobMode.CANCELED
 
 
 async def test_part_of_a_job_is_given_back(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(make_jobspec(2, cpu=1_000, pods=1), 1)], call=CALL)
+    await loaded.match_batch([JobMatchRequest(make_jobspec(2, cpu=1_000, pods=1), 1)], call=CALL)
     applied = await loaded.partial_cancel(1, [NodeShare("a", {"task": 1})], call=CALL)
     assert applied.done
     assert [share.amounts for share in (await loaded.info(1, call=CALL)).shares] == [{"cpu": 1_000, "pods": 1}]
 
 
-async def test_what_is_known_from_elsewhere_is_put_back(loaded: Fluxion) -> None:
+async def test_an_allocation_known_from_elsewhere_is_restored(loaded: Fluxion) -> None:
     job = RestoredJob(12, (NodeShare("b", {}, {"cpu": 2_000}),), NOW - 10, NOW + 90)
     for _ in range(2):
         assert (await loaded.restore([job], call=CALL)).done
@@ -112,20 +113,20 @@ async def test_what_is_known_from_elsewhere_is_put_back(loaded: Fluxion) -> None
     assert (info.at, info.end, info.shares[0].amounts) == (NOW - 10, NOW + 90, {"cpu": 2_000})
 
 
-async def test_an_end_is_moved(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
+async def test_the_end_of_a_job_is_moved(loaded: Fluxion) -> None:
+    await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
     assert (await loaded.extend(1, NOW + 120, call=CALL)).done
     assert (await loaded.info(1, call=CALL)).end == NOW + 120
 
 
-async def test_what_runs_without_us_is_set_and_its_excess_named(loaded: Fluxion) -> None:
+async def test_a_system_allocation_is_set_and_its_excess_returned(loaded: Fluxion) -> None:
     applied = await loaded.resize([NodeShare("a", amounts={"cpu": 5_000})], call=CALL)
     assert applied.done
     assert [(share.node, share.amounts) for share in applied.excess] == [("a", {"cpu": 1_000})]
 
 
 async def test_changes_are_made_together_or_not_at_all(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
+    await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
     impossible = ResizeSystem((NodeShare("nowhere", amounts={"cpu": 100}),))
     refused = await loaded.apply([CancelJobs((1,)), impossible], call=CALL)
     assert (refused.done, refused.failed_index) == (False, 1)
@@ -136,11 +137,11 @@ async def test_changes_are_made_together_or_not_at_all(loaded: Fluxion) -> None:
     assert await loaded.list_jobs(call=CALL) == ()
 
 
-async def test_nodes_come_change_and_go(loaded: Fluxion) -> None:
+async def test_nodes_are_added_changed_and_removed(loaded: Fluxion) -> None:
     assert (await loaded.add_nodes([make_node("c", properties={"disk": "ssd"})], call=CALL)).done
     assert (await loaded.set_status({"a": False, "b": False}, call=CALL)).done
     assert (await loaded.set_properties({"c": {"gpu": "old"}}, call=CALL)).done
-    batch = await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
+    batch = await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
     assert [share.node for share in batch.results[0].shares] == ["c"]
     stat = await loaded.stat(call=CALL, per_node=True)
     assert (stat.nodes, stat.nodes_up) == (3, 1)
@@ -148,8 +149,8 @@ async def test_nodes_come_change_and_go(loaded: Fluxion) -> None:
     assert (await loaded.stat(call=CALL)).nodes == 2
 
 
-async def test_the_graph_is_told_in_numbers(loaded: Fluxion) -> None:
-    await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)
+async def test_stat_sums_the_graph_up(loaded: Fluxion) -> None:
+    await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
     stat = await loaded.stat(call=CALL, per_node=True)
     assert stat.total["cpu"] == 8_000
     assert stat.free["cpu"] == 7_000
@@ -158,13 +159,13 @@ async def test_the_graph_is_told_in_numbers(loaded: Fluxion) -> None:
 
 
 async def test_every_init_is_another_instance_without_jobs(loaded: Fluxion) -> None:
-    first = (await loaded.match_batch([JobRequest(CORE, 1)], call=CALL)).instance
+    first = (await loaded.match_batch([JobMatchRequest(CORE, 1)], call=CALL)).instance
     second = await loaded.init("lonode", nodes=[make_node("a")], call=CALL)
     assert second != first
     assert await loaded.list_jobs(call=CALL) == ()
 
 
-async def test_the_original_calls_are_typed_too(matcher: Fluxion) -> None:
+async def test_match_and_cancel_of_the_go_service_are_typed_too(matcher: Fluxion) -> None:
     await matcher.init("lonode", jgf=cluster_jgf())
     found = await matcher.match(make_jobspec(core=4, duration=9))
     assert (found.jobid, found.reserved, found.at) == (1, False, 0)
@@ -181,62 +182,66 @@ async def test_the_original_calls_are_typed_too(matcher: Fluxion) -> None:
 # ---- refusals --------------------------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, type[Exception], Callable[[Fluxion], Any]]] = [
-    ("an older epoch", StaleEpoch, lambda fluxion: fluxion.stat(call=Call(now=NOW, epoch=3))),
-    ("an older epoch at Init", StaleEpoch, lambda fluxion: fluxion.init("lonode", nodes=[], call=Call(now=NOW, epoch=3))),
-    ("another instance", WrongInstance, lambda fluxion: fluxion.stat(call=Call(now=NOW, epoch=4, instance="of-before"))),
-    ("a match without a time", ClockMixed, lambda fluxion: fluxion.match_batch([JobRequest(CORE, 1)], call=Call(epoch=4))),
+    ("an older epoch", StaleEpoch, lambda fluxion: fluxion.stat(call=CallContext(now=NOW, epoch=3))),
+    ("an older epoch at Init", StaleEpoch, lambda fluxion: fluxion.init("lonode", nodes=[], call=CallContext(now=NOW, epoch=3))),
+    ("another instance", WrongInstance, lambda fluxion: fluxion.stat(call=CallContext(now=NOW, epoch=4, instance="of-before"))),
+    ("a match without a time", ClockMixed, lambda fluxion: fluxion.match_batch([JobMatchRequest(CORE, 1)], call=CallContext(epoch=4))),
     ("the original match on the wall clock", ClockMixed, lambda fluxion: fluxion.match(CORE)),
-    ("an unknown job", UnknownJob, lambda fluxion: fluxion.info(404, call=Call(now=NOW, epoch=4))),
-    ("an unknown policy", InitError, lambda fluxion: fluxion.init("foo", nodes=[], call=Call(now=NOW, epoch=4))),
-    ("a node without a name", InitError, lambda fluxion: fluxion.init("", nodes=[NodeSpec("", ())], call=Call(now=NOW, epoch=4))),
-    ("a broken graph", InitError, lambda fluxion: fluxion.init("", jgf="{", call=Call(now=NOW, epoch=4))),
+    ("an unknown job", UnknownJob, lambda fluxion: fluxion.info(404, call=CallContext(now=NOW, epoch=4))),
+    ("an unknown policy", InitError, lambda fluxion: fluxion.init("foo", nodes=[], call=CallContext(now=NOW, epoch=4))),
+    (
+        "a node without a name",
+        InitError,
+        lambda fluxion: fluxion.init("", nodes=[GraphNodeSpec("", ())], call=CallContext(now=NOW, epoch=4)),
+    ),
+    ("a broken graph", InitError, lambda fluxion: fluxion.init("", jgf="{", call=CallContext(now=NOW, epoch=4))),
     ("no graph at all", InvalidCall, lambda fluxion: fluxion.init("")),
 ]
 
 
 @pytest.mark.parametrize(("kind", "ask"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 async def test_a_refusal_is_of_one_class_everywhere(matcher: Fluxion, kind: type[Exception], ask: Callable[[Fluxion], Any]) -> None:
-    await matcher.init("lonode", nodes=[make_node("a")], call=Call(now=NOW, epoch=4))
+    await matcher.init("lonode", nodes=[make_node("a")], call=CallContext(now=NOW, epoch=4))
     with pytest.raises(kind) as refused:
         await ask(matcher)
     assert type(refused.value) is kind
     assert str(refused.value)
 
 
-async def test_before_init_there_is_nothing_to_ask(matcher: Fluxion) -> None:
+async def test_before_init_calls_are_refused(matcher: Fluxion) -> None:
     with pytest.raises(NotInitialised, match="call Init first"):
-        await matcher.stat(call=Call())
+        await matcher.stat(call=CallContext())
 
 
-async def test_a_graph_without_a_clock_takes_no_time(matcher: Fluxion) -> None:
+async def test_a_graph_with_a_frozen_clock_refuses_a_time(matcher: Fluxion) -> None:
     await matcher.init("lonode", jgf=cluster_jgf())
     await matcher.match(make_jobspec(core=1))
     with pytest.raises(ClockMixed):
-        await matcher.match_batch([JobRequest(make_jobspec(core=1), 2)], call=CALL)
+        await matcher.match_batch([JobMatchRequest(make_jobspec(core=1), 2)], call=CALL)
 
 
 async def test_a_negative_time_is_refused(fluxion: AsyncFluxionClient) -> None:
     await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
     with pytest.raises(InvalidCall, match="call.now is -1"):
-        await fluxion.stat(call=Call(now=-1))
+        await fluxion.stat(call=CallContext(now=-1))
 
 
 # ---- the client without asyncio ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_client_without_asyncio_says_the_same(server: RunningServer) -> None:
+async def test_the_blocking_client_gives_the_same_answers(server: RunningServer) -> None:
     def work() -> None:
         with FluxionClient(f"127.0.0.1:{server.port}") as fluxion:
             fluxion.wait_reachable(5)
             with pytest.raises(NotInitialised):
                 fluxion.stat(call=CALL)
             instance = fluxion.init("lonode", nodes=[make_node("a"), make_node("b")], call=CALL)
-            batch = fluxion.match_batch([JobRequest(CORE, 1)], call=CALL)
+            batch = fluxion.match_batch([JobMatchRequest(CORE, 1)], call=CALL)
             assert batch.instance == instance
             assert fluxion.info(1, call=CALL).shares == batch.results[0].shares
             assert [job.jobid for job in fluxion.list_jobs(call=CALL)] == [1]
-            assert fluxion.satisfy(CORE, call=CALL).verdict is Verdict.GRANTED
-            assert fluxion.reserve_at(2, CORE, NOW + 60, call=CALL).verdict is Verdict.RESERVED
+            assert fluxion.satisfy(CORE, call=CALL).verdict is MatchVerdict.GRANTED
+            assert fluxion.reserve_at(2, CORE, NOW + 60, call=CALL).verdict is MatchVerdict.RESERVED
             assert fluxion.extend(1, NOW + 30, call=CALL).done
             assert fluxion.partial_cancel(1, batch.results[0].shares, call=CALL).done
             assert fluxion.cancel_many([1, 2], call=CALL) == ((2,), (1,))
@@ -250,7 +255,7 @@ async def test_the_client_without_asyncio_says_the_same(server: RunningServer) -
     await asyncio.to_thread(work)
 
 
-async def test_the_client_without_asyncio_changes_the_graph(server: RunningServer) -> None:
+async def test_the_blocking_client_changes_the_graph(server: RunningServer) -> None:
     def work() -> None:
         with FluxionClient(f"127.0.0.1:{server.port}") as fluxion:
             fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
@@ -267,12 +272,12 @@ async def test_the_client_without_asyncio_changes_the_graph(server: RunningServe
 
 async def test_a_graph_of_many_megabytes_is_one_message(fluxion: AsyncFluxionClient) -> None:
     properties = {f"label-{number}": "x" * 60 for number in range(2_000)}
-    nodes = [NodeSpec(f"n{number}", (Pool("cpu", 100, 100),), properties=properties) for number in range(60)]
+    nodes = [GraphNodeSpec(f"n{number}", (Pool("cpu", 100, 100),), properties=properties) for number in range(60)]
     await fluxion.init("lonode", nodes=nodes, call=CALL)
     jgf = cluster_jgf(cores=20_000)
     assert len(jgf) > 4 * 2**20
     await fluxion.init("lonode", jgf=jgf, call=CALL)
-    batch = await fluxion.match_batch([JobRequest(make_jobspec(core=20_000), 1)], call=CALL, with_allocation=True)
+    batch = await fluxion.match_batch([JobMatchRequest(make_jobspec(core=20_000), 1)], call=CALL, with_allocation=True)
     assert len(batch.results[0].allocation) > 2 * 2**20
 
 
@@ -288,16 +293,16 @@ async def test_a_graph_described_twice_is_refused_by_the_service(server: Running
 async def test_a_negative_epoch_is_refused(fluxion: AsyncFluxionClient) -> None:
     await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
     with pytest.raises(InvalidCall, match="call.epoch is -3"):
-        await fluxion.stat(call=Call(epoch=-3))
+        await fluxion.stat(call=CallContext(epoch=-3))
 
 
 async def test_a_message_beyond_the_limit_is_refused_before_it_is_sent(fluxion: AsyncFluxionClient) -> None:
     with pytest.raises(InvalidCall, match="MatchBatch is larger than"):
-        await fluxion.match_batch([JobRequest("x" * (MAX_MESSAGE_BYTES + 1), 1)], call=CALL)
+        await fluxion.match_batch([JobMatchRequest("x" * (MAX_MESSAGE_BYTES + 1), 1)], call=CALL)
 
 
 async def test_a_jobspec_of_a_hundred_megabytes_is_read_and_refused(fluxion: AsyncFluxionClient) -> None:
     await fluxion.init("lonode", nodes=[make_node("a")], call=CALL)
-    batch = await fluxion.match_batch([JobRequest("x" * 100_000_000, 1)], call=CALL)
-    assert batch.results[0].verdict is Verdict.INVALID
+    batch = await fluxion.match_batch([JobMatchRequest("x" * 100_000_000, 1)], call=CALL)
+    assert batch.results[0].verdict is MatchVerdict.INVALID
     assert batch.results[0].reason

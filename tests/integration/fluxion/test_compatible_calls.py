@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from fluxionrequests import cluster_jgf, make_jobspec
+from support.fluxionrequests import cluster_jgf, make_jobspec
 
-from fluxqueue.fluxion.server import RunningServer
+from fluxqueue.fluxion.rpc.server import RunningServer
 from fluxqueue.proto.v1 import fluxion_pb2 as pb
 from fluxqueue.proto.v1.fluxion_pb2_grpc import FluxionServiceStub
 
@@ -58,7 +58,7 @@ async def test_a_graph_loads_and_jobs_are_matched_numbered_and_cancelled(stub: S
     assert third.allocation == first.allocation
 
 
-async def test_a_match_that_does_not_fit_fails_in_the_words_of_the_original_and_tells_why_beside(ready: Stub) -> None:
+async def test_a_failed_match_has_the_words_of_the_go_service_and_a_reason(ready: Stub) -> None:
     error = await failure(ready.Match(pb.MatchRequest(jobspec=make_jobspec(core=5))))
     assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, FAILED)
     assert trailing(error)["fluxion-reason"]
@@ -71,7 +71,7 @@ async def test_an_unreadable_jobspec_fails_like_any_match(ready: Stub, jobspec: 
     assert trailing(error)["fluxion-reason"].isprintable()
 
 
-async def test_a_reservation_says_when(ready: Stub) -> None:
+async def test_a_reservation_has_its_start(ready: Stub) -> None:
     for _ in range(2):
         await ready.Match(pb.MatchRequest(jobspec=make_jobspec(core=4, duration=60)))
     later = await ready.Match(pb.MatchRequest(jobspec=make_jobspec(core=4, duration=60), reservation=True))
@@ -89,13 +89,13 @@ async def test_cancelling_an_unknown_job_is_success(ready: Stub) -> None:
 
 
 @pytest.mark.parametrize(("policy", "jgf"), [("foo", cluster_jgf()), ("lonode", "{"), ("", ""), ("policy", cluster_jgf())], ids=range(4))
-async def test_an_init_that_fails_does_so_in_the_words_of_the_original(stub: Stub, policy: str, jgf: str) -> None:
+async def test_an_init_that_fails_has_the_words_of_the_go_service(stub: Stub, policy: str, jgf: str) -> None:
     error = await failure(stub.Init(pb.InitRequest(policy=policy, jgf=jgf)))
     assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, "issue initializing resource api client -1")
     assert trailing(error)["fluxion-reason"]
 
 
-async def test_an_init_that_fails_leaves_the_graph_of_before(ready: Stub) -> None:
+async def test_an_init_that_fails_keeps_the_loaded_graph(ready: Stub) -> None:
     await failure(ready.Init(pb.InitRequest(policy="lonode", jgf="{")))
     assert (await ready.Match(pb.MatchRequest(jobspec=make_jobspec(core=1)))).jobid == 1
 
@@ -122,7 +122,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(server: Running
         assert "no fluxion.StatRequest message" in (error.details() or "")
 
 
-async def test_a_call_that_is_not_there_is_unimplemented(server: RunningServer) -> None:
+async def test_an_unknown_rpc_is_unimplemented(server: RunningServer) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         error = await failure(channel.unary_unary("/fluxion.FluxionService/Grow")(b""))
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,4 +1,4 @@
-"""Replaying recorded cases, in process and over gRPC."""
+"""Replay of recorded cases, in process and over gRPC."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fluxionrequests import cluster_jgf, make_jobspec
+from support.fluxionrequests import cluster_jgf, make_jobspec
 
+from fluxqueue.fluxion.commands.replay import vertices_of
 from fluxqueue.fluxion.main import main
-from fluxqueue.fluxion.replaycommand import vertices_of
-from fluxqueue.fluxion.server import RunningServer
+from fluxqueue.fluxion.rpc.server import RunningServer
 
 NODE0 = [["/cluster0/node0/core0", 1, True], ["/cluster0/node0", 1, False], ["/cluster0", 1, False]]
 
@@ -80,7 +80,7 @@ def test_a_difference_is_described_and_fails(
     assert "hand-test (lonode): results: command 2 match allocate_orelse_reserve one: at 60, recorded 61" in out
 
 
-async def test_another_service_is_replayed_against(folder: Path, server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_cases_are_replayed_against_another_service(folder: Path, server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     target = f"127.0.0.1:{server.port}"
     assert await asyncio.to_thread(main, ["replay", str(folder), "--target", target]) == 0
     assert f"against {target}" in capsys.readouterr().out

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from fluxionrequests import make_node
+from support.fluxionrequests import make_node
 
-from fluxqueue.fluxion.client import AsyncFluxionClient, Deadlines, FluxionClient, Tls
-from fluxqueue.fluxion.failures import FluxionUnavailable
-from fluxqueue.fluxion.messages import Call
-from fluxqueue.fluxion.server import ServerTls, Settings, serve
+from fluxqueue.fluxion.messages import CallContext
+from fluxqueue.fluxion.rpc.client import AsyncFluxionClient, Deadlines, FluxionClient, Tls
+from fluxqueue.fluxion.rpc.failures import FluxionUnavailable
+from fluxqueue.fluxion.rpc.server import FluxionServerSettings, ServerTls, serve
 
 SHORT = Deadlines(call_s=2, init_s=10)
 
@@ -57,7 +57,7 @@ class Authority:
 
 async def ask(port: int, tls: Tls | None) -> int:
     async with AsyncFluxionClient(f"127.0.0.1:{port}", tls=tls, deadlines=SHORT) as fluxion:
-        return (await fluxion.stat(call=Call())).nodes
+        return (await fluxion.stat(call=CallContext())).nodes
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def load(port: int, tls: Tls) -> None:
 
 
 async def test_a_client_that_trusts_the_authority_is_served(authority: Authority) -> None:
-    async with serve(Settings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
         await load(running.port, Tls(authority.file))
         assert await ask(running.port, Tls(authority.file)) == 1
         assert await ask(running.port, Tls(authority.file, server_name="fluxion.test")) == 1
@@ -79,7 +79,7 @@ async def test_a_client_that_trusts_the_authority_is_served(authority: Authority
 
 async def test_a_client_without_encryption_or_trust_is_not_served(authority: Authority, tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "stranger")
-    async with serve(Settings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
         for tls in (None, Tls(stranger.file)):
             with pytest.raises(FluxionUnavailable):
                 await ask(running.port, tls)
@@ -88,7 +88,7 @@ async def test_a_client_without_encryption_or_trust_is_not_served(authority: Aut
 async def test_with_a_client_authority_only_its_clients_are_served(authority: Authority, tmp_path: Path) -> None:
     clients, strangers = Authority(tmp_path, "clients"), Authority(tmp_path, "strangers")
     cert, key = authority.issue("server")
-    async with serve(Settings(port=0, tls=ServerTls(cert, key, clients.file))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(cert, key, clients.file))) as running:
         ours = Tls(authority.file, *clients.issue("queue"))
         await load(running.port, ours)
         assert await ask(running.port, ours) == 1
@@ -97,19 +97,19 @@ async def test_with_a_client_authority_only_its_clients_are_served(authority: Au
                 await ask(running.port, tls)
 
 
-async def test_the_client_without_asyncio_speaks_it_too(authority: Authority) -> None:
+async def test_the_blocking_client_uses_tls_too(authority: Authority) -> None:
     def work(port: int) -> int:
         with FluxionClient(f"127.0.0.1:{port}", tls=Tls(authority.file), deadlines=SHORT) as fluxion:
             fluxion.init("lonode", nodes=[make_node("a")])
-            return fluxion.stat(call=Call()).nodes
+            return fluxion.stat(call=CallContext()).nodes
 
-    async with serve(Settings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(*authority.issue("server")))) as running:
         assert await asyncio.to_thread(work, running.port) == 1
 
 
-async def test_a_rotated_certificate_is_shown_at_the_next_connection(authority: Authority, tmp_path: Path) -> None:
+async def test_a_rotated_certificate_is_used_for_the_next_connection(authority: Authority, tmp_path: Path) -> None:
     cert, key = authority.issue("server")
-    async with serve(Settings(port=0, tls=ServerTls(cert, key))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(cert, key))) as running:
         await load(running.port, Tls(authority.file))
         successor = Authority(tmp_path, "successor")
         successor.issue("server")
@@ -120,7 +120,7 @@ async def test_a_rotated_certificate_is_shown_at_the_next_connection(authority: 
 
 async def test_a_certificate_that_vanishes_while_serving_stays_in_use(authority: Authority) -> None:
     cert, key = authority.issue("server")
-    async with serve(Settings(port=0, tls=ServerTls(cert, key))) as running:
+    async with serve(FluxionServerSettings(port=0, tls=ServerTls(cert, key))) as running:
         await load(running.port, Tls(authority.file))
         cert.unlink()
         assert await ask(running.port, Tls(authority.file)) == 1

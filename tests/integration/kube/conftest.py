@@ -13,61 +13,64 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tcp_proxies import TcpProxy, proxy_to
+from support.tcp_proxies import TcpProxy, proxy_to
 
 from fluxqueue.kube.transport import Api
-from fluxqueue.local.controlplane import Component, ControlPlane
+from fluxqueue.local.components import Component, ControlPlaneOptions
+from fluxqueue.local.controlplane import ControlPlane
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def plane(service_folder: Path) -> Iterator[ControlPlane]:
+def cluster(service_folder: Path) -> Iterator[ControlPlane]:
     """etcd, API server and controller manager; no nodes, nobody schedules. Secrets bypass the watch cache, so compaction reaches them."""
-    plane = ControlPlane(service_folder / "kube", nodes=0, api_server_flags=["--watch-cache-sizes=secrets#0"])
-    plane.start()
-    plane.stop_component(Component.SCHEDULER, graceful=False)
-    plane.stop_component(Component.KWOK, graceful=False)
-    yield plane
-    plane.destroy()
+    cluster = ControlPlane(
+        service_folder / "kube", nodes=0, options=ControlPlaneOptions(api_server_flags=["--watch-cache-sizes=secrets#0"])
+    )
+    cluster.start()
+    cluster.stop_component(Component.SCHEDULER, graceful=False)
+    cluster.stop_component(Component.KWOK, graceful=False)
+    yield cluster
+    cluster.destroy()
 
 
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Api]:
+async def api(cluster: ControlPlane) -> AsyncIterator[Api]:
     """As administrator, straight."""
-    async with Api.connect(plane.kubeconfig, user_agent="fluxqueue/tests") as api:
+    async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/tests") as api:
         yield api
 
 
 @pytest.fixture
-def room(plane: ControlPlane) -> str:
+def room(cluster: ControlPlane) -> str:
     """A namespace of this test's own; left behind, for deleting one takes longer than most tests."""
     name = f"kube-{next(_numbers)}"
-    plane.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    cluster.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 
 
 @pytest.fixture
-async def proxy(plane: ControlPlane) -> AsyncIterator[TcpProxy]:
+async def proxy(cluster: ControlPlane) -> AsyncIterator[TcpProxy]:
     """A network to the API server that can be broken."""
-    async with proxy_to(urlsplit(plane.server).port or 0) as proxy:
+    async with proxy_to(urlsplit(cluster.server).port or 0) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def through(plane: ControlPlane, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Api]]:
+def through(cluster: ControlPlane, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Api]]:
     """An Api as administrator through a proxy: ``through(proxy, timeout_s=2)``."""
 
     @asynccontextmanager
     async def connect(proxy: TcpProxy, **options: Any) -> AsyncIterator[Api]:
-        async with Api.connect(kubeconfig_through(plane, proxy, tmp_path), **options) as api:
+        async with Api.connect(kubeconfig_through(cluster, proxy, tmp_path), **options) as api:
             yield api
 
     return connect
 
 
-def kubeconfig_through(plane: ControlPlane, proxy: TcpProxy, folder: Path) -> Path:
-    config = yaml.safe_load(plane.kubeconfig.read_text())
+def kubeconfig_through(cluster: ControlPlane, proxy: TcpProxy, folder: Path) -> Path:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
     path = folder / f"through-{proxy.port}.kubeconfig"
     path.write_text(yaml.safe_dump(config))
@@ -75,7 +78,7 @@ def kubeconfig_through(plane: ControlPlane, proxy: TcpProxy, folder: Path) -> Pa
 
 
 @pytest.fixture
-def compact(plane: ControlPlane) -> Callable[[], None]:
+def compact(cluster: ControlPlane) -> Callable[[], None]:
     """Make etcd forget all history up to now."""
 
     def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +86,7 @@ def compact(plane: ControlPlane) -> Callable[[], None]:
         head = f"POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
-            connection.connect(str(plane.folder / "client:1"))
+            connection.connect(str(cluster.folder / "client:1"))
             connection.sendall(head.encode() + payload)
             answer = b""
             while piece := connection.recv(65_536):

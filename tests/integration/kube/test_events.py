@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import orjson
-from tcp_proxies import TcpProxy
+from support.tcp_proxies import TcpProxy
 
-from fluxqueue.api.objects import Job, ObjectMeta
-from fluxqueue.kube.events import Recorder, Severity, Subject
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.kube.events import EventRecorder, Severity, Subject
 from fluxqueue.kube.kinds import JOBS
 from fluxqueue.kube.transport import Api
 
@@ -25,8 +26,8 @@ def a_job(room: str, name: str = "lammps") -> Subject:
 
 
 @asynccontextmanager
-async def recording(api: Api, **options: Any) -> AsyncIterator[Recorder]:
-    recorder = Recorder(api, instance="test-0", **options)
+async def recording(api: Api, **options: Any) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(api, instance="test-0", **options)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(recorder.run())
         yield recorder
@@ -75,7 +76,7 @@ async def test_an_event_the_server_has_forgotten_is_made_anew(api: Api, room: st
     assert event["count"] == 2
 
 
-async def test_nobody_waits_while_the_server_is_away_and_the_news_arrive_later(
+async def test_no_caller_waits_while_the_server_is_away_and_the_events_arrive_later(
     api: Api, proxy: TcpProxy, through: Through, room: str
 ) -> None:
     async with through(proxy, timeout_s=2.0) as shaky, recording(shaky, waiting=3) as recorder:
@@ -84,7 +85,7 @@ async def test_nobody_waits_while_the_server_is_away_and_the_news_arrive_later(
             recorder.record(a_job(room, f"job-{number}"), "Waiting", "for nodes")
             recorder.record(a_job(room, f"job-{number}"), "Waiting", "for nodes")
         assert recorder.dropped == 4
-        proxy.mend()
+        proxy.restore()
         await asyncio.wait_for(recorder.flush(), 20)
     found = {event["involvedObject"]["name"]: event["count"] for event in await events(api, room)}
     assert found == {"job-0": 2, "job-1": 2, "job-2": 2}

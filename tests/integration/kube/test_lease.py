@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from tcp_proxies import TcpProxy
+from support.tcp_proxies import TcpProxy
 
 from fluxqueue.kube.errors import NotLeading
 from fluxqueue.kube.kinds import LEASES
@@ -99,7 +99,7 @@ async def test_a_leader_cut_off_stops_before_another_starts_whatever_the_clocks_
             assert throne.ends[0][1] < throne.reigns[1][1]
             assert throne.ends[0][1] - cut_at < DURATION_S
             assert throne.reigns[1][1] - cut_at < 2 * DURATION_S
-            proxy.mend()
+            proxy.restore()
             proxy.cut()
 
 
@@ -183,3 +183,19 @@ async def test_nothing_is_written_while_the_lease_is_not_certain(api: Api, throu
         with pytest.raises(NotLeading):
             await guarded.delete(LEASES, "written", namespace=room)
         assert (await guarded.get(LEASES, "written", room)).metadata.name == "written"
+
+
+@pytest.mark.parametrize("checks", [1, 2])
+async def test_a_lease_lost_while_the_connection_opens_stops_the_write(
+    api: Api, through: Through, proxy: TcpProxy, room: str, checks: int
+) -> None:
+    """The Lease is lost after the first check, or after the connection is there: nothing arrives in either case."""
+    body = {"metadata": {"name": "written"}}
+    async with through(proxy) as guarded:
+        held = iter([True] * checks)
+        guarded.may_write = lambda: next(held, False)
+        with pytest.raises(NotLeading, match="does not lead"):
+            await guarded.create(LEASES, body, room)
+        assert [lease.metadata.name for lease in await api.list(LEASES, namespace=room)] == []
+        guarded.may_write = lambda: True
+        assert (await guarded.create(LEASES, body, room)).metadata.name == "written"

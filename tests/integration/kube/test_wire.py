@@ -14,7 +14,7 @@ from aiohttp import web
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ServerError, TooManyRequests, Unauthorized, Undecodable, Unreachable
 from fluxqueue.kube.kinds import LEASES
-from fluxqueue.kube.transport import Api, Call
+from fluxqueue.kube.transport import Api, CompletedCall
 
 LEASE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
 Answer = Callable[[web.Request], web.StreamResponse]
@@ -229,7 +229,7 @@ async def test_what_is_no_kubernetes_answer_is_not_taken_for_one(api: Api, scrip
 
 
 async def test_every_request_is_told_to_the_metrics(api: Api, script: Script) -> None:
-    told: list[Call] = []
+    told: list[CompletedCall] = []
     api.on_call = told.append
     script.answers = [refuse(429, **{"Retry-After": "0"}), say(200, LEASE)]
     await api.patch(LEASES, "a", {}, namespace="n", subresource="status")

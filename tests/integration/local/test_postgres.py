@@ -12,7 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fluxqueue.local.postgres import LocalPostgres, PostgresError, postgres_from_environment
+from fluxqueue.local.postgres import LocalPostgres, postgres_from_environment
+from fluxqueue.local.postgres_binaries import PostgresError
 from fluxqueue.local.processes import wait_until
 
 

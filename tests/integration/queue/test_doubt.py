@@ -1,4 +1,4 @@
-"""The leader's memory after Postgres went away under a change, and against a Postgres that lost the last ones."""
+"""The ledger after the connection to Postgres was lost during a change, and on a Postgres that lost the last changes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import cast
 
 import psycopg
 import pytest
-from queue_bench import Bench, a_leader, a_node, job
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.api.objects import Node
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.caches import Caches
-from fluxqueue.queue.controllers.doctor import Doctor
-from fluxqueue.queue.controllers.foreign import ForeignPods
-from fluxqueue.queue.controllers.sweeper import Sweeper
-from fluxqueue.queue.records import FluxionJobId
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.model.records import FluxionJobId
+from fluxqueue.queue.recovery.doctor import Doctor
+from fluxqueue.queue.recovery.sweep import Sweeper
 from fluxqueue.queue.store import Database, DatabaseUnavailable, Store
 from fluxqueue.queue.store.rows import Row
 from fluxqueue.queue.store.transactions import Statement
-from fluxqueue.queue.tasks import ControlTask, Trigger
+from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 LOST = """
 DELETE FROM fluxqueue.slot;
@@ -32,11 +32,11 @@ DELETE FROM fluxqueue.allocation;
 DELETE FROM fluxqueue.transition WHERE after = 'Allocated';
 UPDATE fluxqueue.workload SET state = 'Pending', jobid = NULL, hosts = '', allocated_at = NULL;
 """
-"""As a Postgres is that took over from one whose last commits had not reached it."""
+"""Makes the tables like those of a replica that did not get the last commits before a failover."""
 
 
 class UnheardStore(Store):
-    """Commits, and then the connection breaks before anybody hears of it: once, when told so."""
+    """Commits, and loses the connection before the answer, once, if this is set."""
 
     deaf = False
 
@@ -48,14 +48,14 @@ class UnheardStore(Store):
         return rows
 
 
-class Looker:
-    """Counts how often it was told to trust nothing."""
+class Resyncable:
+    """Counts its resyncs."""
 
     def __init__(self) -> None:
-        self.looked = asyncio.Event()
+        self.resynced = asyncio.Event()
 
-    def look_at_everything(self) -> None:
-        self.looked.set()
+    def resync(self) -> None:
+        self.resynced.set()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def store(pool: Database) -> UnheardStore:
 
 @pytest.fixture
 async def bench(store: UnheardStore) -> AsyncIterator[Bench]:
-    nodes: ObjectStore[Node] = ObjectStore()
+    nodes: ObjectCache[Node] = ObjectCache()
     nodes.replace([a_node(f"n{number}") for number in range(4)])
     matcher = LocalFluxion()
     async with a_leader(store, nodes, matcher) as made:
@@ -73,28 +73,31 @@ async def bench(store: UnheardStore) -> AsyncIterator[Bench]:
     await matcher.close()
 
 
-def a_sweeper(bench: Bench, looker: Looker) -> Sweeper:
-    api = cast("Api", None)  # nothing here is read from a cluster or written to it
+def a_sweeper(bench: Bench, resyncable: Resyncable) -> Sweeper:
+    api = cast("Api", None)  # this test reads and writes no cluster
     caches = Caches(api)
     caches.nodes.replace(bench.nodes.list())
-    doctor = Doctor(api, caches, bench.ledger, bench.graph, ForeignPods(ObjectStore(), bench.ledger))
+    doctor = Doctor(api, caches, bench.ledger, bench.graph, ForeignPods(ObjectCache(), bench.ledger))
 
-    async def note(task: ControlTask) -> None:
+    def note(task: ControlTask) -> None:
         bench.asked.append(task)
 
     async def adopt() -> None:
         pass
 
-    return Sweeper(bench.ledger, doctor, Trigger(note), (looker,), adopt, retention_s=3600)
+    async def prune() -> None:
+        pass
+
+    return Sweeper(bench.ledger, doctor, Trigger(note), (resyncable,), adopt, prune)
 
 
 @asynccontextmanager
-async def watched(bench: Bench) -> AsyncIterator[Looker]:
-    """Somebody watches whether the memory is in doubt."""
-    looker = Looker()
-    watching = asyncio.create_task(a_sweeper(bench, looker).watch_memory())
+async def watched(bench: Bench) -> AsyncIterator[Resyncable]:
+    """Run the task that checks the ledger for unknown changes."""
+    resyncable = Resyncable()
+    watching = asyncio.create_task(a_sweeper(bench, resyncable).watch_memory())
     try:
-        yield looker
+        yield resyncable
     finally:
         watching.cancel()
 
@@ -111,13 +114,13 @@ async def agree(bench: Bench) -> bool:
     )
 
 
-async def test_a_grant_that_was_committed_and_not_heard_of_is_known_and_released(bench: Bench, store: UnheardStore) -> None:
+async def test_a_grant_committed_without_an_answer_is_loaded_and_released(bench: Bench, store: UnheardStore) -> None:
     await bench.submit(job("a", 2, "8"))
-    async with watched(bench) as looker:
+    async with watched(bench) as resyncable:
         store.deaf = True
         with pytest.raises(DatabaseUnavailable):
             await bench.scheduler.cycle()
-        await asyncio.wait_for(looker.looked.wait(), 30)
+        await asyncio.wait_for(resyncable.resynced.wait(), 30)
         assert await agree(bench)
         assert bench.row("a").state is State.ALLOCATED
         await bench.cycle()
@@ -125,47 +128,51 @@ async def test_a_grant_that_was_committed_and_not_heard_of_is_known_and_released
         assert ControlTask.RELEASE in bench.asked
 
 
-async def test_a_note_of_a_release_that_was_committed_and_not_heard_of_is_known(bench: Bench, store: UnheardStore) -> None:
-    """Else its pods would never be judged: the table asks for no second release."""
+async def test_a_release_recorded_without_an_answer_is_loaded(bench: Bench, store: UnheardStore) -> None:
+    """Otherwise its pods would never be checked, because the table requests no second release."""
     await bench.submit(job("a", 1, "8"))
     await bench.cycle()
     jobid = FluxionJobId(bench.row("a").jobid or 0)
-    async with watched(bench) as looker:
+    async with watched(bench) as resyncable:
         store.deaf = True
         with pytest.raises(DatabaseUnavailable):
-            await bench.ledger.released([jobid])
-        await asyncio.wait_for(looker.looked.wait(), 30)
-        allocation = bench.ledger.holding(jobid)
+            await bench.ledger.mark_released([jobid])
+        await asyncio.wait_for(resyncable.resynced.wait(), 30)
+        allocation = bench.ledger.allocation_of_job(jobid)
         assert allocation is not None
         assert allocation.released_at is not None
         assert await agree(bench)
 
 
-async def test_a_change_that_was_broken_off_leaves_the_memory_in_doubt(bench: Bench) -> None:
+async def test_a_cancelled_change_leaves_the_ledger_in_doubt(bench: Bench, database: str) -> None:
     await bench.submit(job("a", 1, "8"))
     await bench.cycle()
-    change = asyncio.create_task(bench.ledger.released([FluxionJobId(bench.row("a").jobid or 0)]))
-    await asyncio.sleep(0)
-    change.cancel()
-    await asyncio.gather(change, return_exceptions=True)
-    assert bench.ledger.doubted.is_set()
+    async with await psycopg.AsyncConnection.connect(database) as blocker:
+        await blocker.execute("LOCK TABLE fluxqueue.allocation IN ACCESS EXCLUSIVE MODE")
+        change = asyncio.create_task(bench.ledger.mark_released([FluxionJobId(bench.row("a").jobid or 0)]))
+        async with asyncio.timeout(30):
+            while not await (await blocker.execute("SELECT 1 FROM pg_locks WHERE NOT granted")).fetchall():
+                await asyncio.sleep(0.01)
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+    assert bench.ledger.in_doubt.is_set()
     await bench.ledger.load()
-    assert not bench.ledger.doubted.is_set()
+    assert not bench.ledger.in_doubt.is_set()
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["Postgres was seen to be away", "only the sweep can see it"])
-async def test_grants_that_a_former_postgres_took_along_are_made_anew(bench: Bench, database: str, told: bool) -> None:
+async def test_grants_lost_in_a_failover_are_repeated(bench: Bench, database: str, told: bool) -> None:
     await bench.submit(job("a", 2, "8"))
     await bench.cycle()
     before = bench.row("a").jobid
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
         await connection.execute(LOST)
     if told:
-        async with watched(bench) as looker:
-            bench.ledger.doubt()
-            await asyncio.wait_for(looker.looked.wait(), 30)
+        async with watched(bench) as resyncable:
+            bench.ledger.mark_in_doubt()
+            await asyncio.wait_for(resyncable.resynced.wait(), 30)
     else:
-        await a_sweeper(bench, Looker()).sweep()
+        await a_sweeper(bench, Resyncable()).sweep()
     assert await agree(bench)
     assert bench.row("a").state is State.PENDING
     await bench.cycle()

@@ -1,23 +1,23 @@
-"""A queue's own match policy: its grants, its reservations, and those after the graph was filled anew."""
+"""Match policies of queues: grants, reservations, and reservations after the graph was filled again."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
-from queue_bench import Bench, a_leader, a_node, job
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy
-from fluxqueue.api.objects import Node
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.store import Store
 
 
 @pytest.fixture
 async def bench(store: Store) -> AsyncIterator[Bench]:
-    nodes: ObjectStore[Node] = ObjectStore()
+    nodes: ObjectCache[Node] = ObjectCache()
     nodes.replace([a_node(f"n{number}") for number in range(4)])
     matcher = LocalFluxion()
     async with a_leader(store, nodes, matcher) as made:
@@ -26,7 +26,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
     await matcher.close()
 
 
-async def test_work_is_placed_by_the_policy_of_its_queue_and_an_edit_acts_at_once(bench: Bench) -> None:
+async def test_work_is_matched_by_the_policy_of_its_queue_and_edits_apply_at_once(bench: Bench) -> None:
     bench.match_policy = "hinode"
     await bench.submit(job("high", 1, "1"))
     await bench.cycle()
@@ -36,12 +36,12 @@ async def test_work_is_placed_by_the_policy_of_its_queue_and_an_edit_acts_at_onc
     assert (bench.row("high").hosts, bench.row("usual").hosts) == ("n3", "n0")
 
 
-async def test_whole_nodes_are_reserved_granted_and_found_again_as_whole_nodes(bench: Bench) -> None:
+async def test_whole_nodes_are_reserved_granted_and_restored_as_whole_nodes(bench: Bench) -> None:
     bench.match_policy = "lonodex"
     await bench.submit(job("wide", 3, "8", "1h"), job("next", 4, "8", "1h"), job("small", 1, "1", "30m"), job("other", 1, "1", "30m"))
     await bench.cycle()
     assert bench.row("small").state is State.ALLOCATED
-    assert bench.row("other").state is State.PENDING  # its core is free, but the node is the other's alone
+    assert bench.row("other").state is State.PENDING  # its core is free, but the other workload has the whole node
     await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # it lost the graph, as a restart does
     assert not await bench.graph.alive()
     await bench.cycle()

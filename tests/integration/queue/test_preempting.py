@@ -1,28 +1,27 @@
-"""Preemption in whole cycles: who makes room, who does not, and that the matcher's graph is the same after a look in vain."""
+"""Preemption in whole cycles: which work is evicted, which is not, and that a failed trial does not change the graph."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from queue_bench import Bench, a_leader, a_node, job
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Limits, Policy, Preemption, QueueLimits
-from fluxqueue.api.objects import Node
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
-from fluxqueue.queue.ledger import Ending
-from fluxqueue.queue.policies.rounds import Discipline
-from fluxqueue.queue.records import PutBack
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.model.changes import Ending, Requeue
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.store import Store
 
 
 @pytest.fixture
 async def bench(store: Store) -> AsyncIterator[Bench]:
-    nodes: ObjectStore[Node] = ObjectStore()
+    nodes: ObjectCache[Node] = ObjectCache()
     nodes.replace([a_node(f"n{number}") for number in range(4)])
     matcher = LocalFluxion()
     async with a_leader(store, nodes, matcher) as made:
@@ -32,24 +31,24 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
 
 async def start(bench: Bench, *names: str) -> None:
-    """Let go and run what was granted."""
+    """Release and start granted Jobs."""
     rows = [bench.row(name) for name in names]
-    await bench.ledger.released([row.jobid for row in rows if row.jobid is not None])
-    await bench.ledger.started([row.id for row in rows])
+    await bench.ledger.mark_released([row.jobid for row in rows if row.jobid is not None])
+    await bench.ledger.mark_started([row.id for row in rows])
 
 
-async def put_back(bench: Bench, name: str) -> None:
-    """What the requeuer does once the pods are gone, and the intake has read the Job again."""
+async def requeued(bench: Bench, name: str) -> None:
+    """Requeue a Job as the requeuer does once its pods are gone, and submit it as the intake reads it again."""
     row = bench.row(name)
-    await bench.ledger.requeue([PutBack(workload=row.id, reason=row.reason, message=row.message)])
+    await bench.ledger.requeue([Requeue(workload=row.id, reason=row.reason, message=row.message)])
     await bench.submit(job(name, row.pods, "8", "1h"))
 
 
-def drained(bench: Bench, names: str) -> str:
+def drained(bench: Bench, names: Iterable[str]) -> str:
     return "".join(name for name in names if bench.row(name).state is State.DRAINING)
 
 
-async def test_the_youngest_of_the_lowest_makes_room_says_for_whom_and_keeps_its_place(bench: Bench) -> None:
+async def test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order(bench: Bench) -> None:
     await bench.submit(job("a", 2, "8", "1h"), job("b", 2, "8", "1h"))
     await bench.cycle()
     await start(bench, "a", "b")
@@ -61,11 +60,11 @@ async def test_the_youngest_of_the_lowest_makes_room_says_for_whom_and_keeps_its
     row = bench.row(victim)
     assert row.reason is Reason.PREEMPTED
     assert row.message == (
-        f"Job default/{victim} (priority 0) was suspended for Job default/urgent (priority 10): it waits again, in its old place"
+        f"Job default/{victim} (priority 0) was preempted by Job default/urgent (priority 10): it is requeued and keeps its submit time"
     )
     await bench.cycle()
     assert drained(bench, "ab") == victim
-    await put_back(bench, victim)
+    await requeued(bench, victim)
     await bench.cycle()
     assert bench.row("urgent").state is State.ALLOCATED
     assert (bench.row(victim).state, bench.row(victim).requeues) == (State.PENDING, 1)
@@ -74,7 +73,7 @@ async def test_the_youngest_of_the_lowest_makes_room_says_for_whom_and_keeps_its
         assert bench.row("b").submitted_at == submitted
 
 
-async def test_a_look_in_vain_leaves_the_graph_as_it_was(bench: Bench) -> None:
+async def test_a_trial_that_fails_leaves_the_graph_as_it_was(bench: Bench) -> None:
     await bench.submit(job("low", 2, "8", "1h"), job("high", 2, "8", "1h", priority=20))
     await bench.cycle()
     await start(bench, "low", "high")
@@ -84,12 +83,12 @@ async def test_a_look_in_vain_leaves_the_graph_as_it_was(bench: Bench) -> None:
     assert {bench.row(name).state for name in ("low", "high")} == {State.RUNNING}
     held = await bench.held()
     assert {jobid: held[jobid] for jobid in before} == before
-    promise = bench.ledger.reservation(bench.row("wide").id)
-    assert promise is not None
-    assert held[promise.jobid] == {f"n{number}": 1 for number in range(4)}
+    reservation = bench.ledger.reservation(bench.row("wide").id)
+    assert reservation is not None
+    assert held[reservation.jobid] == {f"n{number}": 1 for number in range(4)}
 
 
-async def test_without_preemption_nobody_is_suspended(bench: Bench) -> None:
+async def test_without_preemption_no_work_is_evicted(bench: Bench) -> None:
     bench.preemption = Preemption.NEVER
     await bench.submit(job("a", 4, "8", "1h"))
     await bench.cycle()
@@ -99,7 +98,7 @@ async def test_without_preemption_nobody_is_suspended(bench: Bench) -> None:
     assert drained(bench, "a") == ""
 
 
-async def test_what_is_about_to_be_let_go_is_left_alone(bench: Bench) -> None:
+async def test_work_that_is_about_to_be_released_is_no_victim(bench: Bench) -> None:
     await bench.submit(job("a", 4, "8", "1h"))
     await bench.cycle()
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
@@ -107,7 +106,7 @@ async def test_what_is_about_to_be_let_go_is_left_alone(bench: Bench) -> None:
     assert drained(bench, "a") == ""
 
 
-async def test_what_is_free_beside_the_victims_is_kept_until_they_are_gone(bench: Bench) -> None:
+async def test_free_nodes_next_to_victims_stay_reserved_while_they_drain(bench: Bench) -> None:
     await bench.submit(job("low", 3, "8", "1h"))
     await bench.cycle()
     await start(bench, "low")
@@ -116,18 +115,18 @@ async def test_what_is_free_beside_the_victims_is_kept_until_they_are_gone(bench
     assert bench.row("low").state is State.DRAINING
     await bench.submit(job("short", 1, "8", "30m"))
     await bench.cycle()
-    promise = bench.ledger.reservation(bench.row("urgent").id)
-    assert promise is not None
-    assert promise.start - bench.ledger.clock() <= timedelta(seconds=60)
+    reservation = bench.ledger.reservation(bench.row("urgent").id)
+    assert reservation is not None
+    assert reservation.start - bench.ledger.clock() <= timedelta(seconds=60)
     assert bench.row("short").state is State.PENDING
-    await put_back(bench, "low")
+    await requeued(bench, "low")
     await bench.cycle()
     assert bench.row("urgent").state is State.ALLOCATED
 
 
 @pytest.mark.parametrize("limits", [QueueLimits(nodes=3), QueueLimits(per_namespace=Limits(nodes=3))], ids=["queue", "namespace"])
-async def test_nobody_is_suspended_for_what_a_limit_would_keep_from_starting(bench: Bench, limits: QueueLimits) -> None:
-    bench.policy, bench.limits = Policy.FCFS, limits  # which learns of a limit on nodes only by the answer
+async def test_no_work_is_evicted_for_work_over_a_limit(bench: Bench, limits: QueueLimits) -> None:
+    bench.policy, bench.limits = Policy.FCFS, limits  # FCFS learns of a limit on nodes only from the answer of the match
     bench.other_queues = {"low": Discipline(preemption=Preemption.LOWER_PRIORITY)}
     await bench.submit(replace(job("low", 4, "8", "1h"), queue="low"))
     await bench.cycle()
@@ -137,7 +136,7 @@ async def test_nobody_is_suspended_for_what_a_limit_would_keep_from_starting(ben
     assert bench.row("low").state is State.RUNNING
 
 
-async def test_nobody_is_suspended_for_nodes_that_work_of_a_higher_order_would_take(bench: Bench) -> None:
+async def test_no_work_is_evicted_for_nodes_that_work_of_higher_order_would_take(bench: Bench) -> None:
     bench.other_queues = {"others": Discipline(Policy.EASY)}
     await bench.submit(job("low", 2, "8", "1h"), replace(job("high", 2, "8", "1h", priority=30), queue="others"))
     await bench.cycle()
@@ -150,3 +149,30 @@ async def test_nobody_is_suspended_for_nodes_that_work_of_a_higher_order_would_t
     await bench.ledger.finish(gone)
     await bench.cycle()
     assert bench.row("low").state is State.DRAINING
+
+
+async def test_a_reservation_of_lower_priority_in_another_queue_prevents_no_eviction(bench: Bench) -> None:
+    bench.other_queues["batch"] = Discipline(Policy.EASY)
+    await bench.submit(job("low", 2, "8", "2h"))
+    await bench.cycle()
+    await start(bench, "low")
+    await bench.submit(replace(job("all", 4, "8", "1h"), queue="batch"))
+    await bench.cycle()
+    reserved = bench.ledger.reservation(bench.row("all").id)
+    assert reserved is not None
+    await bench.submit(job("urgent", 3, "8", "24h", priority=10))
+    await bench.cycle()
+    assert drained(bench, ["low"]) == "low"
+    assert {share.node for share in reserved.shares} == {"n0", "n1", "n2", "n3"}
+
+
+async def test_reserved_nodes_of_equal_priority_are_not_free_for_preemption(bench: Bench) -> None:
+    bench.other_queues["batch"] = Discipline(Policy.EASY)
+    await bench.submit(job("low", 2, "8", "2h"))
+    await bench.cycle()
+    await start(bench, "low")
+    await bench.submit(replace(job("all", 4, "8", "1h", priority=10), queue="batch"))
+    await bench.cycle()
+    await bench.submit(job("urgent", 3, "8", "24h", priority=10))
+    await bench.cycle()
+    assert drained(bench, ["low"]) == ""

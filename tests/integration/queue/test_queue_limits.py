@@ -1,24 +1,24 @@
-"""Limits of a queue and of namespaces in it, in whole cycles: who stands aside, who passes, and when that ends."""
+"""Limits of a queue and of its namespaces in whole cycles: which work waits, which starts, and when that ends."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
-from queue_bench import Bench, a_leader, a_node, job
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Limits, Policy, QueueLimits
-from fluxqueue.api.objects import Node
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
-from fluxqueue.queue.ledger import Ending
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.store import Store
 
 
 @pytest.fixture
 async def bench(store: Store) -> AsyncIterator[Bench]:
-    nodes: ObjectStore[Node] = ObjectStore()
+    nodes: ObjectCache[Node] = ObjectCache()
     nodes.replace([a_node(f"n{number}") for number in range(4)])
     matcher = LocalFluxion()
     async with a_leader(store, nodes, matcher) as made:
@@ -27,7 +27,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 
 
 def states(bench: Bench, names: str) -> str:
-    """One letter each: R has nodes, L is over a limit, w waits otherwise."""
+    """One letter for each workload: R has nodes, L is over a limit, w waits for another reason."""
     rows = [bench.row(name) for name in names]
     return "".join("R" if row.state is State.ALLOCATED else "L" if row.reason is Reason.QUEUE_LIMIT else "w" for row in rows)
 
@@ -37,7 +37,7 @@ async def end(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_no_more_run_than_the_queue_allows_and_an_end_lets_the_next_go(bench: Bench, policy: Policy) -> None:
+async def test_no_more_run_than_the_queue_allows_and_an_end_starts_the_next(bench: Bench, policy: Policy) -> None:
     bench.policy, bench.limits = policy, QueueLimits(running=2)
     await bench.submit(*(job(name, 1, "1") for name in "abcd"))
     await bench.cycle()
@@ -49,7 +49,7 @@ async def test_no_more_run_than_the_queue_allows_and_an_end_lets_the_next_go(ben
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_who_is_over_the_limit_of_his_namespace_lets_others_pass(bench: Bench, policy: Policy) -> None:
+async def test_work_over_the_limit_of_its_namespace_lets_others_start(bench: Bench, policy: Policy) -> None:
     bench.policy, bench.limits = policy, QueueLimits(per_namespace=Limits(running=1))
     await bench.submit(job("a", 1, "1", namespace="x"), job("b", 1, "1", namespace="x"), job("c", 1, "1", namespace="y"))
     await bench.cycle()
@@ -58,7 +58,7 @@ async def test_who_is_over_the_limit_of_his_namespace_lets_others_pass(bench: Be
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-async def test_a_grant_on_too_many_nodes_is_given_back_and_smaller_work_passes(bench: Bench, policy: Policy) -> None:
+async def test_a_grant_on_too_many_nodes_is_cancelled_and_smaller_work_starts(bench: Bench, policy: Policy) -> None:
     bench.policy, bench.limits = policy, QueueLimits(nodes=2)
     await bench.submit(job("a", 1, "8"), job("b", 2, "8"), job("c", 1, "8"))
     await bench.cycle()
@@ -67,16 +67,16 @@ async def test_a_grant_on_too_many_nodes_is_given_back_and_smaller_work_passes(b
     assert set(await bench.held()) == {bench.row("a").jobid, bench.row("c").jobid}
 
 
-async def test_cores_count_as_requested_whatever_nodes_are_free(bench: Bench) -> None:
+async def test_cores_count_as_requested(bench: Bench) -> None:
     bench.limits = QueueLimits(cores=6)
     await bench.submit(job("a", 2, "2"), job("b", 1, "4"), job("c", 2, "1"))
     await bench.cycle()
     assert states(bench, "abc") == "RLR"
 
 
-async def test_an_edit_of_the_limits_acts_in_the_next_cycle(bench: Bench) -> None:
+async def test_an_edit_of_the_limits_takes_effect_in_the_next_cycle(bench: Bench) -> None:
     bench.limits = QueueLimits(running=1)
-    await bench.submit(job("a", 1, "1"), job("b", 4, "8"), job("c", 1, "1"))
+    await bench.submit(job("a", 1, "1"), job("b", 4, "8"), job("c", 1, "1", "10m"))
     await bench.cycle()
     assert states(bench, "abc") == "RLL"
     bench.limits = None
@@ -86,7 +86,7 @@ async def test_an_edit_of_the_limits_acts_in_the_next_cycle(bench: Bench) -> Non
     assert "reserved for it" in bench.row("b").message
 
 
-async def test_a_promise_counts_so_that_it_can_be_kept(bench: Bench) -> None:
+async def test_a_reservation_counts_as_use_so_that_it_can_start(bench: Bench) -> None:
     bench.policy, bench.limits = Policy.EASY, QueueLimits(running=2)
     await bench.submit(job("a", 1, "8", "1h"), job("b", 4, "8", "1h"), job("c", 1, "8", "10m"))
     await bench.cycle()
@@ -96,7 +96,7 @@ async def test_a_promise_counts_so_that_it_can_be_kept(bench: Bench) -> None:
     assert states(bench, "bc") == "Rw"
 
 
-async def test_limits_that_leave_no_room_for_a_promise_end_it_with_that_cause(bench: Bench) -> None:
+async def test_a_reservation_over_an_edited_limit_is_dropped_with_that_cause(bench: Bench) -> None:
     bench.policy = Policy.EASY
     await bench.submit(job("a", 1, "8", "1h"), job("b", 4, "8", "1h"))
     await bench.cycle()
@@ -109,7 +109,7 @@ async def test_limits_that_leave_no_room_for_a_promise_end_it_with_that_cause(be
     assert set(await bench.held()) == {bench.row("a").jobid}
 
 
-async def test_who_could_never_start_is_told_that_and_not_of_limits(bench: Bench) -> None:
+async def test_unsatisfiable_work_over_a_limit_is_unsatisfiable(bench: Bench) -> None:
     bench.limits = QueueLimits(running=1)
     await bench.submit(job("a", 1, "1"), job("huge", 1, "64"))
     await bench.cycle()

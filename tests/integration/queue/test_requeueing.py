@@ -1,68 +1,54 @@
-"""What work that was taken back holds, in the table, in memory and in the matcher."""
+"""What evicted work holds: in the tables, in memory and in the matcher."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from queue_bench import Bench, a_leader, a_node, job
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.objects import Node
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
-from fluxqueue.queue.ledger import Ending, TakenSlot
-from fluxqueue.queue.records import UNREAD, FluxionJobId, PutBack, Setbacks, TakeBack, Workload
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.model.changes import Ending, Eviction, Requeue, TakenSlot
+from fluxqueue.queue.model.records import UNREAD, FluxionJobId, RequeueState, Workload
 from fluxqueue.queue.store import Store
 
 
 @pytest.fixture
-def nodes() -> ObjectStore[Node]:
-    found: ObjectStore[Node] = ObjectStore()
-    found.replace([a_node(f"n{number}") for number in range(4)])
-    return found
-
-
-@pytest.fixture
-async def fluxion() -> AsyncIterator[LocalFluxion]:
-    matcher = LocalFluxion()
-    yield matcher
-    await matcher.close()
-
-
-@pytest.fixture
-async def bench(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> AsyncIterator[Bench]:
-    async with a_leader(store, nodes, fluxion) as made:
-        yield made
+def nodes() -> ObjectCache[Node]:
+    cache: ObjectCache[Node] = ObjectCache()
+    cache.replace([a_node(f"n{number}") for number in range(4)])
+    return cache
 
 
 async def running(bench: Bench, name: str, pods: int) -> Workload:
-    """A workload of whole nodes whose pods all stand in their slots."""
+    """Return a workload of whole nodes whose pods are all stored in their slots."""
     await bench.submit(job(name, pods, "8"))
     await bench.cycle()
     row = bench.row(name)
     assert row.jobid is not None
-    await bench.ledger.released([FluxionJobId(row.jobid)])
+    await bench.ledger.mark_released([FluxionJobId(row.jobid)])
     await bench.ledger.take_slots([TakenSlot(FluxionJobId(row.jobid), rank, f"{name}-{rank}", f"{name}-{rank}") for rank in range(pods)])
-    await bench.ledger.started([row.id])
+    await bench.ledger.mark_started([row.id])
     return bench.row(name)
 
 
-async def lose(bench: Bench, row: Workload, *ranks: int, setbacks: Setbacks | None = None) -> None:
-    """Take a workload back whose pods of these ranks nobody hears from."""
+async def lose(bench: Bench, row: Workload, *ranks: int, requeue_state: RequeueState | None = None) -> None:
+    """Evict and requeue a workload whose pods of these ranks are on lost nodes."""
     why = Reason.NODES_UNAVAILABLE, "node n0 was lost"
-    await bench.ledger.take_back([TakeBack(workload=row.id, reason=why[0], message=why[1], setbacks=setbacks)])
+    await bench.ledger.evict([Eviction(workload=row.id, reason=why[0], message=why[1], requeue_state=requeue_state)])
     kept = tuple((FluxionJobId(row.jobid or 0), rank) for rank in ranks)
-    await bench.ledger.requeue([PutBack(workload=row.id, reason=why[0], message=why[1], kept=kept)])
+    await bench.ledger.requeue([Requeue(workload=row.id, reason=why[0], message=why[1], kept=kept)])
 
 
-async def test_what_is_taken_back_drains_and_says_why_and_waits_again_with_its_submit_time(bench: Bench) -> None:
+async def test_evicted_work_drains_with_its_reason_and_keeps_its_submit_time(bench: Bench) -> None:
     before = await running(bench, "first", 2)
-    await bench.ledger.take_back([TakeBack(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
+    await bench.ledger.evict([Eviction(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
     draining = bench.row("first")
     assert (draining.state, draining.reason, draining.message) == (State.DRAINING, Reason.PREEMPTED, "for others")
-    await bench.ledger.requeue([PutBack(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
+    await bench.ledger.requeue([Requeue(workload=before.id, reason=Reason.PREEMPTED, message="for others")])
     (stored,) = await bench.store.pending()
     assert stored == bench.row("first")
     assert (stored.submitted_at, stored.requeues, stored.generation) == (before.submitted_at, 1, UNREAD)
@@ -70,7 +56,7 @@ async def test_what_is_taken_back_drains_and_says_why_and_waits_again_with_its_s
     assert history == [(State.RUNNING, State.DRAINING, "Preempted"), (State.DRAINING, State.PENDING, "Preempted")]
 
 
-async def test_it_is_not_matched_before_its_object_was_read_again(bench: Bench) -> None:
+async def test_requeued_work_is_not_matched_before_its_object_was_read_again(bench: Bench) -> None:
     row = await running(bench, "first", 2)
     await lose(bench, row)
     await bench.cycle()
@@ -80,7 +66,7 @@ async def test_it_is_not_matched_before_its_object_was_read_again(bench: Bench) 
     assert bench.row("first").state is State.ALLOCATED
 
 
-async def test_slots_of_pods_nobody_hears_from_stay_booked_and_the_others_are_free(bench: Bench) -> None:
+async def test_slots_of_pods_on_lost_nodes_stay_booked_and_the_others_are_free(bench: Bench) -> None:
     row = await running(bench, "first", 3)
     await lose(bench, row, 1)
     await bench.submit(job("first", 3, "8"), job("next", 1, "8"))
@@ -98,8 +84,8 @@ async def test_slots_of_pods_nobody_hears_from_stay_booked_and_the_others_are_fr
     assert not bench.ledger.remnants()
 
 
-async def test_the_next_leader_and_a_new_graph_know_what_stays_booked(
-    bench: Bench, store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion
+async def test_the_next_leader_and_a_new_graph_keep_the_booked_slots(
+    bench: Bench, store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion
 ) -> None:
     row = await running(bench, "first", 3)
     await lose(bench, row, 2)
@@ -113,7 +99,7 @@ async def test_the_next_leader_and_a_new_graph_know_what_stays_booked(
         assert len(second.ledger.live()) == 2
 
 
-async def test_the_end_of_a_workload_ends_what_stayed_booked(bench: Bench) -> None:
+async def test_the_end_of_a_workload_frees_its_booked_slots(bench: Bench) -> None:
     row = await running(bench, "first", 3)
     await lose(bench, row, 1)
     await bench.ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED, "deleted")])
@@ -122,16 +108,16 @@ async def test_the_end_of_a_workload_ends_what_stayed_booked(bench: Bench) -> No
     assert await bench.store.live_allocations() == []
 
 
-async def test_what_backs_off_is_not_matched_until_its_time_has_come(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> None:
+async def test_work_is_not_matched_before_the_end_of_its_backoff(store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion) -> None:
     now = datetime.now(UTC)
     async with a_leader(store, nodes, fluxion, lambda: now) as bench:
         row = await running(bench, "first", 2)
-        await lose(bench, row, setbacks=Setbacks(losses=1, not_before=now + timedelta(seconds=30)))
+        await lose(bench, row, requeue_state=RequeueState(losses=1, not_before=now + timedelta(seconds=30)))
         await bench.submit(job("first", 2, "8"))
         await bench.cycle()
         assert bench.row("first").state is State.PENDING
-        assert (await bench.store.pending())[0].setbacks == bench.row("first").setbacks
+        assert (await bench.store.pending())[0].requeue_state == bench.row("first").requeue_state
         now += timedelta(seconds=31)
-        bench.ledger.look_again([row.id])
+        bench.ledger.notify([row.id])
         await bench.cycle()
         assert bench.row("first").state is State.ALLOCATED

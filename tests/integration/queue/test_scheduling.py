@@ -1,45 +1,31 @@
-"""Ledger, policy and matcher together, on a real Postgres: what a cycle stores, says and gives back."""
+"""Ledger, policies and matcher together on a real Postgres: grants, reasons and freed slots."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
-from builders import make_node, make_pod
-from queue_bench import Bench, a_leader, a_node, job
+from support.builders import make_node, make_pod
+from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.hostlists import decode
-from fluxqueue.api.objects import Node, Pod
-from fluxqueue.fluxion.inprocess import LocalFluxion
-from fluxqueue.kube.store import Store as ObjectStore
-from fluxqueue.queue.ledger import Ending
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.store import StaleLeader, Store
-from fluxqueue.queue.tasks import ControlTask
+from fluxqueue.queue.tasks.triggers import ControlTask
 
 
 @pytest.fixture
-def nodes() -> ObjectStore[Node]:
-    found: ObjectStore[Node] = ObjectStore()
-    found.replace([a_node(f"n{number}") for number in range(4)])
-    return found
+def nodes() -> ObjectCache[Node]:
+    cache: ObjectCache[Node] = ObjectCache()
+    cache.replace([a_node(f"n{number}") for number in range(4)])
+    return cache
 
 
-@pytest.fixture
-async def fluxion() -> AsyncIterator[LocalFluxion]:
-    matcher = LocalFluxion()
-    yield matcher
-    await matcher.close()
-
-
-@pytest.fixture
-async def bench(store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion) -> AsyncIterator[Bench]:
-    async with a_leader(store, nodes, fluxion) as made:
-        yield made
-
-
-async def test_what_fits_is_granted_in_order_and_what_follows_a_refusal_waits(bench: Bench) -> None:
+async def test_work_is_granted_in_order_and_waits_behind_a_refusal(bench: Bench) -> None:
     await bench.submit(job("a", 3, "6"), job("b", 2, "5"), job("c", 1, "1"))
     await bench.cycle()
     assert (bench.row("a").state, bench.row("a").hosts) == (State.ALLOCATED, "n[0-2]")
@@ -48,14 +34,14 @@ async def test_what_fits_is_granted_in_order_and_what_follows_a_refusal_waits(be
     assert ControlTask.RELEASE in bench.asked
 
 
-async def test_what_no_node_could_ever_hold_is_told_at_once_even_behind_a_blocked_head(bench: Bench) -> None:
+async def test_unsatisfiable_work_gets_its_reason_even_behind_a_blocked_head(bench: Bench) -> None:
     await bench.submit(job("a", 4, "8"), job("b", 1, "1"), job("huge", 1, "9"))
     await bench.cycle()
     assert bench.row("huge").reason is Reason.UNSATISFIABLE
     assert "cpu" in bench.row("huge").message
 
 
-async def test_a_larger_node_makes_the_impossible_possible(bench: Bench) -> None:
+async def test_unsatisfiable_work_starts_once_a_larger_node_is_added(bench: Bench) -> None:
     await bench.submit(job("huge", 1, "9"))
     await bench.cycle()
     bench.nodes.apply(a_node("big", "16"))
@@ -63,7 +49,7 @@ async def test_a_larger_node_makes_the_impossible_possible(bench: Bench) -> None
     assert (bench.row("huge").state, bench.row("huge").hosts) == (State.ALLOCATED, "big")
 
 
-async def test_places_and_allocations_that_end_serve_the_next(bench: Bench) -> None:
+async def test_slots_and_allocations_that_end_are_granted_again(bench: Bench) -> None:
     await bench.submit(job("a", 3, "6"), job("b", 2, "5"))
     await bench.cycle()
     first = bench.row("a")
@@ -76,21 +62,21 @@ async def test_places_and_allocations_that_end_serve_the_next(bench: Bench) -> N
     assert await bench.held() == {bench.row("b").jobid: {"n0": 1, "n3": 1}}
 
 
-async def test_a_graph_that_was_lost_is_filled_with_what_is_live_less_what_ended(bench: Bench) -> None:
+async def test_a_lost_graph_is_filled_with_live_allocations_without_ended_slots(bench: Bench) -> None:
     await bench.submit(job("a", 3, "6"))
     await bench.cycle()
     first = bench.row("a")
     assert first.jobid is not None
     await bench.ledger.end_slots([(first.jobid, 1)])
-    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # somebody else starts the graph anew
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())  # another client initializes the graph
     await bench.scheduler.cycle()
     assert bench.scheduler.last_error
     await bench.cycle()
     assert await bench.held() == {first.jobid: {"n0": 1, "n2": 1}}
 
 
-async def test_a_new_leader_goes_on_where_the_old_one_stopped_and_the_old_one_is_refused(
-    bench: Bench, store: Store, nodes: ObjectStore[Node], fluxion: LocalFluxion
+async def test_a_new_leader_continues_and_the_old_one_is_refused(
+    bench: Bench, store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion
 ) -> None:
     await bench.submit(job("a", 3, "6"), job("b", 2, "5"))
     await bench.cycle()
@@ -102,16 +88,16 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped_and_the_old_one_is
         await bench.submit(job("c", 1, "1"))
 
 
-async def test_a_grant_whose_workload_ended_meanwhile_is_given_back(bench: Bench) -> None:
+async def test_a_grant_whose_workload_ended_meanwhile_is_cancelled(bench: Bench) -> None:
     await bench.submit(job("a", 1, "8"))
     ended = bench.row("a")
-    await bench.store.finish(bench.ledger.epoch, [(ended.id, State.CANCELLED, Outcome.CANCELLED, "deleted")])
+    await bench.store.finish(bench.ledger.epoch, [Ending(ended.id, State.CANCELLED, Outcome.CANCELLED, "deleted")])
     await bench.cycle()
     await bench.cycle()
     assert await bench.held() == {}
 
 
-async def test_a_node_that_goes_down_takes_no_new_work_and_keeps_what_it_has(bench: Bench) -> None:
+async def test_a_node_that_goes_down_gets_no_new_work_and_keeps_its_work(bench: Bench) -> None:
     await bench.submit(job("a", 1, "2"))
     await bench.cycle()
     cordoned = msgspec.convert(
@@ -130,7 +116,7 @@ async def test_a_node_that_goes_down_takes_no_new_work_and_keeps_what_it_has(ben
     assert set(await bench.held()) == {bench.row("a").jobid, bench.row("b").jobid}
 
 
-async def test_what_runs_without_us_is_not_granted_again_and_comes_free_when_it_ends(bench: Bench) -> None:
+async def test_nodes_of_foreign_pods_are_granted_only_after_these_end(bench: Bench) -> None:
     def stranger(version: str, phase: str) -> Pod:
         pod = make_pod("stranger").namespace("elsewhere").uid("stranger").cpu("7").on_node("n0").phase(phase)
         return msgspec.convert(pod.with_("metadata.resourceVersion", version).build(), Pod)
@@ -145,18 +131,19 @@ async def test_what_runs_without_us_is_not_granted_again_and_comes_free_when_it_
     assert bench.row("b").hosts == "n0"
 
 
-async def test_our_own_pods_count_through_their_slots_only(bench: Bench) -> None:
+async def test_pods_of_the_queue_count_through_their_slots_only(bench: Bench) -> None:
     await bench.submit(job("a", 1, "4"))
     await bench.cycle()
     ours = bench.row("a")
     pod = make_pod("a-0").cpu("4").uid("a-0").on_node(ours.hosts).phase("Running").allocation(ours.hosts, jobid=int(ours.jobid or 0))
+    pod = pod.with_("metadata.ownerReferences", [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": True}])
     bench.pods.apply(msgspec.convert(pod.with_("metadata.resourceVersion", "1").build(), Pod))
     await bench.submit(job("b", 1, "4"))
     await bench.cycle()
     assert bench.row("b").hosts == ours.hosts
 
 
-async def test_a_graph_that_was_lost_is_noticed_without_anything_to_match(bench: Bench) -> None:
+async def test_a_lost_graph_is_detected_without_anything_to_match(bench: Bench) -> None:
     await bench.submit(job("a", 1, "2"))
     await bench.cycle()
     assert await bench.graph.alive()

@@ -5,24 +5,31 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import LiteralString
+from datetime import timedelta
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from queue_records import START, Leader, found, put_back
+from support.queue_records import START, Leader, a_requeue, described
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import Epoch, FluxionJobId, Inheritance, ReasonChange, TakeBack, Workload
-from fluxqueue.queue.store import Database, DatabaseUnavailable, QueueRow, StaleLeader, Store
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, SlotWrites, TakenSlot
+from fluxqueue.queue.model.records import Epoch, FluxionJobId, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
+from fluxqueue.queue.store.rows import Row
+from fluxqueue.queue.store.transactions import Statement
 
 
 @dataclass(frozen=True)
 class There:
-    """What is there to be changed."""
+    """The rows that each method can change."""
 
     pending: Workload
     allocated: Workload
     cancelled: Workload
+
+
+LATER = START + timedelta(days=36500)
 
 
 Change = Callable[[Leader, There], Awaitable[object]]
@@ -37,45 +44,51 @@ async def _grant(leader: Leader, there: There) -> object:
     return await leader.store.grant(leader.epoch, [await leader.grant_for(there.pending)])
 
 
-async def _inherit(leader: Leader, there: There) -> object:
-    left = Inheritance(gone=there.allocated.id, heir=there.pending.id, state=State.FAILED, outcome=Outcome.FAILED)
-    return await leader.store.inherit(leader.epoch, [left])
+async def _replace(leader: Leader, there: There) -> object:
+    left = Replacement(replaced=there.allocated.id, replacement=there.pending.id, state=State.FAILED, outcome=Outcome.FAILED)
+    return await leader.store.replace(leader.epoch, [left])
 
 
 CHANGES: dict[str, Change] = {
-    "upsert": lambda by, there: by.store.upsert(by.epoch, [found("another")]),
+    "upsert": lambda by, there: by.store.upsert(by.epoch, [described("another")]),
     "set_reasons": lambda by, there: by.store.set_reasons(
         by.epoch, [ReasonChange(workload=there.pending.id, reason=Reason.HELD, message="")]
     ),
+    "set_requeue_states": lambda by, there: by.store.set_requeue_states(by.epoch, {there.pending.id: RequeueState(starts=1)}),
     "grant": _grant,
     "skip_jobids": lambda by, there: by.store.skip_jobids(by.epoch, FluxionJobId(10**9)),
     "claim_releases": lambda by, there: by.store.claim_releases(by.epoch, 1, 60.0),
     "void_claims": lambda by, there: by.store.void_claims(by.epoch),
-    "released": lambda by, there: by.store.released(by.epoch, [_jobid(there.allocated)]),
-    "release_failed": lambda by, there: by.store.release_failed(by.epoch, _jobid(there.allocated), "503"),
-    "release_again": lambda by, there: by.store.release_again(by.epoch, [_jobid(there.allocated)]),
-    "release_soon": lambda by, there: by.store.release_soon(by.epoch, [_jobid(there.allocated)]),
+    "mark_released": lambda by, there: by.store.mark_released(by.epoch, [_jobid(there.allocated)]),
+    "mark_release_failed": lambda by, there: by.store.mark_release_failed(by.epoch, _jobid(there.allocated), "503"),
+    "retry_releases": lambda by, there: by.store.retry_releases(by.epoch, [_jobid(there.allocated)]),
+    "retry_releases_soon": lambda by, there: by.store.retry_releases_soon(by.epoch, [_jobid(there.allocated)]),
     "move_ends": lambda by, there: by.store.move_ends(by.epoch, [(_jobid(there.allocated), START)]),
-    "inherit": _inherit,
-    "take_up_again": lambda by, there: by.store.take_up_again(by.epoch, [there.cancelled.uid]),
-    "plan": lambda by, there: by.store.plan(by.epoch, [], [there.allocated.id]),
-    "take_slots": lambda by, there: by.store.take_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a", "a")]),
+    "replace": _replace,
+    "resubmit": lambda by, there: by.store.resubmit(by.epoch, [there.cancelled.uid]),
+    "reserve": lambda by, there: by.store.reserve(by.epoch, [], [there.allocated.id]),
+    "take_slots": lambda by, there: by.store.take_slots(by.epoch, [TakenSlot(_jobid(there.allocated), 0, "pod-a", "a")]),
     "vacate_slots": lambda by, there: by.store.vacate_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a")]),
     "end_slots": lambda by, there: by.store.end_slots(by.epoch, [(_jobid(there.allocated), 0), (_jobid(there.allocated), 1)]),
-    "started": lambda by, there: by.store.started(by.epoch, [there.allocated.id]),
-    "draining": lambda by, there: by.store.draining(by.epoch, [there.allocated.id]),
-    "take_back": lambda by, there: by.store.take_back(
-        by.epoch, [TakeBack(workload=there.allocated.id, reason=Reason.PREEMPTED, message="")]
+    "write_slots": lambda by, there: by.store.write_slots(
+        by.epoch, SlotWrites(started=[there.allocated.id], ended=[(_jobid(there.allocated), 0)])
     ),
-    "finish": lambda by, there: by.store.finish(by.epoch, [(there.allocated.id, State.FAILED, Outcome.FAILED, "")]),
-    "requeue": lambda by, there: by.store.requeue(by.epoch, [put_back(there.allocated.id)]),
-    "save_queues": lambda by, there: by.store.save_queues(by.epoch, [QueueRow(name="gpu", generation=1, spec="{}")]),
-    "forget": lambda by, there: by.store.forget(by.epoch, START),
+    "mark_started": lambda by, there: by.store.mark_started(by.epoch, [there.allocated.id]),
+    "mark_draining": lambda by, there: by.store.mark_draining(by.epoch, [there.allocated.id]),
+    "evict": lambda by, there: by.store.evict(by.epoch, [Eviction(workload=there.allocated.id, reason=Reason.PREEMPTED, message="")]),
+    "finish": lambda by, there: by.store.finish(by.epoch, [Ending(there.allocated.id, State.FAILED, Outcome.FAILED, "")]),
+    "requeue": lambda by, there: by.store.requeue(by.epoch, [a_requeue(there.allocated.id)]),
+    "forget": lambda by, there: by.store.forget(by.epoch, LATER),
+    "prune_allocations": lambda by, there: by.store.prune_allocations(by.epoch, LATER),
+    "prune_transitions": lambda by, there: by.store.prune_transitions(by.epoch, [there.cancelled.id], LATER),
+    "prune_history": lambda by, there: by.store.prune_history(by.epoch, [there.cancelled.id]),
+    "expire_months": lambda by, there: by.store.expire_months(by.epoch, 0, drop=True),
     "requeue_tasks": lambda by, there: by.store.requeue_tasks(by.epoch, [1]),
+    "keep_clock": lambda by, there: by.store.keep_clock(by.epoch),
 }
 
 
-def test_every_method_that_changes_something_is_tried() -> None:
+def test_every_method_that_writes_is_in_this_test() -> None:
     fenced = {
         name
         for name, method in inspect.getmembers(Store, inspect.iscoroutinefunction)
@@ -85,8 +98,8 @@ def test_every_method_that_changes_something_is_tried() -> None:
 
 
 async def _contents(database: str) -> list[object]:
-    """All our rows, as text."""
-    tables = ("workload", "allocation", "slot", "transition", "queue", "leader", "history")
+    """Return all rows of the queue, as text."""
+    tables = ("workload", "allocation", "slot", "transition", "leader", "history", "ended_workload", "ended_allocation")
     async with await psycopg.AsyncConnection.connect(database) as connection:
         return [
             await (await connection.execute(f"SELECT t::text FROM fluxqueue.{table} t ORDER BY 1".encode())).fetchall() for table in tables
@@ -97,9 +110,9 @@ async def _contents(database: str) -> list[object]:
 async def test_a_leader_that_was_replaced_changes_nothing(store: Store, epoch: Epoch, database: str, change: str) -> None:
     old = Leader(store, epoch)
     (pending, cancelled), (allocated,) = await old.submit("pending", "cancelled"), await old.allocate("allocated")
-    await store.finish(epoch, [(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")])
+    await store.finish(epoch, [Ending(cancelled.id, State.CANCELLED, Outcome.CANCELLED, "")])
     await store.claim_releases(epoch, 1, 60.0)
-    await store.release_failed(epoch, _jobid(allocated), "503")
+    await store.mark_release_failed(epoch, _jobid(allocated), "503")
     await store.acquire_leadership("replica-1")
     before = await _contents(database)
     with pytest.raises(StaleLeader, match=f"epoch {epoch} is not the newest"):
@@ -107,12 +120,12 @@ async def test_a_leader_that_was_replaced_changes_nothing(store: Store, epoch: E
     assert await _contents(database) == before
 
 
-async def test_an_epoch_nobody_was_given_is_refused(store: Store) -> None:
+async def test_an_epoch_that_was_never_issued_is_refused(store: Store) -> None:
     with pytest.raises(StaleLeader):
-        await store.started(Epoch(1), [])
+        await store.mark_started(Epoch(1), [])
 
 
-async def test_each_take_over_raises_the_epoch_above_all_shards(store: Store) -> None:
+async def test_each_new_leader_raises_the_epoch_above_all_shards(store: Store) -> None:
     taken = [await store.acquire_leadership(f"replica-{n}", shard) for n, shard in enumerate(["default", "gpu", "default", "gpu"])]
     assert taken == sorted(set(taken))
     assert (await store.current_epoch(), await store.current_epoch("gpu")) == (taken[2], taken[3])
@@ -121,8 +134,8 @@ async def test_each_take_over_raises_the_epoch_above_all_shards(store: Store) ->
 
 async def test_shards_do_not_fence_each_other(store: Store) -> None:
     default, gpu = await store.acquire_leadership("replica-0"), await store.acquire_leadership("replica-0", "gpu")
-    await store.upsert(default, [found("a")])
-    await store.upsert(gpu, [found("b")])
+    await store.upsert(default, [described("a")])
+    await store.upsert(gpu, [described("b")])
     assert len(await store.pending()) == 2
 
 
@@ -130,39 +143,43 @@ async def test_an_epoch_is_not_older_than_its_time_even_on_a_restored_database(s
     assert await store.acquire_leadership("replica-0") >= int((await store.now()).timestamp()) - 1
 
 
-async def test_take_overs_at_the_same_moment_leave_one_leader(store: Store) -> None:
+async def test_of_concurrent_new_leaders_one_remains(store: Store) -> None:
     epochs = await asyncio.gather(*(store.acquire_leadership(f"replica-{n}") for n in range(8)))
     assert len(set(epochs)) == 8
     newest = max(epochs)
     assert await store.current_epoch() == newest
     for epoch in epochs:
         if epoch == newest:
-            await store.started(epoch, [])
+            await store.mark_started(epoch, [])
         else:
             with pytest.raises(StaleLeader):
-                await store.started(epoch, [])
+                await store.mark_started(epoch, [])
 
 
-async def test_a_take_over_waits_for_a_change_under_way_and_then_sees_it(store: Store, epoch: Epoch, database: str) -> None:
+async def test_a_new_leader_waits_for_a_change_in_progress_and_reads_it(store: Store, epoch: Epoch, database: str) -> None:
     async with await psycopg.AsyncConnection.connect(database) as old:
         await old.execute("SELECT fluxqueue.hold_epoch(%s)", (epoch,))
         take_over = asyncio.create_task(store.acquire_leadership("replica-1"))
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as watcher:
             await _until(watcher, "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-        late = asyncio.create_task(store.upsert(epoch, [found("too-late")]))
+        late = asyncio.create_task(store.upsert(epoch, [described("too-late")]))
         assert not take_over.done()
-        await old.execute("INSERT INTO fluxqueue.queue (name, generation, spec, saved_at) VALUES ('last word', 1, '{}', clock_timestamp())")
+        await old.execute(
+            "INSERT INTO fluxqueue.transition (workload, at, after, reason, detail, epoch)"
+            " VALUES (0, clock_timestamp(), 'Pending', '', 'last word', %s)",
+            [epoch],
+        )
         await old.commit()
     newest = await asyncio.wait_for(take_over, 5)
     with pytest.raises(StaleLeader):
         await asyncio.wait_for(late, 5)
     assert newest > epoch
-    assert [queue.name for queue in await store.queues()] == ["last word"]
+    assert [each.detail for each in await store.history(WorkloadId(0))] == ["last word"]
     assert await store.pending() == []
 
 
 async def _until(watcher: psycopg.AsyncConnection, query: LiteralString) -> None:
-    """Until a query has an answer: what it looks at is in the server, which tells nobody when it changes."""
+    """Wait until a query returns a row. It reads the state of the server, which has no notification for it."""
     async with asyncio.timeout(10):
         while True:
             if await (await watcher.execute(query)).fetchall():
@@ -170,7 +187,7 @@ async def _until(watcher: psycopg.AsyncConnection, query: LiteralString) -> None
             await asyncio.sleep(0.01)
 
 
-async def test_two_leaders_that_both_grant_store_each_workload_once(store: Store, epoch: Epoch) -> None:
+async def test_two_leaders_that_grant_at_once_store_each_workload_once(store: Store, epoch: Epoch) -> None:
     first = Leader(store, epoch)
     workloads = await first.submit(*(f"job-{number}" for number in range(40)))
 
@@ -178,7 +195,7 @@ async def test_two_leaders_that_both_grant_store_each_workload_once(store: Store
         stored = 0
         with suppress(StaleLeader):
             for workload in workloads:
-                stored += len(await store.grant(leader.epoch, [await leader.grant_for(workload)]))
+                stored += len((await store.grant(leader.epoch, [await leader.grant_for(workload)])).allocations)
                 begun.set()
         return stored
 
@@ -194,7 +211,7 @@ async def test_two_leaders_that_both_grant_store_each_workload_once(store: Store
     assert 0 < counts[0] < 40
 
 
-async def test_a_connection_killed_within_a_transaction_leaves_nothing_and_the_pool_goes_on(
+async def test_a_connection_killed_in_a_transaction_leaves_nothing_behind(
     store: Store, epoch: Epoch, database: str, pool: Database
 ) -> None:
     leader = Leader(store, epoch)
@@ -213,4 +230,56 @@ async def test_a_connection_killed_within_a_transaction_leaves_nothing_and_the_p
         await blocker.rollback()
     assert await store.live_allocations() == []
     assert (await store.workloads([workload.id]))[0].state is State.PENDING
-    assert await store.grant(epoch, [grant]) == [workload.id]
+    assert (await store.grant(epoch, [grant])).changed == [workload.id]
+
+
+class _BrokenAtTheEnd(Store):
+    """Sends the statements of a grant, and then one whose parameter is `last`."""
+
+    last: object = None
+
+    async def _write(self, epoch: Epoch, *statements: Statement) -> list[list[Row]]:
+        return await super()._write(epoch, *statements, Statement("lock_workloads", {"ids": self.last}))
+
+
+async def test_what_is_sent_before_a_failure_of_the_client_is_not_committed(pool: Database, store: Store, epoch: Epoch) -> None:
+    leader = Leader(store, epoch)
+    (workload,) = await leader.submit("victim")
+    broken, grant = _BrokenAtTheEnd(pool), await leader.grant_for(workload)
+    broken.last = object()
+    with pytest.raises(psycopg.ProgrammingError, match="cannot adapt"):
+        await broken.grant(epoch, [grant])
+    assert await store.live_allocations() == []
+    assert (await store.workloads([workload.id]))[0].state is State.PENDING
+
+
+async def test_what_is_sent_before_a_cancellation_is_not_committed(
+    pool: Database, store: Store, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = Leader(store, epoch)
+    (workload,) = await leader.submit("victim")
+    broken, grant = _BrokenAtTheEnd(pool), await leader.grant_for(workload)
+    execute: Any = psycopg.AsyncCursor.execute
+
+    async def cancelled_at_the_last(self: object, query: object, parameters: object = None, **options: object) -> object:
+        if parameters == {"ids": "cancel"}:
+            raise asyncio.CancelledError
+        return await execute(self, query, parameters, **options)
+
+    broken.last = "cancel"
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", cancelled_at_the_last)
+    with pytest.raises(asyncio.CancelledError):
+        await broken.grant(epoch, [grant])
+    assert await store.live_allocations() == []
+    assert (await store.workloads([workload.id]))[0].state is State.PENDING
+
+
+async def test_an_unfinished_change_of_a_frozen_leader_does_not_block_the_next(store: Store, epoch: Epoch, database: str) -> None:
+    """No time-out of idle transactions applies between two messages of a pipeline."""
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as frozen:
+        await frozen.execute("BEGIN")
+        await frozen.execute("SELECT fluxqueue.hold_epoch(%s)", [epoch])
+        await asyncio.sleep(0.3)
+        assert await asyncio.wait_for(store.acquire_leadership("replica-1", stalled_s=0.2), 10) > epoch
+        with pytest.raises(psycopg.OperationalError):
+            await frozen.execute("COMMIT")

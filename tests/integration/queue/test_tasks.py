@@ -1,3 +1,5 @@
+"""Control tasks run once for each change, on one leader, whatever fails."""
+
 from __future__ import annotations
 
 import asyncio
@@ -8,19 +10,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
-from fluxqueue.queue.tasks import ControlTask, ControlTasks, WorkersEnded
+from fluxqueue.queue.tasks.control_tasks import ControlTasks, WorkersEnded
+from fluxqueue.queue.tasks.triggers import ControlTask
 
 
-class Recorder:
-    """Handlers that count, and do what a test tells them to."""
+class CountingHandlers:
+    """Handlers that count their runs and run what a test puts into ``bodies``."""
 
     def __init__(self) -> None:
         self.begun: dict[ControlTask, int] = dict.fromkeys(ControlTask, 0)
         self.running: dict[ControlTask, int] = dict.fromkeys(ControlTask, 0)
         self.most: dict[ControlTask, int] = dict.fromkeys(ControlTask, 0)
-        self.doing: dict[ControlTask, Callable[[], Awaitable[None]]] = {}
+        self.bodies: dict[ControlTask, Callable[[], Awaitable[None]]] = {}
         self._changed = asyncio.Condition()
 
     async def schedule(self) -> None:
@@ -39,13 +42,13 @@ class Recorder:
             self.most[task] = max(self.most[task], self.running[task])
             self._changed.notify_all()
         try:
-            if task in self.doing:
-                await self.doing[task]()
+            if task in self.bodies:
+                await self.bodies[task]()
         finally:
             self.running[task] -= 1
 
     async def until(self, task: ControlTask, times: int, timeout_s: float = 15.0) -> None:
-        """Until a handler began this often."""
+        """Wait until a handler has begun this often."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(lambda: self.begun[task] >= times)
 
@@ -62,7 +65,7 @@ async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[async
 
 @pytest.fixture
 async def tasks(database: str, store: Store) -> AsyncIterator[ControlTasks]:
-    async with ControlTasks(database, store, grace_s=0.2) as opened:
+    async with ControlTasks(database, store, grace_s=0.2, watch_s=0.3) as opened:
         yield opened
 
 
@@ -78,168 +81,212 @@ async def _execute(database: str, statement: str) -> None:
         await connection.execute(statement.encode())
 
 
-async def test_each_task_runs_at_the_start_and_when_asked_for(tasks: ControlTasks, epoch: Epoch) -> None:
-    recorder = Recorder()
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        for task in ControlTask:
-            await recorder.until(task, 1)
-        before = dict(recorder.begun)
-        await tasks.trigger.schedule()
-        await tasks.trigger.release()
-        await tasks.trigger.sweep()
-        for task in ControlTask:
-            await recorder.until(task, before[task] + 1)
+async def _request(tasks: ControlTasks, task: ControlTask) -> None:
+    if task is ControlTask.SWEEP:
+        await tasks.request_sweep()
+    else:
+        tasks.trigger.request(task)
 
 
-async def test_a_hundred_wishes_while_one_runs_become_one_more_run(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
-    recorder, hold = Recorder(), asyncio.Event()
-    recorder.doing[ControlTask.SCHEDULE] = hold.wait  # type: ignore[assignment]  # its answer is not looked at
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        await recorder.until(ControlTask.SCHEDULE, 1)
-        await asyncio.gather(*(tasks.trigger.schedule() for _ in range(100)))
-        waiting = await _jobs(database, "status = 'todo' AND task_name = 'fluxqueue.schedule'")
-        assert len(waiting) == 1
+async def test_each_task_runs_at_the_start_and_when_requested(tasks: ControlTasks, epoch: Epoch) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        for task in ControlTask:
+            await handlers.until(task, 1)
+        before = dict(handlers.begun)
+        tasks.trigger.schedule()
+        tasks.trigger.release()
+        await tasks.request_sweep()
+        for task in ControlTask:
+            await handlers.until(task, before[task] + 1)
+
+
+@pytest.mark.parametrize("task", [*ControlTask])
+async def test_a_hundred_requests_while_one_runs_become_one_more_run(
+    tasks: ControlTasks, epoch: Epoch, database: str, task: ControlTask
+) -> None:
+    handlers, hold = CountingHandlers(), asyncio.Event()
+    handlers.bodies[task] = hold.wait  # type: ignore[assignment]  # its result is ignored
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(task, 1)
+        for _ in range(100):
+            await _request(tasks, task)
+        assert len(await _jobs(database, "status = 'todo'")) <= 1
         hold.set()
-        await recorder.until(ControlTask.SCHEDULE, 2)
-    assert recorder.begun[ControlTask.SCHEDULE] == 2
-    assert recorder.most[ControlTask.SCHEDULE] == 1
+        await handlers.until(task, 2)
+    assert handlers.begun[task] == 2
+    assert handlers.most[task] == 1
 
 
 async def test_a_slow_cycle_does_not_keep_releases_waiting(tasks: ControlTasks, epoch: Epoch) -> None:
-    recorder, hold = Recorder(), asyncio.Event()
-    recorder.doing[ControlTask.SCHEDULE] = hold.wait  # type: ignore[assignment]  # its answer is not looked at
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        await recorder.until(ControlTask.SCHEDULE, 1)
-        await recorder.until(ControlTask.RELEASE, 1)
-        await tasks.trigger.release()
-        await recorder.until(ControlTask.RELEASE, 2)
+    handlers, hold = CountingHandlers(), asyncio.Event()
+    handlers.bodies[ControlTask.SCHEDULE] = hold.wait  # type: ignore[assignment]  # its result is ignored
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        await handlers.until(ControlTask.RELEASE, 1)
+        tasks.trigger.release()
+        await handlers.until(ControlTask.RELEASE, 2)
 
 
-async def test_no_wake_up_is_lost_under_a_storm_of_changes(tasks: ControlTasks, epoch: Epoch) -> None:
-    recorder = Recorder()
+async def test_a_run_that_is_under_way_may_end_within_the_grace(store: Store, epoch: Epoch, database: str) -> None:
+    handlers, hold, ended = CountingHandlers(), asyncio.Event(), list[str]()
+
+    async def finish() -> None:
+        await hold.wait()
+        ended.append("stored")
+
+    handlers.bodies[ControlTask.RELEASE] = finish
+    async with ControlTasks(database, store, grace_s=15) as tasks:
+        running = asyncio.create_task(tasks.run_workers(handlers, epoch))
+        await handlers.until(ControlTask.RELEASE, 1)
+        running.cancel()
+        await asyncio.sleep(0.1)
+        assert not running.done()
+        hold.set()
+        await asyncio.gather(running, return_exceptions=True)
+    assert ended == ["stored"]
+
+
+async def test_no_request_is_lost_during_many_changes(tasks: ControlTasks, epoch: Epoch) -> None:
+    handlers = CountingHandlers()
     written = seen = 0
 
     async def look() -> None:
         nonlocal seen
         seen = written
 
-    recorder.doing[ControlTask.SCHEDULE] = look
-    async with _in_background(tasks.run_workers(recorder, epoch)):
+    handlers.bodies[ControlTask.SCHEDULE] = look
+    async with _in_background(tasks.run_workers(handlers, epoch)):
         for number in range(300):
             written = number + 1
-            await tasks.trigger.schedule()
+            tasks.trigger.schedule()
             if number % 7 == 0:
                 await asyncio.sleep(0.001 * (number % 5))
-        async with asyncio.timeout(0.9):  # before what this process believes to know expires
+        async with asyncio.timeout(15):
             while seen < written:
-                await recorder.until(ControlTask.SCHEDULE, recorder.begun[ControlTask.SCHEDULE] + 1)
+                await handlers.until(ControlTask.SCHEDULE, handlers.begun[ControlTask.SCHEDULE] + 1)
     assert seen == 300
 
 
-async def test_an_error_is_counted_and_the_task_comes_again(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
-    recorder = Recorder()
+@pytest.mark.parametrize("task", [ControlTask.RELEASE, ControlTask.SWEEP])
+async def test_after_an_error_the_task_runs_again(tasks: ControlTasks, epoch: Epoch, database: str, task: ControlTask) -> None:
+    handlers = CountingHandlers()
 
     async def fail_twice() -> None:
-        if recorder.begun[ControlTask.RELEASE] <= 2:
+        if handlers.begun[task] <= 2:
             raise RuntimeError("the API server answered 503")
 
-    recorder.doing[ControlTask.RELEASE] = fail_twice
-    async with _in_background(tasks.run_workers(recorder, epoch)) as running:
-        await recorder.until(ControlTask.RELEASE, 3)
+    handlers.bodies[task] = fail_twice
+    async with _in_background(tasks.run_workers(handlers, epoch)) as running:
+        await handlers.until(task, 3)
         assert not running.done()
     assert await _jobs(database, "status NOT IN ('todo', 'doing')") == []
 
 
 async def test_a_stale_leader_ends_the_workers_with_that_error(tasks: ControlTasks, store: Store, epoch: Epoch) -> None:
-    recorder = Recorder()
+    handlers = CountingHandlers()
 
     async def write() -> None:
-        await store.started(epoch, [])
+        await store.mark_started(epoch, [])
 
-    recorder.doing[ControlTask.SWEEP] = write
-    async with _in_background(tasks.run_workers(recorder, epoch)) as running:
-        await recorder.until(ControlTask.SWEEP, 1)
+    handlers.bodies[ControlTask.SWEEP] = write
+    async with _in_background(tasks.run_workers(handlers, epoch)) as running:
+        await handlers.until(ControlTask.SWEEP, 1)
         await store.acquire_leadership("replica-1")
-        await tasks.trigger.sweep()
+        await tasks.request_sweep()
         with pytest.raises(StaleLeader):
             await asyncio.wait_for(running, 10)
 
 
-async def test_a_task_that_was_being_done_when_the_lead_changed_is_done_by_the_new_leader(
+async def test_a_task_that_ran_when_the_leader_changed_runs_on_the_new_leader(
     tasks: ControlTasks, store: Store, epoch: Epoch, database: str
 ) -> None:
-    await tasks.trigger.schedule()
+    await tasks.request_sweep()
     await _execute(database, "UPDATE procrastinate_jobs SET status = 'doing'")
     ((old, _, _),) = await _jobs(database)
     await store.acquire_leadership("replica-1")
     ((new, name, status),) = await _jobs(database)
-    assert (name, status) == ("fluxqueue.schedule", "todo")
-    assert new != old, "the old worker could acknowledge it away"
+    assert (name, status) == ("fluxqueue.sweep", "todo")
+    assert new != old, "the old worker could acknowledge and so delete it"
 
 
-async def test_a_task_that_waits_already_is_not_doubled_by_a_take_over(
-    tasks: ControlTasks, store: Store, epoch: Epoch, database: str
-) -> None:
-    await tasks.trigger.schedule()
+async def test_a_new_leader_does_not_duplicate_a_waiting_task(tasks: ControlTasks, store: Store, epoch: Epoch, database: str) -> None:
+    await tasks.request_sweep()
     await _execute(database, "UPDATE procrastinate_jobs SET status = 'doing'")
-    tasks.trigger.begun(ControlTask.SCHEDULE)
-    await tasks.trigger.schedule()
+    await tasks.request_sweep()
     ((_, _, doing), (waiting, _, _)) = await _jobs(database)
     assert doing == "doing"
     await store.acquire_leadership("replica-1")
-    assert await _jobs(database) == [(waiting, "fluxqueue.schedule", "todo")]
+    assert await _jobs(database) == [(waiting, "fluxqueue.sweep", "todo")]
 
 
-async def test_the_tasks_of_other_shards_are_left_alone_by_a_take_over(store: Store, database: str) -> None:
+async def test_a_new_leader_does_not_touch_the_tasks_of_other_shards(store: Store, database: str) -> None:
     async with ControlTasks(database, store, "gpu") as gpu:
-        await gpu.trigger.schedule()
+        await gpu.request_sweep()
     await _execute(database, "UPDATE procrastinate_jobs SET status = 'doing'")
     before = await _jobs(database)
     await store.acquire_leadership("replica-1")
     assert await _jobs(database) == before
 
 
-async def test_a_task_done_by_nobody_waits_again_after_two_looks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
-    recorder = Recorder()
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        await recorder.until(ControlTask.SCHEDULE, 1)
-        before = recorder.begun[ControlTask.SCHEDULE]
+async def test_a_new_leader_deletes_the_requests_that_the_version_before_left(store: Store, epoch: Epoch, database: str) -> None:
+    for task, status in (("schedule", "todo"), ("release", "doing"), ("sweep", "doing")):
         await _execute(
             database,
             "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
-            " VALUES ('schedule/default', 'fluxqueue.schedule', 'schedule:default', 'schedule:default',"
+            f" VALUES ('{task}/default', 'fluxqueue.{task}', '{task}:default', '{task}:default', '{{\"shard\": \"default\"}}', '{status}')",
+        )
+    await store.acquire_leadership("replica-1")
+    assert [job[1:] for job in await _jobs(database)] == [("fluxqueue.sweep", "todo")]
+
+
+async def test_a_task_that_no_worker_runs_waits_again_after_two_checks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SWEEP, 1)
+        async with asyncio.timeout(15):
+            while await _jobs(database, "status = 'doing' AND task_name = 'fluxqueue.sweep'"):
+                await asyncio.sleep(0.02)  # it has started, and the table may not show its end yet
+        before = handlers.begun[ControlTask.SWEEP]
+        await _execute(
+            database,
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
+            " VALUES ('sweep/default', 'fluxqueue.sweep', 'sweep:default', 'sweep:default',"
             " '{\"shard\": \"default\"}', 'doing')",
         )
-        await recorder.until(ControlTask.SCHEDULE, before + 1)
+        await handlers.until(ControlTask.SWEEP, before + 1)
 
 
-async def test_a_long_run_is_not_taken_for_one_that_nobody_does(tasks: ControlTasks, epoch: Epoch) -> None:
-    recorder, hold = Recorder(), asyncio.Event()
-    recorder.doing[ControlTask.SCHEDULE] = hold.wait  # type: ignore[assignment]  # its answer is not looked at
-    async with _in_background(tasks.run_workers(recorder, epoch)):
-        await recorder.until(ControlTask.SCHEDULE, 1)
-        await asyncio.sleep(3.2)  # three looks of the watch
-        assert recorder.begun[ControlTask.SCHEDULE] == 1
+async def test_a_long_run_does_not_count_as_stalled(tasks: ControlTasks, epoch: Epoch) -> None:
+    handlers, hold = CountingHandlers(), asyncio.Event()
+    handlers.bodies[ControlTask.SWEEP] = hold.wait  # type: ignore[assignment]  # its result is ignored
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SWEEP, 1)
+        await asyncio.sleep(1.0)  # three checks of the watch
+        assert handlers.begun[ControlTask.SWEEP] == 1
 
 
-async def test_cancelling_ends_the_workers_and_the_handlers_within_the_grace(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
-    recorder = Recorder()
-    recorder.doing[ControlTask.SCHEDULE] = asyncio.Event().wait  # type: ignore[assignment]  # never ends by itself
-    running = asyncio.create_task(tasks.run_workers(recorder, epoch))
-    await recorder.until(ControlTask.SCHEDULE, 1)
+@pytest.mark.parametrize("task", [ControlTask.SCHEDULE, ControlTask.SWEEP])
+async def test_cancelling_ends_the_workers_and_the_handlers_within_the_grace(
+    tasks: ControlTasks, epoch: Epoch, database: str, task: ControlTask
+) -> None:
+    handlers = CountingHandlers()
+    handlers.bodies[task] = asyncio.Event().wait  # type: ignore[assignment]  # never ends by itself
+    running = asyncio.create_task(tasks.run_workers(handlers, epoch))
+    await handlers.until(task, 1)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, 5)
-    assert recorder.running[ControlTask.SCHEDULE] == 0
+    assert handlers.running[task] == 0
     assert await _jobs(database, "status = 'doing'") == []
 
 
-async def test_workers_that_lose_the_database_end_loudly_and_can_be_run_again(
+async def test_workers_that_lose_the_database_end_with_an_error_and_can_run_again(
     tasks: ControlTasks, store: Store, epoch: Epoch, database: str, pool: Database
 ) -> None:
-    recorder = Recorder()
-    running = asyncio.create_task(tasks.run_workers(recorder, epoch))
-    await recorder.until(ControlTask.SCHEDULE, 1)
+    handlers = CountingHandlers()
+    running = asyncio.create_task(tasks.run_workers(handlers, epoch))
+    await handlers.until(ControlTask.SCHEDULE, 1)
     name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
     administration = psycopg.conninfo.make_conninfo(database, dbname="postgres")
     await _execute(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
@@ -251,19 +298,19 @@ async def test_workers_that_lose_the_database_end_loudly_and_can_be_run_again(
     async def keep_running() -> None:
         while True:
             with suppress(WorkersEnded, DatabaseUnavailable):
-                await tasks.run_workers(recorder, epoch)
+                await tasks.run_workers(handlers, epoch)
 
     async with _in_background(keep_running()):
-        await recorder.until(ControlTask.SCHEDULE, recorder.begun[ControlTask.SCHEDULE] + 1, 40)
+        await handlers.until(ControlTask.SCHEDULE, handlers.begun[ControlTask.SCHEDULE] + 1, 40)
 
 
 async def test_the_tables_of_jobs_and_events_stay_empty(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
-    recorder = Recorder()
-    async with _in_background(tasks.run_workers(recorder, epoch)):
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
         for times in range(1, 20):
-            await recorder.until(ControlTask.SCHEDULE, times)
-            await tasks.trigger.schedule()
-        await recorder.until(ControlTask.SCHEDULE, 20)
+            await handlers.until(ControlTask.SWEEP, times)
+            await tasks.request_sweep()
+        await handlers.until(ControlTask.SWEEP, 20)
     async with await psycopg.AsyncConnection.connect(database) as connection:
         for table, most in (("jobs", 3), ("events", 9)):
             rows = await (await connection.execute(f"SELECT count(*) FROM procrastinate.procrastinate_{table}".encode())).fetchone()

@@ -1,4 +1,4 @@
-"""`fluxqueue rest` as it runs beside a leader: a process, a token, and a stand-in for `flux` that keeps what it is told."""
+"""`fluxqueue rest` as it runs next to a leader: a process, a token, and a stand-in `flux` that records its arguments."""
 
 import json
 import os
@@ -18,7 +18,8 @@ import pytest
 
 STAND_IN = """#!/bin/sh
 here=${0%/*}
-printf '%s ' "$@" >>"$here/told"; echo >>"$here/told"
+printf '%s ' "$@" >>"$here/calls"; echo >>"$here/calls"
+[ ! -e "$here/broken" ] || { echo "ModuleNotFoundError: No module named '_cffi_backend'" >&2; exit 1; }
 case "$1 $2" in
 "submit refuse") echo "flux-submit: ERROR: unsatisfiable request" >&2; exit 1 ;;
 submit*) echo f2ABC ;;
@@ -41,7 +42,7 @@ esac
 
 @dataclass
 class Service:
-    """A running service and what its `flux` was told."""
+    """A running service, and the arguments of its `flux`."""
 
     folder: Path
     port: int
@@ -52,13 +53,13 @@ class Service:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
-                said = answer.read()
-                return answer.status, json.loads(said) if "json" in answer.headers["content-type"] else said.decode()
+                content = answer.read()
+                return answer.status, json.loads(content) if "json" in answer.headers["content-type"] else content.decode()
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
-    def told(self) -> list[str]:
-        return (self.folder / "told").read_text().splitlines()
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +103,11 @@ def _await(service: Service, process: "subprocess.Popen[bytes]", log: Path) -> N
 
 def test_a_job_is_submitted_listed_shown_and_cancelled(service: Service) -> None:
     assert service.call("POST", "/v1/jobs", {"command": ["hostname"], "nodes": 2}) == (201, {"id": "f2ABC"})
-    assert service.told()[-1].split() == ["submit", "--nodes=2", "hostname"]
+    assert service.calls()[-1].split() == ["submit", "--nodes=2", "hostname"]
     assert service.call("GET", "/v1/jobs") == (200, [{"id": 7, "state": "RUN"}])
     assert service.call("GET", "/v1/jobs/f2ABC") == (200, {"id": 7, "state": "RUN"})
     assert service.call("DELETE", "/v1/jobs/f2ABC")[0] == 202
-    assert service.told()[-1].split() == ["cancel", "f2ABC"]
+    assert service.calls()[-1].split() == ["cancel", "f2ABC"]
 
 
 def test_nodes_are_listed_by_state(service: Service) -> None:
@@ -114,17 +115,17 @@ def test_nodes_are_listed_by_state(service: Service) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "right but longer"])
-def test_without_the_token_nothing_is_told_and_nothing_runs(service: Service, token: str | None) -> None:
-    before = (service.folder / "told").exists() and service.told()
+def test_without_the_token_nothing_is_revealed_and_nothing_runs(service: Service, token: str | None) -> None:
+    before = (service.folder / "calls").exists() and service.calls()
     for method, path in (("GET", "/v1/jobs"), ("GET", "/v1/nodes"), ("DELETE", "/v1/jobs/f2ABC"), ("GET", "/v1/jobs/f2ABC/output")):
-        status, said = service.call(method, path, token=token)
+        status, content = service.call(method, path, token=token)
         assert status == 401
-        assert "bearer token" in said["detail"]
-    assert ((service.folder / "told").exists() and service.told()) == before
+        assert "bearer token" in content["detail"]
+    assert ((service.folder / "calls").exists() and service.calls()) == before
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "said"),
+    ("body", "code", "content"),
     [
         ({"command": ["--flags", "x"]}, 422, "cannot be empty or begin with a dash"),
         ({"command": []}, 422, "command"),
@@ -134,13 +135,20 @@ def test_without_the_token_nothing_is_told_and_nothing_runs(service: Service, to
         ({"command": ["x" * 2**21]}, 413, "bytes"),
     ],
 )
-def test_bad_requests_are_answered_with_a_sentence(service: Service, body: Any, code: int, said: str) -> None:
+def test_bad_requests_are_answered_with_a_sentence(service: Service, body: Any, code: int, content: str) -> None:
     status, answer = service.call("POST", "/v1/jobs", body)
     assert status == code
-    assert said in json.dumps(answer)
+    assert content in json.dumps(answer)
 
 
-def test_a_job_that_is_not_there_is_not_found(service: Service) -> None:
+@pytest.mark.parametrize(("token", "code", "content"), [("right", 413, "bytes"), (None, 401, "bearer token")])
+def test_a_client_that_sends_its_whole_body_first_reads_the_refusal(service: Service, token: str | None, code: int, content: str) -> None:
+    status, answer = service.call("POST", "/v1/jobs", {"command": ["x" * 2**24]}, token=token)
+    assert status == code
+    assert content in answer["detail"]
+
+
+def test_an_unknown_job_is_not_found(service: Service) -> None:
     for path in ("/v1/jobs/f9", "/v1/jobs/f9/output", "/v1/jobs/f9/output?follow=true", "/v1/jobs/--help"):
         assert service.call("GET", path)[0] == 404, path
 
@@ -156,8 +164,23 @@ def test_output_is_streamed_while_the_job_runs(service: Service) -> None:
         assert answer.read() == b"two\n"
 
 
-def test_it_describes_itself(service: Service) -> None:
+def test_it_serves_its_openapi_description(service: Service) -> None:
     status, described = service.call("GET", "/openapi.json", token=None)
     assert status == 200
     assert set(described["paths"]) >= {"/v1/jobs", "/v1/jobs/{jobid}", "/v1/jobs/{jobid}/output", "/v1/nodes"}
     assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+
+
+def test_readiness_means_that_a_command_of_flux_works(service: Service) -> None:
+    (service.folder / "broken").touch()
+    try:
+        status, answer = service.call("GET", "/v1/jobs")
+        assert status == 503
+        assert "flux cannot load its Python modules" in answer["detail"]
+        until = time.monotonic() + 30
+        while (ready := service.call("GET", "/readyz", token=None))[0] != 503 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert ready[0] == 503
+        assert "No module named '_cffi_backend'" in ready[1]["status"]
+    finally:
+        (service.folder / "broken").unlink()

@@ -1,4 +1,4 @@
-"""The webhook asked by a real API server: what is created is held, and what is released by one patch runs on exactly its nodes."""
+"""The webhook called by a real API server: created objects are held, and a Job released by one patch runs on exactly its nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from builders import Builder, JobBuilder, Json, make_job, make_pod
+from support.builders import Builder, JobBuilder, Json, make_job, make_pod
 
 from fluxqueue.certs.authority import AUTHORITY_LIFETIME, Pair, ServingNames, issue_leaf, make_authority
 from fluxqueue.certs.pairs import write_pair
 from fluxqueue.certs.webhook_secret import SETTLE_TIME, SPREAD_TIME, plan
-from fluxqueue.local.apiserver_client import ApiError
+from fluxqueue.local.apiserver_client import ApiServerError
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
 
@@ -35,9 +35,9 @@ def now() -> dt.datetime:
 
 @dataclass
 class Admission:
-    """A control plane that asks a webhook process about one namespace."""
+    """A control plane that calls a webhook process for one namespace."""
 
-    plane: ControlPlane
+    cluster: ControlPlane
     certificates: Path
     log: Path
     port: int
@@ -50,43 +50,44 @@ class Admission:
 
     def create(self, thing: Builder | Json, **query: str) -> Json:
         document = thing.namespace(NAMESPACE).build() if isinstance(thing, Builder) else thing
-        created: Json = self.plane.client.request("POST", self.path(f"{document['kind'].lower()}s"), document, query=query)
+        created: Json = self.cluster.client.request("POST", self.path(f"{document['kind'].lower()}s"), document, query=query)
         return created
 
     def patch(self, kind: str, name: str, change: Json) -> None:
-        self.plane.client.request("PATCH", self.path(kind, name), change)
+        self.cluster.client.request("PATCH", self.path(kind, name), change)
 
     def release(self, job: str, nodes: str | None, generation: int = 7) -> None:
-        """The queue's one patch: pinned onto these nodes, or, without nodes, gated pod by pod."""
-        metadata = {} if nodes is None else {"annotations": {"fluxqueue/allocation": str(generation), "fluxqueue/fluxion-nodes": nodes}}
+        """The queue's release patch: pinned to these nodes, or without nodes gated pod by pod."""
+        given = {"fluxqueue/allocation": str(generation), "fluxqueue/fluxion-nodes": nodes, "fluxqueue/pin-until": "2100-01-01T00:00:00Z"}
+        metadata = {} if nodes is None else {"annotations": given}
         template = {"metadata": metadata, "spec": {"schedulingGates": [{"name": "fluxqueue"}]}}
         self.patch("jobs", job, {"spec": {"suspend": False, "template": template}})
 
     def pods(self, selector: str, count: int) -> list[Json]:
-        """The pods of a label, once there are this many."""
+        """Return the pods with a label once there are this many."""
         found: list[Json] = []
 
         def enough() -> bool:
-            found[:] = self.plane.client.get(self.path("pods"), labelSelector=selector)["items"]
+            found[:] = self.cluster.client.get(self.path("pods"), labelSelector=selector)["items"]
             return len(found) == count
 
         wait_until(enough, f"{count} pods of {selector}", WAIT_S)
         return found
 
     def bound(self, job: str, count: int) -> dict[int, str]:
-        """Completion index -> node, once all pods have one."""
+        """Return the node of each completion index once all pods have one."""
         wait_until(lambda: all(pod["spec"].get("nodeName") for pod in self.pods(f"job-name={job}", count)), "all pods bound", WAIT_S)
         key = "batch.kubernetes.io/job-completion-index"
         return {int(pod["metadata"]["annotations"].get(key, 0)): pod["spec"]["nodeName"] for pod in self.pods(f"job-name={job}", count)}
 
     def keep_certificate(self, at: dt.datetime) -> tuple[str, ...]:
-        """What the leader of the queue does: carry out the next step, bundle first."""
+        """Do what the queue's leader does: carry out the next step of the plan, the bundle first."""
         step = plan(self.secret, self.bundle, NAMES, at)
         if step.ca_bundle is not None:
             self.bundle = step.ca_bundle
             encoded = base64.b64encode(self.bundle).decode()
             change = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": encoded}]
-            self.plane.kubectl("patch", "mutatingwebhookconfiguration", "admission-test", "--type=json", f"--patch={json.dumps(change)}")
+            self.cluster.kubectl("patch", "mutatingwebhookconfiguration", "admission-test", "--type=json", f"--patch={json.dumps(change)}")
         if step.secret is not None:
             self.secret = step.secret
             write_pair(self.certificates, Pair(step.secret["tls.crt"], step.secret["tls.key"]), at)
@@ -102,20 +103,20 @@ def gates(pod: Json) -> list[str]:
 
 @pytest.fixture(scope="module")
 def admission(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admission]:
-    """The webhook as a process, and a configuration that sends it one namespace. Its authority is due, for a test to replace."""
+    """The webhook process, and a configuration for one namespace. Its authority is due for renewal."""
     folder = tmp_path_factory.mktemp("admission")
     log = folder / "log"
     command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0", "--cert-dir", str(folder / "tls")]
     with log.open("w") as stream, subprocess.Popen([*command, "--look-seconds", "0.05", "--drain-seconds", "0"], stderr=stream) as process:
         try:
-            wait_until(lambda: '"event": "listening"' in log.read_text(), "the webhook listening", WAIT_S)
-            port = next(entry["port"] for entry in map(json.loads, log.read_text().splitlines()) if entry["event"] == "listening")
+            wait_until(lambda: '"event": "webhook.listening"' in log.read_text(), "the webhook listening", WAIT_S)
+            port = next(entry["port"] for entry in map(json.loads, log.read_text().splitlines()) if entry["event"] == "webhook.listening")
             made = now() - AUTHORITY_LIFETIME * 2 / 3 - dt.timedelta(days=1)
             authority = make_authority("old", made)
             leaf = issue_leaf(authority, NAMES, now())
             secret = {"ca.crt": authority.certificate, "ca.key": authority.key, "tls.crt": leaf.certificate, "tls.key": leaf.key}
             write_pair(folder / "tls", leaf, now())
-            wait_until(lambda: '"event": "certificate loaded"' in log.read_text(), "the certificate served", WAIT_S)
+            wait_until(lambda: '"event": "certificate.loaded"' in log.read_text(), "the certificate served", WAIT_S)
             control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
             account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
             wait_until(lambda: control_plane.client.find(account) is not None, "the default service account", WAIT_S)
@@ -157,8 +158,8 @@ def configuration(port: int, authority: bytes) -> Json:
     }
 
 
-def nodes_of(plane: ControlPlane) -> list[str]:
-    return [node["metadata"]["name"] for node in plane.client.get("/api/v1/nodes")["items"]]
+def nodes_of(cluster: ControlPlane) -> list[str]:
+    return [node["metadata"]["name"] for node in cluster.client.get("/api/v1/nodes")["items"]]
 
 
 def test_an_indexed_job_released_by_one_patch_runs_on_exactly_its_nodes(admission: Admission) -> None:
@@ -166,7 +167,7 @@ def test_an_indexed_job_released_by_one_patch_runs_on_exactly_its_nodes(admissio
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["annotations"]["fluxqueue/suspended-by"] == "webhook"
     assert created["spec"]["template"]["metadata"]["labels"]["fluxqueue/queue"] == "long"
-    one, two, three, *_ = nodes_of(admission.plane)
+    one, two, three, *_ = nodes_of(admission.cluster)
     admission.release("four", f"{one},{three},{three},{two}")
     assert admission.bound("four", 4) == {0: one, 1: three, 2: three, 3: two}
     for pod in admission.pods("job-name=four", 4):
@@ -175,7 +176,7 @@ def test_an_indexed_job_released_by_one_patch_runs_on_exactly_its_nodes(admissio
 
 
 def test_a_grown_indexed_job_gets_its_new_pods_gated_and_without_an_allocation(admission: Admission) -> None:
-    one, two, *_ = nodes_of(admission.plane)
+    one, two, *_ = nodes_of(admission.cluster)
     admission.create(make_job("elastic").indexed(2))
     admission.release("elastic", f"{one},{two}")
     admission.bound("elastic", 2)
@@ -190,7 +191,7 @@ def test_a_grown_indexed_job_gets_its_new_pods_gated_and_without_an_allocation(a
 
 
 def test_a_job_of_one_pod_keeps_what_its_user_required(admission: Admission) -> None:
-    nodes = nodes_of(admission.plane)
+    nodes = nodes_of(admission.cluster)
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     admission.create(make_job("one").with_("spec.template.spec.affinity", affinity))
@@ -207,7 +208,7 @@ def test_a_job_released_by_gates_gets_gated_pods(admission: Admission) -> None:
     assert [gates(pod) for pod in admission.pods("job-name=gated", 3)] == [["fluxqueue"]] * 3
 
 
-def test_a_job_somebody_resumed_gets_gated_pods(admission: Admission) -> None:
+def test_a_job_that_another_client_unsuspended_gets_gated_pods(admission: Admission) -> None:
     admission.create(make_job("resumed").pods(2, 2))
     admission.patch("jobs", "resumed", {"spec": {"suspend": False}})
     assert [gates(pod) for pod in admission.pods("job-name=resumed", 2)] == [["fluxqueue"]] * 2
@@ -221,7 +222,7 @@ def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission:
         metadata = {"name": kind.lower(), "namespace": NAMESPACE}
         admission.create({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
     assert [gates(pod) for pod in admission.pods("app=deployment", 2)] == [["fluxqueue"]] * 2
-    assert not any(gates(pod) for pod in admission.pods("app=daemonset", len(nodes_of(admission.plane))))
+    assert not any(gates(pod) for pod in admission.pods("app=daemonset", len(nodes_of(admission.cluster))))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission:
     [
         (
             make_pod("forged").allocation("n1"),
-            "Pod admission/forged: fluxqueue/allocation, fluxqueue/fluxion-nodes are written by fluxqueue only",
+            "Pod admission/forged: fluxqueue/allocation, fluxqueue/fluxion-nodes, fluxqueue/pin-until are written by fluxqueue only",
         ),
         (make_pod("owned").owned_by("Job").allocation("n1"), "are written by fluxqueue only, not by"),
         (make_job("late").annotation("fluxqueue/duration", "soon"), "annotation fluxqueue/duration: 'soon' is not a duration: write 90,"),
@@ -237,7 +238,7 @@ def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission:
     ],
 )
 def test_a_person_reads_why_an_object_is_refused(admission: Admission, thing: Builder, sentence: str) -> None:
-    with pytest.raises(ApiError, match="denied the request") as refused:
+    with pytest.raises(ApiServerError, match="denied the request") as refused:
         admission.create(thing)
     assert sentence in str(refused.value)
 
@@ -247,14 +248,14 @@ def test_kubectl_shows_warnings_and_finds_nothing_to_change_afterwards(admission
     for name, thing in (("kueued", job), ("plain", make_job("plain").namespace(NAMESPACE).without("spec.suspend"))):
         manifest = tmp_path / f"{name}.json"
         manifest.write_text(json.dumps(thing.build()))
-        applied = admission.plane.kubectl("apply", "-f", str(manifest))
+        applied = admission.cluster.kubectl("apply", "-f", str(manifest))
         assert ("Warning: Job admission/kueued: label fluxqueue/queue has no effect" in applied.stderr) == (name == "kueued")
-        assert admission.plane.kubectl("diff", "-f", str(manifest), check=False).returncode == 0
-        assert "unchanged" in admission.plane.kubectl("apply", "-f", str(manifest)).stdout
+        assert admission.cluster.kubectl("diff", "-f", str(manifest), check=False).returncode == 0
+        assert "unchanged" in admission.cluster.kubectl("apply", "-f", str(manifest)).stdout
 
 
 def test_an_authority_is_replaced_without_one_failed_admission(admission: Admission) -> None:
-    """The three steps of the plan, taken at pretended times, while the API server keeps asking."""
+    """The three steps of the plan at simulated times, while the API server keeps calling."""
     failures: list[str] = []
     asked, finished = 0, threading.Event()
 
@@ -264,7 +265,7 @@ def test_an_authority_is_replaced_without_one_failed_admission(admission: Admiss
             try:
                 admission.create(make_pod("again"), dryRun="All")
                 asked += 1
-            except ApiError as error:
+            except ApiServerError as error:
                 failures.append(str(error))
 
     def asked_again() -> None:
@@ -282,7 +283,7 @@ def test_an_authority_is_replaced_without_one_failed_admission(admission: Admiss
         assert admission.keep_certificate(now() + SPREAD_TIME)
         following = admission.secret["ca.crt"]
         assert admission.bundle == old + following
-        wait_until(lambda: admission.logged('"event": "certificate loaded"') >= 2, "the new leaf served", WAIT_S)
+        wait_until(lambda: admission.logged('"event": "certificate.loaded"') >= 2, "the new leaf served", WAIT_S)
         asked_again()
         assert admission.keep_certificate(now() + SPREAD_TIME + SETTLE_TIME)
         assert admission.bundle == following

@@ -1,4 +1,4 @@
-"""The program itself: TLS, HTTP/1.1, certificates that come late and change, and its end."""
+"""The webhook process: TLS, HTTP/1.1, certificates that arrive late and change, and its shutdown."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import make_job, make_pod, make_review
-from webhook_process import Answer, make_leaf, new_authority, now, running_webhook, trusting, trusting_anybody
+from support.builders import make_job, make_pod, make_review
+from support.webhook_process import Answer, make_leaf, new_authority, now, running_webhook, trusting, trusting_anybody
 
 from fluxqueue.certs.authority import Pair
 from fluxqueue.certs.pairs import parse_certificate, write_pair
@@ -49,7 +49,7 @@ async def test_reviews_are_answered_on_one_connection_kept_open(tmp_path: Path) 
         await connection.close()
 
 
-async def test_what_is_no_review_gets_a_sentence_and_the_connection_goes_on(tmp_path: Path) -> None:
+async def test_a_malformed_review_gets_a_sentence_on_a_connection_that_stays_open(tmp_path: Path) -> None:
     authority = new_authority()
     write_pair(tmp_path, make_leaf(authority), now())
     async with running_webhook(tmp_path) as webhook:
@@ -126,21 +126,21 @@ async def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path, highest: ssl
                 await webhook.ask(context, "POST", "/mutate", REVIEW)
 
 
-async def test_without_a_certificate_it_lives_says_what_is_missing_and_is_not_ready(tmp_path: Path) -> None:
+async def test_without_a_certificate_it_runs_and_readiness_names_what_is_missing(tmp_path: Path) -> None:
     authority, folder = new_authority(), tmp_path / "not-mounted-yet"
     async with running_webhook(folder) as webhook:
         assert (await webhook.ask(trusting_anybody(), "GET", "/healthz")).status == 200
         waiting = await webhook.ask(trusting_anybody(), "GET", "/readyz")
         assert waiting.status == 503
-        assert waiting.body.decode() == f"waiting for the certificate: {folder}/tls.crt is not there\n"
+        assert waiting.body.decode() == f"waiting for the certificate: {folder}/tls.crt does not exist\n"
         with pytest.raises(ssl.SSLCertVerificationError):
             await webhook.connect(trusting(authority))
         leaf = make_leaf(authority)
         write_pair(folder, leaf, now())
-        await webhook.logged("certificate loaded")
+        await webhook.logged("certificate.loaded")
         assert (await webhook.ask(trusting(authority), "GET", "/readyz")).status == 200
         assert_suspends(await webhook.ask(trusting(authority), "POST", "/mutate", REVIEW))
-        assert len([line for line in webhook.lines if line["event"].startswith("waiting for the certificate")]) == 1
+        assert len([line for line in webhook.lines if line["event"] == "certificate.missing"]) == 1
         ends = parse_certificate(leaf.certificate).not_valid_after_utc.timestamp()
         shown = (await webhook.ask(trusting(authority), "GET", "/metrics")).body.decode()
         assert float(shown.partition("\nfluxqueue_webhook_certificate_expiry_timestamp_seconds ")[2].split()[0]) == ends
@@ -176,7 +176,7 @@ async def test_certificates_change_under_load_without_one_failed_review(tmp_path
             for _ in range(15):
                 following = make_leaf(authority)
                 write_pair(tmp_path, following, now())
-                await webhook.logged("certificate loaded", serial=serial_of(following))
+                await webhook.logged("certificate.loaded", serial=serial_of(following))
                 connection = await webhook.connect(context)
                 assert connection.serial == serial_of(following)
                 await connection.close()
@@ -200,18 +200,18 @@ async def test_a_bad_pair_is_named_and_the_one_before_keeps_serving(tmp_path: Pa
         connection = await webhook.connect(trusting(authority))
         (tmp_path / "tls.key").unlink()
         (tmp_path / "tls.key").write_bytes(make_leaf(authority).key)
-        refused = await webhook.logged("the certificate cannot be used")
-        assert "tls.key belongs to another certificate than tls.crt" in refused["event"]
+        refused = await webhook.logged("certificate.refused")
+        assert "tls.key belongs to another certificate than tls.crt" in refused["problem"]
         assert refused["still_serving"]
         (tmp_path / "tls.key").unlink()
-        await webhook.logged("waiting for the certificate")
+        await webhook.logged("certificate.missing")
         assert_suspends(await connection.request("POST", "/mutate", REVIEW))
         again = await webhook.connect(trusting(authority))
         assert again.serial == serial_of(good)
         assert (await again.request("GET", "/readyz")).status == 200
         following = make_leaf(authority)
         write_pair(tmp_path, following, now())
-        await webhook.logged("certificate loaded", serial=serial_of(following))
+        await webhook.logged("certificate.loaded", serial=serial_of(following))
         last = await webhook.connect(trusting(authority))
         assert last.serial == serial_of(following)
         for each in (connection, again, last):
@@ -221,13 +221,13 @@ async def test_a_bad_pair_is_named_and_the_one_before_keeps_serving(tmp_path: Pa
 async def test_sigterm_drains_before_it_ends_and_no_review_is_lost(tmp_path: Path) -> None:
     authority = new_authority()
     write_pair(tmp_path, make_leaf(authority), now())
-    async with running_webhook(tmp_path, "--drain-seconds", "1") as webhook:
+    async with running_webhook(tmp_path, "--drain-seconds", "600") as webhook:
         idle, under_way, later = [await webhook.connect(trusting(authority)) for _ in range(3)]
         for connection in (idle, under_way, later):
             assert_suspends(await connection.request("POST", "/mutate", REVIEW))
         await under_way.send("POST", "/mutate", REVIEW[:200], length=len(REVIEW))
-        webhook.tell(signal.SIGTERM)
-        await webhook.logged("draining")
+        webhook.send_signal(signal.SIGTERM)
+        await webhook.logged("webhook.draining")
 
         assert (await webhook.ask(trusting(authority), "GET", "/readyz")).status == 503
         assert (await webhook.ask(trusting(authority), "GET", "/healthz")).status == 200
@@ -237,13 +237,22 @@ async def test_sigterm_drains_before_it_ends_and_no_review_is_lost(tmp_path: Pat
         assert await later.ended()
         assert_suspends(await webhook.ask(trusting(authority), "POST", "/mutate", REVIEW))
 
+        webhook.send_signal(signal.SIGTERM)
         assert await idle.ended()
         under_way.write_raw(REVIEW[200:])
         assert_suspends(await under_way.answer())
         assert await webhook.ended() == 0
-        assert webhook.lines[-1]["event"] == "ended"
+        assert webhook.lines[-1]["event"] == "webhook.stopped"
         for connection in (idle, under_way, later):
             await connection.close()
+
+
+async def test_the_drain_ends_by_itself(tmp_path: Path) -> None:
+    write_pair(tmp_path, make_leaf(new_authority()), now())
+    async with running_webhook(tmp_path, "--drain-seconds", "0.1") as webhook:
+        webhook.send_signal(signal.SIGTERM)
+        await webhook.logged("webhook.draining")
+        assert await webhook.ended() == 0
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
@@ -251,10 +260,10 @@ async def test_an_impatient_end_does_not_wait_for_the_drain(tmp_path: Path, sign
     write_pair(tmp_path, make_leaf(new_authority()), now())
     async with running_webhook(tmp_path, "--drain-seconds", "600") as webhook:
         first, *rest = signals
-        webhook.tell(first)
+        webhook.send_signal(first)
         for number in rest:
-            await webhook.logged("draining")
-            webhook.tell(number)
+            await webhook.logged("webhook.draining")
+            webhook.send_signal(number)
         assert await webhook.ended() == 0
 
 

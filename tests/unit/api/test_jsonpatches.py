@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_patches import apply_patch
+from support.json_patches import apply_patch
 
 from fluxqueue.api.jsonpatches import difference
 

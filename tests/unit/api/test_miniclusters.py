@@ -25,7 +25,7 @@ def read(text: str) -> MiniCluster:
     return msgspec.convert(yaml.safe_load(text), MiniCluster)
 
 
-def test_what_is_not_said_has_the_operators_defaults() -> None:
+def test_missing_fields_have_the_operators_defaults() -> None:
     spec = read(HELLO).spec
     assert (spec.tasks, spec.min_size, spec.max_size, spec.deadline_seconds) == (1, 0, 0, 31_500_000)
     assert (spec.flux.container.name, spec.flux.container.mount_path, spec.flux.log_level) == ("flux-view", "/mnt/flux", 6)

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluxqueue.api.objects import PodSpec
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass, with_defaults
+from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import pod_requests
 
 
@@ -23,16 +23,16 @@ HALF = limit_range(cpu="500m", memory="1Gi")
 
 
 @pytest.mark.parametrize(
-    ("said", "cpu"),
+    ("message", "cpu"),
     [
-        pytest.param({}, "0.5", id="nothing said"),
+        pytest.param({}, "0.5", id="nothing message"),
         pytest.param({"requests": {"cpu": "2"}}, "2", id="a request stays"),
         pytest.param({"limits": {"cpu": "2"}}, "2", id="a limit is a request before the LimitRange comes"),
         pytest.param({"requests": {"memory": "2Gi"}}, "0.5", id="another resource"),
     ],
 )
-def test_a_limit_range_fills_only_what_a_container_does_not_say(said: dict[str, Any], cpu: str) -> None:
-    assert pod_requests(with_defaults(template(said), [HALF]))["cpu"] == Decimal(cpu)
+def test_a_limit_range_fills_only_what_a_container_does_not_set(message: dict[str, Any], cpu: str) -> None:
+    assert pod_requests(with_defaults(template(message), [HALF]))["cpu"] == Decimal(cpu)
 
 
 def test_every_container_is_filled_init_containers_too() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluxqueue.api.objects import PodSpec
-from fluxqueue.api.requests import InvalidRequest, pod_requests, summed
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
 
 
 def asks(cpu: str | None = None, *, sidecar: bool = False, limits: dict[str, str] | None = None, **more: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_nothing_asked_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "message"),
     [
         (spec(asks("lots")), "container 'c' requests cpu: 'lots' is not a quantity"),
         (spec(asks("1"), init=[asks(memory="-1")]), "container 'c' requests memory: '-1' is negative"),
@@ -87,10 +87,10 @@ def test_nothing_asked_is_nothing() -> None:
         (spec(asks("1"), resources={"requests": {"memory": "?"}}), "the pod requests memory"),
     ],
 )
-def test_what_is_no_quantity_is_refused_by_container_and_resource(pod: PodSpec, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said.replace("?", r"\?")):
+def test_an_invalid_quantity_is_refused_by_container_and_resource(pod: PodSpec, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message.replace("?", r"\?")):
         pod_requests(pod)
 
 
 def test_several_pods_together() -> None:
-    assert summed([{"cpu": Decimal(1)}, {"cpu": Decimal(2), "memory": Decimal(5)}]) == {"cpu": 3, "memory": 5}
+    assert sum_requests([{"cpu": Decimal(1)}, {"cpu": Decimal(2), "memory": Decimal(5)}]) == {"cpu": 3, "memory": 5}

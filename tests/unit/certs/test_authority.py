@@ -14,7 +14,7 @@ NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 NAMES = ServingNames(dns=("fluxqueue-webhook.hpc.svc", "localhost"), addresses=("127.0.0.1", "::1"))
 
 
-def test_a_leaf_is_accepted_for_each_of_its_names_by_whoever_trusts_the_authority() -> None:
+def test_a_leaf_is_accepted_for_each_name_by_clients_that_trust_the_authority() -> None:
     authority = make_authority("a", NOW)
     leaf = check_pair(issue_leaf(authority, NAMES, NOW))
     verifier = PolicyBuilder().store(Store([check_pair(authority)])).time(NOW.replace(tzinfo=None))
@@ -26,7 +26,7 @@ def test_a_leaf_is_accepted_for_each_of_its_names_by_whoever_trusts_the_authorit
         verifier.build_server_verifier(x509.DNSName("elsewhere.hpc.svc")).verify(leaf, [])
 
 
-def test_a_leaf_is_not_accepted_by_whoever_trusts_another_authority() -> None:
+def test_a_leaf_is_refused_by_clients_that_trust_another_authority() -> None:
     leaf = check_pair(issue_leaf(make_authority("a", NOW), NAMES, NOW))
     other = check_pair(make_authority("a", NOW))
     assert not signed_by(leaf, other)

@@ -1,10 +1,9 @@
-"""CURVE certificates: what flux-core's reader accepts and refuses, and what two sockets say to each other with them."""
+"""CURVE certificates: what flux-core's reader accepts and refuses, and which sockets connect with them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def changed(certificate: Certificate, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def test_reads_back_what_it_makes_with_the_name_that_a_leader_needs(certificate: Certificate) -> None:
+def test_reads_its_own_certificates_with_the_name_that_a_leader_needs(certificate: Certificate) -> None:
     assert read(certificate.text) == certificate
     assert certificate.name == "lammps"
 
@@ -42,13 +41,6 @@ def test_no_two_certificates_are_the_same() -> None:
 def test_neither_key_shows_when_a_certificate_is_printed(certificate: Certificate) -> None:
     assert certificate.secret_key not in repr(certificate)
     assert certificate.public_key not in repr(certificate)
-
-
-def test_makes_one_in_less_than_a_millisecond() -> None:
-    begun = time.perf_counter()
-    for _ in range(50):
-        make("lammps", NOW)
-    assert (time.perf_counter() - begun) / 50 < 0.001
 
 
 @pytest.mark.parametrize(
@@ -88,7 +80,7 @@ def test_accepts_every_form_that_flux_accepts(certificate: Certificate, variant:
         ("metadata\n", "", "before any section"),
     ],
 )
-def test_refuses_what_flux_refuses_and_says_where(certificate: Certificate, old: str, new: str, problem: str) -> None:
+def test_refuses_what_flux_refuses_and_names_the_line(certificate: Certificate, old: str, new: str, problem: str) -> None:
     with pytest.raises(InvalidCertificate, match=problem) as refusal:
         read(changed(certificate, old, new))
     assert certificate.secret_key not in str(refusal.value)
@@ -124,13 +116,13 @@ def test_a_file_that_others_may_read_is_not(certificate: Certificate, tmp_path: 
         read_file(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidCertificate, match=r"nowhere.*No such file"):
         read_file(tmp_path / "nowhere")
 
 
 class Leader:
-    """What a leading broker does with its certificate: its own pair, and a ZAP handler that admits exactly its own public key."""
+    """The role of a leading broker: its own key pair, and a ZAP handler that admits exactly its own public key."""
 
     def __init__(self, certificate: Certificate) -> None:
         self.context = zmq.Context()
@@ -164,7 +156,7 @@ class Leader:
         self.context.term()
 
     def hears(self, own: Certificate, parent: Certificate, patience_ms: int) -> bool:
-        """Whether a follower with these keys gets a message through."""
+        """Return True if a message from a follower with these keys arrives."""
         follower = self.context.socket(zmq.DEALER)
         follower.linger = 0
         follower.curve_secretkey = own.secret_key.encode()
@@ -195,5 +187,5 @@ def test_a_broker_with_another_certificate_is_not_heard(leader: Leader) -> None:
     assert not leader.hears(other, other, REFUSED_MS)
 
 
-def test_knowing_the_public_key_alone_lets_nobody_in(leader: Leader, certificate: Certificate) -> None:
+def test_the_public_key_alone_is_not_enough_to_join(leader: Leader, certificate: Certificate) -> None:
     assert not leader.hears(make("thief", NOW), certificate, REFUSED_MS)

@@ -33,7 +33,7 @@ def test_a_pair_is_replaced_in_one_step_and_nothing_is_left_behind(tmp_path: Pat
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("..2030")]) == 1
 
 
-def test_plain_files_are_taken_over(tmp_path: Path) -> None:
+def test_plain_files_are_replaced_by_links(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").write_bytes(ONE.certificate)
     (tmp_path / "tls.key").write_bytes(ONE.key)
     write_pair(tmp_path, TWO, NOW)
@@ -48,11 +48,11 @@ def test_a_bad_pair_never_reaches_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingPair, match=r"tls\.crt is not there"):
+    with pytest.raises(MissingPair, match=r"tls\.crt does not exist"):
         read_pair(tmp_path)
     (tmp_path / "tls.crt").write_bytes(ONE.certificate)
     assert fingerprint(tmp_path) is None
-    with pytest.raises(MissingPair, match=r"tls\.key is not there"):
+    with pytest.raises(MissingPair, match=r"tls\.key does not exist"):
         read_pair(tmp_path)
 
 
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (Pair(ONE.certificate, TWO.key), r"tls\.key belongs to another certificate than tls\.crt"),
     ],
 )
-def test_what_is_no_pair_is_said_to_be_none_and_why(pair: Pair, why: str) -> None:
+def test_an_invalid_pair_is_refused_with_a_reason(pair: Pair, why: str) -> None:
     with pytest.raises(InvalidPair, match=why):
         check_pair(pair)
 

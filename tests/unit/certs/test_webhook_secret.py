@@ -1,4 +1,4 @@
-"""The keeper's plan, carried out against a Secret and a bundle in memory, through twenty-five years."""
+"""The plan, carried out on a Secret and a bundle in memory, over twenty-five years."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Cluster:
     known: list[tuple[dt.datetime, bytes]] = field(default_factory=list)
 
     def keep(self, names: ServingNames = NAMES) -> bool:
-        """Carry one plan out, and say whether there was something to do."""
+        """Carry out one plan; return True if it changed something."""
         step = plan(self.secret, self.bundle, names, self.now)
         if step.ca_bundle is not None:
             self.bundle = step.ca_bundle
@@ -54,12 +54,12 @@ class Cluster:
         return check_pair(Pair(self.secret["tls.crt"], self.secret["tls.key"]))
 
     def verify(self, leaf: bytes, bundle: bytes) -> None:
-        """What an API server with this bundle does with a webhook that serves this leaf."""
+        """Verify a webhook's leaf as an API server with this bundle does."""
         store = Store(x509.load_pem_x509_certificates(bundle))
         PolicyBuilder().store(store).time(self.now.replace(tzinfo=None)).build_server_verifier(HOST).verify(parse_certificate(leaf), [])
 
     def seen_within(self, history: list[tuple[dt.datetime, bytes]], lag: dt.timedelta) -> Iterator[bytes]:
-        """Every version somebody may hold who learns of changes up to ``lag`` late."""
+        """Return every version that a process may have if it learns of changes up to ``lag`` late."""
         for at, (_, content) in enumerate(history):
             until = history[at + 1][0] + lag if at + 1 < len(history) else dt.datetime.max.replace(tzinfo=dt.UTC)
             if until > self.now:
@@ -84,7 +84,7 @@ def test_a_placeholder_in_the_bundle_gives_way(placeholder: bytes) -> None:
 
 
 def test_through_twenty_five_years_no_admission_could_have_failed() -> None:
-    """Webhooks learn of a leaf up to five minutes late, API servers of a bundle up to one, and every pairing of them must verify."""
+    """Webhooks get a leaf up to five minutes late, API servers a bundle up to one minute late, and every combination must verify."""
     cluster = Cluster()
     cluster.keep()
     authorities, leaves, restless = set(), set(), cluster.now
@@ -213,7 +213,7 @@ def test_a_leaf_of_a_strange_authority_is_replaced() -> None:
     cluster.verify(cluster.secret["tls.crt"], cluster.bundle)
 
 
-def test_a_cluster_that_slept_longer_than_its_authority_starts_anew() -> None:
+def test_a_cluster_stopped_longer_than_its_authority_is_valid_starts_again() -> None:
     cluster = Cluster()
     cluster.keep()
     cluster.now = START + dt.timedelta(days=4_000)

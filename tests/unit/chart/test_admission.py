@@ -1,14 +1,18 @@
-"""Whom the API server asks us about, and what it refuses on our behalf."""
+"""Which requests the API server sends to the webhook, and what the policies refuse."""
 
 import json
+import re
+from collections import Counter
 
 import pytest
-from chart_rendering import CHART, Chart, Json, Rendered, flag
+from support.chart_rendering import CHART, Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
-from fluxqueue.fluxion.policies import read_policy
+from fluxqueue.fluxion.match.policies import read_policy
 
 QUEUE_USER = "system:serviceaccount:fluxqueue-system:fluxqueue-queue"
+
+MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
 
 
 def _webhook(rendered: Rendered, name: str = "fluxqueue-webhook") -> Json:
@@ -16,14 +20,13 @@ def _webhook(rendered: Rendered, name: str = "fluxqueue-webhook") -> Json:
     return dict(webhook)
 
 
-def _selectors(rendered: Rendered, name: str = "fluxqueue") -> list[Json]:
-    return [
-        _webhook(rendered, f"{name}-webhook")["namespaceSelector"],
-        *(
-            rendered.one("ValidatingAdmissionPolicyBinding", f"{name}-{kind}")["spec"]["matchResources"]["namespaceSelector"]
-            for kind in ("jobs", "pods")
-        ),
-    ]
+def _condition(spec: Json) -> str:
+    (condition,) = spec["matchConditions"]
+    return str(condition["expression"])
+
+
+def _selector(rendered: Rendered, name: str = "fluxqueue") -> Json:
+    return dict(_webhook(rendered, f"{name}-webhook")["namespaceSelector"])
 
 
 def test_only_the_creation_of_pods_and_jobs_is_reviewed_without_side_effects(default: Rendered) -> None:
@@ -33,25 +36,51 @@ def test_only_the_creation_of_pods_and_jobs_is_reviewed_without_side_effects(def
     assert webhook["timeoutSeconds"] <= 5
 
 
+def test_keys_of_the_queue_are_guarded_in_all_namespaces(default: Rendered) -> None:
+    for kind in ("jobs", "pods", "bindings", "fluxjobs"):
+        assert "matchResources" not in default.one("ValidatingAdmissionPolicyBinding", f"fluxqueue-{kind}")["spec"]
+
+
 @pytest.mark.parametrize("namespaces", ["optIn", "allButSystem"])
-def test_webhook_and_policies_cover_the_same_namespaces(chart: Chart, namespaces: str) -> None:
-    first, *others = _selectors(chart.render({"namespaces": namespaces}))
-    assert all(other == first for other in others)
+def test_webhook_and_policies_call_the_same_namespaces_managed(chart: Chart, namespaces: str) -> None:
+    rendered = chart.render({"namespaces": namespaces, "exemptNamespaces": ["cni"]})
+    label, name = _selector(rendered)["matchExpressions"]
+    for kind in ("jobs", "pods"):
+        variables = rendered.one("ValidatingAdmissionPolicy", f"fluxqueue-{kind}")["spec"]["variables"]
+        managed = next(each["expression"] for each in variables if each["name"] == "managed")
+        assert f"[?'{label['key']}'].orValue('') {'==' if label['operator'] == 'In' else '!='} '{label['values'][0]}'" in managed
+        listed = managed.split(" in ")[1].rstrip(")").replace("'", '"')
+        assert json.loads(listed) == name["values"]
 
 
 @pytest.mark.parametrize(("namespaces", "wanted"), [("optIn", ("In", ["true"])), ("allButSystem", ("NotIn", ["false"]))])
 def test_namespaces_opt_in_or_opt_out(chart: Chart, namespaces: str, wanted: tuple[str, list[str]]) -> None:
-    managed, _ = _selectors(chart.render({"namespaces": namespaces}))[0]["matchExpressions"]
+    managed, _ = _selector(chart.render({"namespaces": namespaces, "exemptionsAcknowledged": True}))["matchExpressions"]
     assert (managed["key"], managed["operator"], managed["values"]) == (names.MANAGED_LABEL, *wanted)
 
 
 @pytest.mark.parametrize("namespaces", ["optIn", "allButSystem"])
-def test_the_system_and_ourselves_are_never_asked_about(chart: Chart, namespaces: str) -> None:
+def test_the_system_and_our_own_namespace_are_never_reviewed(chart: Chart, namespaces: str) -> None:
     rendered = chart.render({"namespaces": namespaces, "exemptNamespaces": ["cni"]}, namespace="batch")
-    exempt = _selectors(rendered)[0]["matchExpressions"][1]
+    exempt = _selector(rendered)["matchExpressions"][1]
     assert exempt["key"] == "kubernetes.io/metadata.name"
     assert exempt["operator"] == "NotIn"
     assert set(exempt["values"]) == {*names.SYSTEM_NAMESPACES, "batch", "cni"}
+
+
+def test_pods_may_opt_out_unless_an_administrator_enforces_the_queue(chart: Chart, default: Rendered) -> None:
+    assert "-enforce-" not in default.text
+    actions = {mode: _enforcing(chart.render({"enforcement": {"mode": mode}})) for mode in ("warn", "deny")}
+    assert set(actions["deny"]) == {"pods", "templates", "cronjobs", "resize"}
+    assert all(found == ["Deny"] for found in actions["deny"].values())
+    assert actions["warn"] == {kind: ["Warn", "Audit"] for kind in actions["deny"]}
+
+
+def _enforcing(rendered: Rendered) -> dict[str, list[str]]:
+    """Return the validation actions by policy; each is bound to the namespaces that the webhook reviews."""
+    found = [each for each in rendered.all("ValidatingAdmissionPolicyBinding") if "-enforce-" in each["metadata"]["name"]]
+    assert all(each["spec"]["matchResources"]["namespaceSelector"] == _selector(rendered) for each in found)
+    return {each["metadata"]["name"].removeprefix("fluxqueue-enforce-"): each["spec"]["validationActions"] for each in found}
 
 
 def test_the_webhook_is_reached_by_its_service_or_by_a_url(chart: Chart, default: Rendered) -> None:
@@ -62,8 +91,8 @@ def test_the_webhook_is_reached_by_its_service_or_by_a_url(chart: Chart, default
     assert _webhook(elsewhere)["clientConfig"] == {"url": "https://127.0.0.1:4443/mutate"}
 
 
-def test_objects_of_our_own_kinds_are_validated_wherever_they_are(chart: Chart, default: Rendered) -> None:
-    (webhook,) = default.one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
+def test_objects_of_our_own_kinds_are_validated_wherever_they_are(chart: Chart) -> None:
+    (webhook,) = chart.render({"miniclusters": MINICLUSTERS}).one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
     assert [(rule["operations"], rule["resources"], rule["scope"]) for rule in webhook["rules"]] == [
         (["CREATE", "UPDATE"], ["fluxqueues"], "Cluster"),
         (["CREATE", "UPDATE"], ["miniclusters"], "Namespaced"),
@@ -85,14 +114,19 @@ def test_nothing_is_rendered_where_others_write_the_authority(chart: Chart, mode
     assert "caBundle" not in chart.render({"certificates": {"mode": mode}}).text
 
 
-def test_cert_manager_is_told_which_certificate_to_inject(chart: Chart, default: Rendered) -> None:
+def test_a_renewed_authority_keeps_its_key(chart: Chart) -> None:
+    authority = chart.render({"certificates": {"mode": "certManager"}}).one("Certificate", "fluxqueue-ca")
+    assert authority["spec"]["privateKey"]["rotationPolicy"] == "Never", "cert-manager 1.18 and later changes it by default"
+
+
+def test_cert_manager_gets_the_certificate_to_inject(chart: Chart, default: Rendered) -> None:
     rendered = chart.render({"certificates": {"mode": "certManager"}})
     configuration = rendered.one("MutatingWebhookConfiguration", "fluxqueue-webhook")
     namespace, name = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].split("/")
     certificate = rendered.one("Certificate", name)["spec"]
     assert namespace == "fluxqueue-system"
     assert "fluxqueue-webhook.fluxqueue-system.svc" in certificate["dnsNames"]
-    assert {volume["secret"]["secretName"] for volume in _tls_volumes(rendered)} == {certificate["secretName"]}
+    assert [volume["secret"]["secretName"] for volume in _tls_volumes(rendered, "fluxqueue-webhook")] == [certificate["secretName"]]
     assert rendered.one("Issuer", certificate["issuerRef"]["name"])["spec"]["ca"]["secretName"] == "fluxqueue-ca"
     assert default.all("Certificate") == []
 
@@ -100,40 +134,74 @@ def test_cert_manager_is_told_which_certificate_to_inject(chart: Chart, default:
 def test_an_issuer_of_the_cluster_s_own_is_used_alone(chart: Chart) -> None:
     issuer = {"name": "corporate", "kind": "ClusterIssuer"}
     rendered = chart.render({"certificates": {"mode": "certManager", "certManager": {"issuerRef": issuer}}})
-    (certificate,) = rendered.all("Certificate")
-    assert certificate["spec"]["issuerRef"] == {"group": "cert-manager.io", **issuer}
+    certificates = rendered.all("Certificate")
+    assert {each["metadata"]["name"] for each in certificates} == {"fluxqueue-webhook-tls", "fluxqueue-queue-tls", "fluxqueue-postgres-tls"}
+    assert all(each["spec"]["issuerRef"] == {"group": "cert-manager.io", **issuer} for each in certificates)
     assert rendered.all("Issuer") == []
 
 
-def _tls_volumes(rendered: Rendered) -> list[Json]:
-    return [volume for _, spec in rendered.pod_specs() for volume in spec["volumes"] if volume["name"] == "tls"]
+def _tls_volumes(rendered: Rendered, workload: str) -> list[Json]:
+    return [volume for volume in dict(rendered.pod_specs())[workload]["volumes"] if volume["name"] == "tls"]
 
 
-@pytest.mark.parametrize("policy", ["jobs", "pods", "fluxjobs"])
-def test_the_policies_make_an_exception_for_the_queue_alone(chart: Chart, default: Rendered, policy: str) -> None:
+def test_the_policy_on_fluxjobs_makes_an_exception_for_the_queue_alone(chart: Chart, default: Rendered) -> None:
     def exception(rendered: Rendered, name: str) -> str:
-        conditions = rendered.one("ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
-        return str(next(c["expression"] for c in conditions if c["name"] == "not-ours"))
+        (condition,) = rendered.one("ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
+        return str(condition["expression"])
 
-    assert exception(default, f"fluxqueue-{policy}") == f"request.userInfo.username != '{QUEUE_USER}'"
+    assert exception(default, "fluxqueue-fluxjobs") == f"request.userInfo.username != '{QUEUE_USER}'"
     assert default.one("ServiceAccount", QUEUE_USER.rsplit(":", 1)[1])
     other = chart.render({"queue": {"serviceAccount": {"name": "hpc"}}}, release="batch", namespace="ns")
-    assert exception(other, f"batch-fluxqueue-{policy}") == "request.userInfo.username != 'system:serviceaccount:ns:hpc'"
+    assert exception(other, "batch-fluxqueue-fluxjobs") == "request.userInfo.username != 'system:serviceaccount:ns:hpc'"
     assert other.one("ServiceAccount", "hpc")
 
 
 @pytest.mark.parametrize("policy", ["jobs", "pods"])
+def test_the_policies_make_an_exception_for_the_queue_s_changes_alone(chart: Chart, policy: str) -> None:
+    for values, user in (({}, QUEUE_USER), ({"queue": {"serviceAccount": {"name": "hpc"}}}, QUEUE_USER.replace("fluxqueue-queue", "hpc"))):
+        spec = chart.render(values).one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"]
+        variables = {each["name"]: each["expression"] for each in spec["variables"]}
+        assert variables["byTheQueue"] == f"request.userInfo.username == '{user}'"
+        assert variables["changedByTheQueue"] == "variables.byTheQueue && request.operation == 'UPDATE'"
+        assert _condition(spec).startswith(f"request.userInfo.username == '{user}' ? ")
+
+
+@pytest.mark.parametrize("policy", ["jobs", "pods", "queue", "bindings", "fluxjobs"])
+def test_each_policy_has_one_match_condition_because_the_api_server_computes_all_of_them(default: Rendered, policy: str) -> None:
+    assert _condition(default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"])
+
+
+def test_creations_and_changes_of_jobs_and_pods_meet_one_policy_each(default: Rendered) -> None:
+    met = Counter(
+        (operation, resource)
+        for policy in default.all("ValidatingAdmissionPolicy")
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        for operation in rule["operations"]
+        for resource in rule["resources"]
+    )
+    assert met["CREATE", "jobs"] == met["UPDATE", "jobs"] == met["UPDATE", "jobs/status"] == met["DELETE", "jobs"] == 1
+    assert met["CREATE", "pods"] == met["UPDATE", "pods"] == met["UPDATE", "pods/status"] == met["DELETE", "pods"] == 1
+
+
+@pytest.mark.parametrize("policy", ["jobs", "pods"])
 def test_the_policies_guard_every_allocation_key_of_the_code(default: Rendered, policy: str) -> None:
-    variables = default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"]["variables"]
-    guarded = next(v["expression"] for v in variables if v["name"] == "keys")
-    assert guarded == str(list(names.ALLOCATION_KEYS))
+    spec = default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"]
+    keys = str(list(names.ALLOCATION_KEYS))
+    assert next(v["expression"] for v in spec["variables"] if v["name"] == "keys") == keys
+    assert _condition(spec).count(keys) == len(re.findall(r"\['fluxqueue/allocation', ", _condition(spec))) > 1
 
 
-def test_who_may_create_allocated_pods_is_the_same_to_the_policy_and_to_the_webhook(chart: Chart) -> None:
+def test_bindings_carry_no_allocation_key_of_the_code(default: Rendered) -> None:
+    spec = default.one("ValidatingAdmissionPolicy", "fluxqueue-bindings")["spec"]
+    (validation,) = spec["validations"]
+    assert validation["expression"].startswith(str(list(names.ALLOCATION_KEYS)))
+    assert str(list(names.ALLOCATION_KEYS)) in _condition(spec)
+
+
+def test_policy_and_webhook_agree_on_who_creates_allocated_pods(chart: Chart) -> None:
     def told(rendered: Rendered) -> tuple[str, list[str]]:
-        conditions = rendered.one("ValidatingAdmissionPolicy", "fluxqueue-pods")["spec"]["matchConditions"]
         arguments = rendered.container("fluxqueue-webhook", "webhook")["args"]
-        return next(c["expression"] for c in conditions if c["name"] == "not-job-controller-create"), arguments
+        return _condition(rendered.one("ValidatingAdmissionPolicy", "fluxqueue-pods")["spec"]), arguments
 
     for controllers in (list(names.JOB_CONTROLLERS), ["system:serviceaccount:vc:jobs"]):
         expression, arguments = told(chart.render({"webhook": {"jobControllers": controllers}}))
@@ -147,7 +215,7 @@ def test_the_identities_trusted_by_default_are_the_code_s(default: Rendered) -> 
     assert tuple(flag(arguments, "--daemonset-controller")) == names.DAEMONSET_CONTROLLERS
 
 
-def test_who_makes_daemonset_pods_is_the_same_to_the_configuration_and_to_the_webhook(chart: Chart) -> None:
+def test_configuration_and_webhook_agree_on_daemonset_controllers(chart: Chart) -> None:
     for controllers in (list(names.DAEMONSET_CONTROLLERS), ["system:serviceaccount:kruise:daemons"]):
         rendered = chart.render({"webhook": {"daemonSetControllers": controllers}})
         expression = next(c["expression"] for c in _webhook(rendered)["matchConditions"] if c["name"] == "not-a-daemonset-pod")

@@ -1,4 +1,4 @@
-"""The CRDs say what the code says."""
+"""The CRDs match the code."""
 
 import re
 import typing
@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from chart_rendering import Chart, Json, Rendered
+from support.chart_rendering import Chart, Json, Rendered
 
 from fluxqueue.api import miniclusters, names
+from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccountSpec, FluxAccountStatus
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
+from fluxqueue.minicluster.bounds import MOST_BROKERS
+
+MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
 
 
 def _version(rendered: Rendered, plural: str) -> Json:
@@ -32,11 +36,13 @@ def test_names_scope_and_short_names_are_those_of_the_code(default: Rendered) ->
     queues = default.one("CustomResourceDefinition", f"{names.FLUXQUEUES}.{names.GROUP}")["spec"]
     assert (jobs["scope"], jobs["names"]["shortNames"]) == ("Namespaced", ["fj"])
     assert (queues["scope"], queues["names"]["shortNames"]) == ("Cluster", ["fq"])
-    assert {crd["versions"][0]["name"] for crd in (jobs, queues)} == {names.VERSION}
+    accounts = default.one("CustomResourceDefinition", f"{names.FLUXACCOUNTS}.{names.GROUP}")["spec"]
+    assert (accounts["scope"], accounts["names"]["shortNames"]) == ("Cluster", ["fa"])
+    assert {crd["versions"][0]["name"] for crd in (jobs, queues, accounts)} == {names.VERSION}
 
 
 @pytest.mark.parametrize(("field", "values"), [("state", State), ("reason", Reason), ("outcome", Outcome)])
-def test_closed_sets_hold_what_the_code_holds(default: Rendered, field: str, values: type[State | Reason | Outcome]) -> None:
+def test_closed_sets_match_the_code(default: Rendered, field: str, values: type[State | Reason | Outcome]) -> None:
     assert _schema(default, names.FLUXJOBS, "status")["properties"][field]["enum"] == [member.value for member in values]
 
 
@@ -48,6 +54,16 @@ def test_every_field_of_a_fluxjob_is_in_the_schema_and_no_other(default: Rendere
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxQueueSpec), ("status", FluxQueueStatus)])
 def test_every_field_of_a_fluxqueue_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
     assert set(_schema(default, names.FLUXQUEUES, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize(("part", "struct"), [("spec", FluxAccountSpec), ("status", FluxAccountStatus)])
+def test_every_field_of_a_fluxaccount_is_in_the_schema_and_no_other(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+    assert set(_schema(default, names.FLUXACCOUNTS, part)["properties"]) == {field.encode_name for field in msgspec.structs.fields(struct)}
+
+
+def test_the_limits_of_an_account_are_those_of_the_code(default: Rendered) -> None:
+    limits = _schema(default, names.FLUXACCOUNTS, "spec")["properties"]["limits"]["properties"]
+    assert set(limits) == {field.encode_name for field in msgspec.structs.fields(AccountLimits)}
 
 
 @pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState)])
@@ -89,10 +105,10 @@ def test_an_eta_is_shown_as_a_time_since_kubectl_prints_future_dates_as_invalid(
     assert eta["type"] == "string"
 
 
-@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES])
-def test_status_is_a_subresource_and_every_column_points_at_a_field(default: Rendered, plural: str) -> None:
+@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES, names.FLUXACCOUNTS])
+def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field(default: Rendered, plural: str) -> None:
     version = _version(default, plural)
-    assert version["subresources"] == {"status": {}}
+    assert version.get("subresources") == (None if plural == names.FLUXJOBS else {"status": {}})
     for column in version["additionalPrinterColumns"]:
         part, field = re.fullmatch(r"\.(\w+)\.(\w+)", column["jsonPath"]).groups()  # type: ignore[union-attr]  # no match fails the test
         if part != "metadata":
@@ -103,7 +119,7 @@ def test_the_assumed_duration_of_a_queue_is_the_code_s(default: Rendered) -> Non
     assert _schema(default, names.FLUXQUEUES, "spec")["properties"]["defaultDurationSeconds"]["default"] == names.DEFAULT_DURATION_S
 
 
-def test_crds_stay_when_the_release_goes_unless_told_otherwise(chart: Chart, default: Rendered) -> None:
+def test_crds_survive_an_uninstall_unless_configured_otherwise(chart: Chart, default: Rendered) -> None:
     kept = {"helm.sh/resource-policy": "keep"}
     assert all(crd["metadata"]["annotations"] == kept for crd in default.all("CustomResourceDefinition"))
     assert all("annotations" not in crd["metadata"] for crd in chart.render({"crds": {"keep": False}}).all("CustomResourceDefinition"))
@@ -121,8 +137,8 @@ def _fields(struct: type[msgspec.Struct]) -> set[str]:
 
 
 @pytest.fixture
-def minicluster(default: Rendered) -> Json:
-    crd = default.one("CustomResourceDefinition", f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}")
+def minicluster(chart: Chart) -> Json:
+    crd = chart.render({"miniclusters": MINICLUSTERS}).one("CustomResourceDefinition", f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}")
     (version,) = crd["spec"]["versions"]
     assert version["name"] == names.MINICLUSTER_VERSION
     assert crd["metadata"]["labels"][names.OPERATOR_LABEL] == names.OPERATOR
@@ -186,5 +202,32 @@ def test_states_of_miniclusters_and_their_scale_are_those_of_the_code(minicluste
 
 
 def test_without_miniclusters_neither_their_crd_nor_their_rights_are_there(chart: Chart) -> None:
-    rendered = chart.render({"miniclusters": {"enabled": False}})
-    assert names.MINICLUSTER_GROUP not in rendered.text
+    rendered = chart.render()
+    assert f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}" not in {
+        each["metadata"]["name"] for each in rendered.all("CustomResourceDefinition")
+    }
+    roles = [*rendered.all("ClusterRole"), *rendered.all("Role")]
+    groups = {group for role in roles for rule in role["rules"] for group in rule.get("apiGroups", ())}
+    assert names.MINICLUSTER_GROUP not in groups
+
+
+def _unbounded(schema: Json, path: str) -> list[str]:
+    """Return every text, number, list and map of a schema without a limit."""
+    kind = schema.get("type")
+    free = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
+    bounded = {
+        "string": schema.keys() & {"maxLength", "enum"} or schema.get("format") == "date-time",
+        "integer": {"minimum", "maximum"} <= schema.keys(),
+        "array": "maxItems" in schema,
+        "object": not free or "maxProperties" in schema,
+    }
+    found = [] if bounded.get(str(kind), True) else [path]
+    inner = {**schema.get("properties", {}), "*": schema.get("items"), "{}": schema.get("additionalProperties")}
+    return found + [each for name, part in inner.items() if isinstance(part, dict) for each in _unbounded(part, f"{path}.{name}")]
+
+
+def test_every_field_of_a_minicluster_is_bounded(minicluster: Json) -> None:
+    schema = minicluster["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert _unbounded(schema, "spec") == []
+    for field in ("size", "maxSize", "minSize"):
+        assert schema["properties"][field]["maximum"] == MOST_BROKERS

@@ -1,11 +1,12 @@
-"""Each program may do what it does, and nothing else."""
+"""Each program has the rights that it needs and no others."""
 
 import itertools
 
 import pytest
-from chart_rendering import Chart, Json, Rendered, flag
+from support.chart_rendering import Chart, Json, Rendered, flag
 
 QUEUE = "fluxqueue-queue"
+MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
 
 MUTATES = {"create", "update", "patch", "delete"}
 
@@ -17,16 +18,17 @@ def _rules(rendered: Rendered, kind: str, name: str) -> list[Json]:
 def _verbs(rules: list[Json]) -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
     for rule in rules:
-        for group, resource in itertools.product(rule["apiGroups"], rule["resources"]):
+        for group, resource in itertools.product(rule.get("apiGroups", ()), rule.get("resources", ())):
             found.setdefault((group, resource), set()).update(rule["verbs"])
     return found
 
 
-def test_nobody_is_given_everything(default: Rendered) -> None:
+def test_no_role_grants_everything(default: Rendered) -> None:
     for kind in ("ClusterRole", "Role"):
         for role in default.all(kind):
             for rule in role["rules"]:
-                assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}, role["metadata"]["name"]
+                named = {word for words in rule.values() for word in words}
+                assert "*" not in named, role["metadata"]["name"]
 
 
 def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
@@ -36,15 +38,18 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
         ("batch", "jobs/status"): {"patch"},
         ("", "pods"): {"patch", "delete"},
         ("", "events"): {"create", "patch"},
-        ("jobs.converged-computing.org", "fluxjobs"): {"create", "update", "patch", "delete"},
-        ("jobs.converged-computing.org", "fluxjobs/status"): {"update", "patch"},
-        ("jobs.converged-computing.org", "fluxqueues/status"): {"update", "patch"},
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"update", "patch"},
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"update", "patch"},
+        ("authentication.k8s.io", "tokenreviews"): {"create"},
+        ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
+        ("jobs.converged-computing.org", "fluxjobs"): {"create", "patch", "delete"},
+        ("jobs.converged-computing.org", "fluxjobs/status"): {"patch"},
+        ("jobs.converged-computing.org", "fluxqueues/status"): {"patch"},
+        ("jobs.converged-computing.org", "fluxaccounts/status"): {"patch"},
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"patch"},
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"patch"},
     }
 
 
-def test_only_where_nodes_may_be_added_the_queue_may_ask_for_them(chart: Chart, default: Rendered) -> None:
+def test_the_queue_may_request_nodes_only_with_an_autoscaler(chart: Chart, default: Rendered) -> None:
     shape = {"name": "big", "allocatable": {"cpu": "64"}, "maxNodes": 4}
     growing = _verbs(_rules(chart.render({"queue": {"config": {"nodeShapes": [shape]}}}), "ClusterRole", QUEUE))
     fixed = _verbs(_rules(default, "ClusterRole", QUEUE))
@@ -60,17 +65,23 @@ def test_only_where_nodes_may_be_added_the_queue_may_ask_for_them(chart: Chart, 
         ("", "nodes"),
         ("", "namespaces"),
         ("", "limitranges"),
+        ("", "persistentvolumes"),
+        ("", "persistentvolumeclaims"),
+        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "csinodes"),
         ("scheduling.k8s.io", "priorityclasses"),
         ("node.k8s.io", "runtimeclasses"),
-        ("apps", "replicasets"),
-        ("apps", "statefulsets"),
-        ("apps", "deployments"),
         ("apps", "daemonsets"),
         ("jobs.converged-computing.org", "fluxqueues"),
+        ("jobs.converged-computing.org", "fluxaccounts"),
     ],
 )
-def test_the_queue_watches_what_it_decides_by(default: Rendered, group: str, resource: str) -> None:
-    assert _verbs(_rules(default, "ClusterRole", QUEUE))[group, resource] == {"get", "list", "watch"}
+def test_the_queue_may_watch_all_kinds_that_it_needs(default: Rendered, group: str, resource: str) -> None:
+    assert _verbs(_rules(default, "ClusterRole", QUEUE))[group, resource] == {"list", "watch"}
+
+
+def test_the_queue_reads_jobsets_and_does_nothing_else_to_them(default: Rendered) -> None:
+    assert _verbs(_rules(default, "ClusterRole", QUEUE))["jobset.x-k8s.io", "jobsets"] == {"get"}
 
 
 def test_the_queue_reads_no_secret_but_its_certificate_s(default: Rendered) -> None:
@@ -78,7 +89,7 @@ def test_the_queue_reads_no_secret_but_its_certificate_s(default: Rendered) -> N
     rules = [rule for rule in _rules(default, "Role", QUEUE) if rule["resources"] == ["secrets"]]
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
         (None, ["create"]),
-        (["fluxqueue-webhook-tls"], ["get", "update", "patch"]),
+        (["fluxqueue-webhook-tls"], ["get", "patch"]),
     ]
 
 
@@ -109,12 +120,13 @@ def test_with_cert_manager_the_queue_has_no_right_on_certificates(chart: Chart) 
 def test_every_program_has_an_identity_of_its_own(default: Rendered) -> None:
     identities = {name: spec["serviceAccountName"] for name, spec in default.pod_specs()}
     assert len(set(identities.values())) == len(identities) == 3
-    assert set(identities.values()) == {account["metadata"]["name"] for account in default.all("ServiceAccount")}
+    accounts = {account["metadata"]["name"] for account in default.all("ServiceAccount")}
+    assert accounts - set(identities.values()) == {"fluxqueue-doctor", "fluxqueue-doctor-repair"}, "whose tokens people request"
 
 
 def test_the_webhook_and_the_database_have_no_rights_and_no_token(default: Rendered) -> None:
     bound = {s["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for b in default.all(kind) for s in b["subjects"]}
-    assert bound == {QUEUE, "system:authenticated"}
+    assert bound == {QUEUE, "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair"}
     specs = dict(default.pod_specs())
     assert [specs[name]["automountServiceAccountToken"] for name in ("fluxqueue-webhook", "fluxqueue-postgres")] == [False, False]
 
@@ -129,20 +141,56 @@ def test_people_see_and_steer_fluxjobs_but_neither_make_nor_delete_them(default:
     assert not MUTATES & set().union(*_verbs(view["rules"]).values())
 
 
-def test_who_asks_the_doctor_needs_no_right_outside_the_release_namespace(default: Rendered) -> None:
-    role = default.one("Role", "fluxqueue-doctor")
-    assert _verbs(role["rules"]) == {("", "pods"): {"get", "list"}, ("", "pods/proxy"): {"get", "create"}}
+@pytest.mark.parametrize(
+    ("name", "verb", "urls", "proxy"),
+    [
+        pytest.param("fluxqueue-doctor", "get", ["/status", "/doctor"], "get", id="ask"),
+        pytest.param("fluxqueue-doctor-repair", "post", ["/doctor/repair"], "create", id="repair"),
+    ],
+)
+def test_people_reach_the_doctor_by_a_token_of_an_account_that_may_nothing_else(
+    default: Rendered, name: str, verb: str, urls: list[str], proxy: str
+) -> None:
+    assert default.one("ClusterRole", name)["rules"] == [{"nonResourceURLs": urls, "verbs": [verb]}]
+    assert [subject["name"] for subject in default.one("ClusterRoleBinding", name)["subjects"]] == [name]
+    people = default.one("Role", name)["rules"]
+    assert _verbs(people) == {("", "pods"): {"list"}, ("", "serviceaccounts/token"): {"create"}, ("", "pods/proxy"): {proxy}}
+    (token,) = [rule for rule in people if "serviceaccounts/token" in rule["resources"]]
+    assert token["resourceNames"] == [name]
+    assert not [binding for binding in default.all("RoleBinding") if binding["roleRef"]["name"] == name], "an administrator binds it"
 
 
-def test_queues_are_readable_by_everyone_or_by_whom_one_names(chart: Chart, default: Rendered) -> None:
+def test_the_pods_of_the_queue_name_the_account_of_the_doctor(chart: Chart) -> None:
+    rendered = chart.render(release="batch")
+    template = rendered.one("Deployment", "batch-fluxqueue-queue")["spec"]["template"]
+    assert rendered.one("ServiceAccount", template["metadata"]["annotations"]["fluxqueue/doctor"])
+
+
+def test_metrics_are_for_configured_accounts(chart: Chart, default: Rendered) -> None:
+    assert default.one("ClusterRole", "fluxqueue-metrics")["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert "fluxqueue-metrics" not in {each["metadata"]["name"] for each in default.all("ClusterRoleBinding")}
+    bound = chart.render({"rbac": {"metricsReadableBy": ["monitoring:prometheus"]}}).one("ClusterRoleBinding", "fluxqueue-metrics")
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}]
+
+
+def test_only_operators_write_queues_and_accounts(default: Rendered) -> None:
+    writes = {}
+    for role in [*default.all("ClusterRole"), *default.all("Role")]:
+        for rule in role.get("rules") or ():
+            if {"fluxqueues", "fluxaccounts"} & {*rule.get("resources", ())} and MUTATES & {*rule["verbs"]}:
+                writes[role["metadata"]["name"]] = sorted(rule["resources"])
+    assert writes == {"fluxqueue-operator": ["fluxaccounts", "fluxqueues"]}
+
+
+def test_queues_are_readable_by_everyone_or_by_configured_subjects(chart: Chart, default: Rendered) -> None:
     binding = default.one("ClusterRoleBinding", "fluxqueue-fluxqueues-view")
     assert [subject["name"] for subject in binding["subjects"]] == ["system:authenticated"]
     names = {b["metadata"]["name"] for b in chart.render({"rbac": {"queuesReadableBy": []}}).all("ClusterRoleBinding")}
-    assert names == {QUEUE, f"{QUEUE}-miniclusters"}
+    assert "fluxqueue-fluxqueues-view" not in names
 
 
-def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(default: Rendered) -> None:
-    verbs = _verbs(_rules(default, "ClusterRole", f"{QUEUE}-miniclusters"))
+def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(chart: Chart) -> None:
+    verbs = _verbs(_rules(chart.render({"miniclusters": MINICLUSTERS}), "ClusterRole", f"{QUEUE}-miniclusters-objects"))
     assert {key for key, allowed in verbs.items() if "create" in allowed} == {
         ("batch", "jobs"),
         ("", "pods"),
@@ -151,4 +199,29 @@ def test_for_miniclusters_the_queue_makes_their_objects_and_no_others(default: R
         ("", "services"),
         ("networking.k8s.io", "networkpolicies"),
     }
-    assert not {"list", "watch"} & verbs["", "secrets"], "it never looks through Secrets"
+    assert verbs["", "secrets"] == {"create"}, "it never reads one"
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "bindings"),
+    [
+        pytest.param(["team-a", "team-b"], [("RoleBinding", "team-a"), ("RoleBinding", "team-b")], id="chosen"),
+        pytest.param(["*"], [("ClusterRoleBinding", None)], id="all"),
+    ],
+)
+def test_the_objects_of_miniclusters_are_made_in_chosen_namespaces(
+    chart: Chart, namespaces: list[str], bindings: list[tuple[str, str | None]]
+) -> None:
+    rendered = chart.render({"miniclusters": {"enabled": True, "namespaces": namespaces}})
+    name = f"{QUEUE}-miniclusters-objects"
+    found = [
+        (kind, binding["metadata"].get("namespace"))
+        for kind in ("RoleBinding", "ClusterRoleBinding")
+        for binding in rendered.all(kind)
+        if binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    ]
+    assert found == bindings
+
+
+def test_without_miniclusters_there_is_no_right_for_them(default: Rendered) -> None:
+    assert [role["metadata"]["name"] for role in default.all("ClusterRole") if "minicluster" in role["metadata"]["name"]] == []

@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -6,21 +7,13 @@ import msgspec
 import pytest
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, Reason
-from fluxqueue.api.objects import (
-    Container,
-    ObjectCondition,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodStatus,
-    Resources,
-    SchedulingGate,
-)
+from fluxqueue.api.metadata import ObjectCondition, ObjectMeta
+from fluxqueue.api.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements, SchedulingGate
 from fluxqueue.cli.explain import Observed, explain, placement, pod_state
-from fluxqueue.queue.jobspecs import Beside, Role, jobspec_of
+from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-SIX_CPUS = PodSpec(containers=[Container(name="main", resources=Resources(requests={"cpu": "6", "memory": "4Gi"}))])
+SIX_CPUS = PodSpec(containers=[Container(name="main", resources=ResourceRequirements(requests={"cpu": "6", "memory": "4Gi"}))])
 
 
 def fluxjob(*, pods: int = 4, duration: int = 600, priority: int = 0, hold: bool = False, **status: object) -> FluxJob:
@@ -35,7 +28,7 @@ def fluxjob(*, pods: int = 4, duration: int = 600, priority: int = 0, hold: bool
 
 def with_services(job: FluxJob) -> FluxJob:
     one = {"cpu": Decimal(1)}
-    jobspec = jobspec_of("default/lammps", [Role(one, job.spec.pods - 1)], duration_s=600, beside=Beside(one))
+    jobspec = jobspec_of("default/lammps", [SizedPods(one, job.spec.pods - 1)], duration_s=600, services=ServicesPod(one))
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, jobspec=jobspec))
 
 
@@ -62,7 +55,7 @@ def test_says_of_a_waiting_job_what_where_why_what_helps_and_when() -> None:
         == """\
 job/lammps in namespace default waits in queue default at position 1, for 2m so far.
 
-  Asked for    4 pods, each with 6 cpu and 4Gi memory, together, for 10m
+  Asked for    4 pods, each with 6 cpu and 4 GiB memory, together, for 10m
   Why          WaitingForNodes: needs 24 cpu on 4 nodes, 2 nodes have 6 free
   What helps   it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner
   Start        estimated for 12:04:00, in 4m
@@ -71,14 +64,14 @@ job/lammps in namespace default waits in queue default at position 1, for 2m so 
     )
 
 
-def test_shows_a_reservation_its_range_and_what_was_told_first() -> None:
+def test_shows_a_reservation_its_range_and_the_first_estimate() -> None:
     told: dict[str, Any] = {"reservedAt": "2026-03-02T12:04:00Z", "eta": "2026-03-02T12:04:00Z", "etaSoonest": "2026-03-02T12:01:00Z"}
     job = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told, etaFirst="2026-03-02T12:06:00Z")
     text = explain(Observed(job, SIX_CPUS), NOW)
     assert "reserved for 12:04:00, in 4m, or from 12:01:00 on if others end early\n" in text
-    assert "First told   12:06:00; that is 2m sooner by now\n" in text
+    assert "First estimate   12:06:00; the start is now 2m sooner\n" in text
     unmoved = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told, etaFirst="2026-03-02T12:04:00Z")
-    assert "First told" not in explain(Observed(unmoved, SIX_CPUS), NOW)
+    assert "First estimate" not in explain(Observed(unmoved, SIX_CPUS), NOW)
 
 
 def test_names_the_work_whose_reservation_is_in_the_way() -> None:
@@ -107,6 +100,57 @@ def test_shows_of_a_running_job_which_pod_is_on_which_node() -> None:
   1      node-2   lammps-1-b   node-7 (not its node)   Running
 """
     )
+
+
+def test_says_in_words_which_nodes_it_may_have() -> None:
+    job = fluxjob(state="Pending", reason="WaitingForNodes")
+    constraint = {"and": [{"properties": ["disk=ssd"]}, {"not": [{"properties": ["taint:dedicated=ml:NoSchedule"]}]}]}
+    jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 4)], duration_s=600, placement=PlacementRules(constraint))
+    text = explain(Observed(msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, jobspec=jobspec)), SIX_CPUS), NOW)
+    assert "  Only nodes   disk=ssd, without the taint dedicated=ml:NoSchedule\n" in text
+    assert not any(character in text for character in '{}["')
+    for unreadable in ("", "{", "[]"):
+        broken = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, jobspec=unreadable))
+        assert "Only nodes" not in explain(Observed(broken, SIX_CPUS), NOW)
+
+
+def test_each_failed_start_has_time_and_reason_also_while_another_reason_holds() -> None:
+    failed = [
+        {
+            "at": "2026-03-02T11:52:00Z",
+            "reason": "BindFailed",
+            "message": "pod lammps-0 could not be bound to node-2: host port 80 is taken",
+        },
+        {"at": "2026-03-02T11:57:00Z", "reason": "StartTimeout", "message": "pod lammps-0 was not bound in 300 s"},
+    ]
+    text = explain(Observed(fluxjob(state="Pending", reason="WaitingForNodes", requeues=2, requeueReasons=failed), SIX_CPUS), NOW)
+    assert "  Requeued     2 times\n" in text
+    assert "  Requeues     11:52:00  BindFailed: pod lammps-0 could not be bound to node-2: host port 80 is taken\n" in text
+    assert "               11:57:00  StartTimeout: pod lammps-0 was not bound in 300 s\n" in text
+    assert "11:57:00  StartTimeout" in explain(Observed(fluxjob(state="Running", requeues=2, requeueReasons=failed), SIX_CPUS), NOW)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({}, "the queue has not processed it yet"),
+        ({"state": "Pending"}, "the queue has not processed it yet"),
+        (
+            {"state": "Pending", "requeues": 1, "requeueReasons": [{"at": "2026-03-02T11:52:00Z", "reason": "BindFailed"}]},
+            "it was requeued (BindFailed) and will be matched again",
+        ),
+        ({"state": "Pending", "reason": "MoonPhase"}, "MoonPhase"),
+    ],
+)
+def test_says_of_pending_work_always_why(status: dict[str, Any], why: str) -> None:
+    text = explain(Observed(fluxjob(**status), SIX_CPUS), NOW)
+    (line,) = [line for line in text.splitlines() if line.startswith("  Why")]
+    assert line.endswith(why)
+
+
+def test_two_pods_on_one_node_are_that_node_and_a_number() -> None:
+    text = explain(Observed(fluxjob(pods=3, state="Running", nodes="node-[4,4],gpu-1"), SIX_CPUS), NOW)
+    assert "  Nodes       node-4 (2), gpu-1\n" in text
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.NONE])
@@ -138,7 +182,7 @@ def test_a_reason_that_is_newer_than_this_program_is_shown_as_it_is() -> None:
         ),
         pytest.param(
             fluxjob(state="Draining"),
-            "job/lammps in namespace default has stopped; its nodes are free when its last pods are gone.",
+            "job/lammps in namespace default has stopped; its nodes are free when its last pods are deleted.",
             id="draining",
         ),
         pytest.param(
@@ -168,7 +212,7 @@ def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> N
 @pytest.mark.parametrize(
     ("seen", "asked"),
     [
-        pytest.param(Observed(fluxjob(pods=1), SIX_CPUS), "1 pod, with 6 cpu and 4Gi memory, for 10m", id="one pod"),
+        pytest.param(Observed(fluxjob(pods=1), SIX_CPUS), "1 pod, with 6 cpu and 4 GiB memory, for 10m", id="one pod"),
         pytest.param(
             Observed(fluxjob(pods=1), PodSpec(containers=[Container(name="a")])), "1 pod without requests, for 10m", id="nothing asked"
         ),
@@ -179,7 +223,7 @@ def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> N
         ),
         pytest.param(
             Observed(with_services(fluxjob(pods=5)), SIX_CPUS),
-            "4 pods, each with 6 cpu and 4Gi memory, and a services pod, together, for 10m",
+            "4 pods, each with 6 cpu and 4 GiB memory, and a services pod, together, for 10m",
             id="services",
         ),
         pytest.param(Observed(fluxjob(priority=7, duration=0)), "4 pods, together; priority 7", id="priority"),
@@ -187,14 +231,18 @@ def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> N
             Observed(
                 fluxjob(pods=1),
                 PodSpec(
-                    containers=[Container(name="a", resources=Resources(requests={"cpu": "250m", "nvidia.com/gpu": 2, "memory": "1500Mi"}))]
+                    containers=[
+                        Container(
+                            name="a", resources=ResourceRequirements(requests={"cpu": "250m", "nvidia.com/gpu": 2, "memory": "1500Mi"})
+                        )
+                    ]
                 ),
             ),
-            "1 pod, with 250m cpu and 1.465Gi memory and 2 nvidia.com/gpu, for 10m",
+            "1 pod, with 0.25 cpu and 1.465 GiB memory and 2 nvidia.com/gpu, for 10m",
             id="fractions and gpus",
         ),
         pytest.param(
-            Observed(fluxjob(pods=1), PodSpec(containers=[Container(name="a", resources=Resources(requests={"cpu": "much"}))])),
+            Observed(fluxjob(pods=1), PodSpec(containers=[Container(name="a", resources=ResourceRequirements(requests={"cpu": "much"}))])),
             "something unreadable",
             id="a request that is none",
         ),
@@ -205,9 +253,9 @@ def test_says_what_was_asked_for(seen: Observed, asked: str) -> None:
     assert asked in line
 
 
-def test_an_overrun_is_said() -> None:
+def test_an_overrun_is_shown() -> None:
     text = explain(Observed(fluxjob(state="Running", duration=60, startedAt="2026-03-02T11:50:00Z")), NOW)
-    assert "11:51:00: it runs longer than it said" in text
+    assert "11:51:00: it runs longer than its duration" in text
 
 
 def test_the_history_says_how_long_each_step_took_and_how_it_ended() -> None:
@@ -273,7 +321,44 @@ def test_a_hostlist_that_cannot_be_read_hides_no_pod() -> None:
             "Unschedulable: 0/8 nodes are available",
             id="the scheduler's words",
         ),
+        pytest.param(
+            Pod(
+                spec=PodSpec(scheduler_name="FluxionScheduler"),
+                status=PodStatus(
+                    phase="Pending",
+                    conditions=[ObjectCondition(type="PodScheduled", status="False", reason="Unschedulable", message="node n1 is full")],
+                ),
+            ),
+            "Waits for the queue; node n1 is full",
+            id="taken back",
+        ),
     ],
 )
 def test_a_pod_says_what_keeps_it(one: Pod, text: str) -> None:
     assert pod_state(one) == text
+
+
+@pytest.mark.parametrize(
+    ("schedulers", "words"),
+    [
+        ([], None),
+        (["FluxionScheduler"], "Bound by +fluxion, the scheduler of fluxqueue"),
+        (["default-scheduler"], "Bound by +stock, the scheduler of the cluster"),
+        (["FluxionScheduler", "default-scheduler"], r"Bound by +fluxion \(fluxqueue's scheduler\) 1 pods, stock \(kube-scheduler\) 1"),
+    ],
+)
+def test_it_says_who_binds_what_was_released(schedulers: list[str], words: str | None) -> None:
+    pods = [
+        Pod(metadata=ObjectMeta(name=f"p{n}", annotations={"fluxqueue/allocation": "7"}), spec=PodSpec(scheduler_name=each))
+        for n, each in enumerate(schedulers)
+    ]
+    text = explain(Observed(fluxjob(state="Running"), pods=pods), NOW)
+    assert ("Bound by" not in text) if words is None else re.search(words, text)
+
+
+def test_names_the_account_and_its_limit() -> None:
+    message = "the account 'physics' may use 64 cores at once: it uses 60, and this wants 24 more"
+    text = explain(Observed(fluxjob(state="Pending", reason="AccountLimit", message=message, account="physics"), SIX_CPUS), NOW)
+    assert "  Account      physics\n" in text
+    assert f"AccountLimit: {message}\n" in text
+    assert "have its limit raised (spec.limits of the FluxAccount)\n" in text

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef
-from fluxqueue.api.objects import ObjectMeta
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.jobs import CELL_STYLES, Selection, info, row, table, times
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -49,6 +49,7 @@ def fluxjob(name: str = "lammps", *, queue: str = "default", pods: int = 4, hold
         ),
         pytest.param(fluxjob(hold=True, state="Pending"), "Held", "Held", id="held by hand"),
         pytest.param(fluxjob(state="Running", nodes="node-[0-3]"), "node-[0-3]", "node-[0-3]", id="running"),
+        pytest.param(fluxjob(state="Running", nodes="node-[4,4]"), "node-4 (2)", "node-4 (2)", id="two pods on one node"),
         pytest.param(
             fluxjob(state="Running", nodes=",".join(f"a{i}x" for i in range(20))),
             "a0x,a1x,a2x,a3x,a4x,a5x,a6x,a7x,a8x,a9x,+ (20 nodes)",

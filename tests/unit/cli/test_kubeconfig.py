@@ -121,16 +121,16 @@ def test_asks_an_exec_plugin_and_tells_it_the_cluster(written: Callable[..., str
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         pytest.param("sys.exit(4)", "login failed with exit code 4", id="it fails"),
         pytest.param("print('hello')", "did not print an ExecCredential", id="it prints something else"),
         pytest.param("print(json.dumps({'status': None}))", "did not print an ExecCredential", id="it prints no status"),
     ],
 )
-def test_says_what_is_wrong_with_an_exec_plugin(body: str, said: str, written: Callable[..., str], tmp_path: Path) -> None:
+def test_names_the_problem_of_an_exec_plugin(body: str, message: str, written: Callable[..., str], tmp_path: Path) -> None:
     plugin = {"command": _plugin(tmp_path, body), "interactiveMode": "Never"}
-    with pytest.raises(InvalidKubeconfig, match=said):
+    with pytest.raises(InvalidKubeconfig, match=message):
         connection(written(config(user={"exec": plugin})))
 
 
@@ -150,7 +150,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "context", "said"),
+    ("document", "context", "message"),
     [
         pytest.param(config(), "away", 'context "away" does not exist', id="no such context"),
         pytest.param(config(current=""), None, "no current context is set", id="no current context"),
@@ -171,10 +171,10 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
         pytest.param(config(user={"auth-provider": {"name": "gone"}}), None, 'user of context "home"', id="an old auth-provider"),
     ],
 )
-def test_says_what_is_wrong_with_a_file(document: object, context: str | None, said: str, written: Callable[..., str]) -> None:
+def test_names_the_problem_of_a_file(document: object, context: str | None, message: str, written: Callable[..., str]) -> None:
     with pytest.raises(InvalidKubeconfig) as caught:
         connection(written(document), context)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_file_that_was_named_must_exist() -> None:

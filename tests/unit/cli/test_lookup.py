@@ -1,10 +1,19 @@
 """Which FluxJobs belong to the object a person names."""
 
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
 import pytest
 
-from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef
-from fluxqueue.api.objects import ObjectMeta, OwnerReference
-from fluxqueue.cli.lookup import of_owner
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, fluxjob_name
+from fluxqueue.api.metadata import ObjectMeta, OwnerReference
+from fluxqueue.cli import lookup
+from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
+from fluxqueue.cli.lookup import fluxjobs_of, of_owner
 
 
 def fluxjob(kind: str, name: str, uid: str, *owners: str) -> FluxJob:
@@ -26,3 +35,46 @@ def fluxjob(kind: str, name: str, uid: str, *owners: str) -> FluxJob:
 )
 def test_a_fluxjob_is_of_an_owner_by_its_pods_or_by_its_name(job: FluxJob, belongs: bool) -> None:
     assert of_owner(job, "statefulsets", "ring", {"p0", "p1"}) is belongs
+
+
+class OneJob:
+    """An API server that has one Job, and its FluxJob from some read of it on."""
+
+    def __init__(self, age: timedelta, labels: dict[str, str], shown_at: int = 10**9) -> None:
+        self._hidden_reads = shown_at
+        self._meta = {"name": "lammps", "uid": "u1", "labels": labels, "creationTimestamp": f"{datetime.now(UTC) - age:%Y-%m-%dT%H:%M:%SZ}"}
+
+    def get(self, path: str, *_query: Any, **_accept: Any) -> bytes:
+        """Answer a read."""
+        if path.endswith("/jobs/lammps"):
+            return json.dumps({"metadata": self._meta}).encode()
+        if path.endswith(f"/{names.FLUXJOBS}/{fluxjob_name('Job', 'lammps', 'u1')}"):
+            self._hidden_reads -= 1
+            if self._hidden_reads <= 0:
+                return json.dumps({"metadata": {}, "spec": {"objectRef": {"kind": "Job", "name": "lammps", "uid": "u1"}}}).encode()
+        if path.endswith(f"/{names.FLUXJOBS}"):
+            return json.dumps({"metadata": {}, "items": []}).encode()
+        raise ObjectNotFound(404, "NotFound", path)
+
+
+@pytest.mark.parametrize(
+    ("age", "labels", "sentence"),
+    [
+        pytest.param(timedelta(seconds=1), {names.SEEN_LABEL: "yes"}, "job/lammps has no FluxJob yet: .* Repeat the command", id="new"),
+        pytest.param(timedelta(hours=1), {names.SEEN_LABEL: "yes"}, "no FluxJob belongs to it", id="old"),
+        pytest.param(timedelta(seconds=1), {}, "no FluxJob belongs to it", id="outside the queue"),
+    ],
+)
+def test_a_new_object_is_told_from_one_outside_the_queue(
+    monkeypatch: pytest.MonkeyPatch, age: timedelta, labels: dict[str, str], sentence: str
+) -> None:
+    monkeypatch.setattr(lookup, "_WAIT_S", 0.0)
+    with pytest.raises(ClusterError, match=sentence):
+        fluxjobs_of(cast("ApiClient", OneJob(age, labels)), "default", "job/lammps")
+
+
+def test_the_fluxjob_of_a_new_object_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "_POLL_S", 0.0)
+    server = OneJob(timedelta(seconds=1), {names.SEEN_LABEL: "yes"}, shown_at=3)
+    (found,) = fluxjobs_of(cast("ApiClient", server), "default", "job/lammps")
+    assert found.spec.object_ref.uid == "u1"

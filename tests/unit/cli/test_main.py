@@ -44,16 +44,16 @@ def test_a_program_that_returns_nothing_succeeded(installed: Callable[..., None]
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         pytest.param(["qeue"], "fluxqueue: 'qeue' is not a command; did you mean 'queue'?", id="a slip"),
         pytest.param(["xyzzy"], "fluxqueue: 'xyzzy' is not a command ('fluxqueue --help' lists the commands)", id="no idea"),
         pytest.param(["--colour", "local"], "fluxqueue: '--colour' is not an option of fluxqueue", id="an option"),
     ],
 )
-def test_what_it_does_not_know_gets_one_sentence(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_word_gets_one_sentence(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(argv) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
@@ -88,9 +88,9 @@ def test_an_unexpected_failure_is_one_sentence_and_a_file(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     installed(_fails)
     assert entry.main(["local"]) == 1
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     (log,) = (tmp_path / "fluxqueue").iterdir()
-    assert said == f"fluxqueue local failed unexpectedly: LookupError: no such thing as this (traceback in {log})\n"
+    assert message == f"fluxqueue local failed unexpectedly: LookupError: no such thing as this (traceback in {log})\n"
     assert "raise LookupError" in log.read_text()
 
 
@@ -124,9 +124,9 @@ def test_the_traceback_is_shown_where_it_is_wanted(
         monkeypatch.setenv(key, value)
     installed(_fails, service=service)
     assert entry.main(argv) == 1
-    said = capsys.readouterr().err
-    assert "Traceback" in said
-    assert said.splitlines()[-1].startswith("fluxqueue local failed unexpectedly: LookupError")
+    message = capsys.readouterr().err
+    assert "Traceback" in message
+    assert message.splitlines()[-1].startswith("fluxqueue local failed unexpectedly: LookupError")
 
 
 def test_a_program_that_is_not_installed_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_reads_standard_input_and_several_documents(monkeypatch: pytest.MonkeyPa
     assert names == ["sim", "two"]
 
 
-def test_assumes_the_allocation_that_is_said(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumes_the_given_allocation(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = render(capsys, str(file), "--cores", "16", "--gpus", "2")
     configuration = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["broker.toml"]
     assert 'cores = "0-15"\ngpus = "0-1"' in configuration
@@ -72,7 +72,7 @@ def test_is_the_same_each_time_but_for_the_certificate(file: Path, tmp_path: Pat
             """kind: Job
 metadata: {name: a, annotations: {fluxqueue/minicluster: 'true'}}
 spec: {completions: 1, template: {spec: {containers: [{name: a, image: b}]}}}""",
-            "say the command",
+            "set the command",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_makes_a_certificate_for_its_owner_only_and_leaves_files_alone(tmp_path:
     assert "File exists" in capsys.readouterr().err
 
 
-def test_prints_a_certificate_where_no_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_a_certificate_if_no_file_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["curve", "sim"]) == 0
     assert read(capsys.readouterr().out).name == "sim"
 

@@ -14,26 +14,44 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
-        pytest.param(["jbos"], "error: argument COMMAND: invalid choice: 'jbos'", id="a slip"),
+        pytest.param(["jbos"], "there is no command 'jbos': there are jobs, explain, queues, hold,", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
-        pytest.param(["jobs", "-o", "toml"], "error: argument -o/--output: invalid choice", id="no such form"),
-        pytest.param(["prioritize", "x", "high"], "error: argument N: invalid int value: 'high'", id="no number"),
-        pytest.param(["move", "x"], "error: the following arguments are required: -q/--queue", id="move where?"),
-        pytest.param(["explain"], "error: the following arguments are required: NAME", id="explain what?"),
+        pytest.param(["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name, not 'toml'", id="no such form"),
+        pytest.param(["jobs", "--colour"], "does not understand '--colour'", id="no such flag"),
+        pytest.param(["jobs", "-q"], "-q/--queue needs a value", id="a flag without its value"),
+        pytest.param(
+            ["prioritize", "x", "high"],
+            "the priority is a whole number at the end, such as kubectl fluxqueue prioritize lammps 10: 'high' is none",
+            id="no number",
+        ),
+        pytest.param(["prioritize", "10", "lammps"], "a whole number at the end, such as", id="the number first"),
+        pytest.param(["prioritize", "x"], "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10", id="which priority?"),
+        pytest.param(["prioritize"], "prioritize needs NAME and N, such as kubectl fluxqueue prioritize lammps 10", id="prioritize what?"),
+        pytest.param(["move", "x"], "move needs -q/--queue, such as kubectl fluxqueue move lammps -q night", id="move where?"),
+        pytest.param(["hold"], "hold needs NAME, such as kubectl fluxqueue hold lammps", id="hold what?"),
+        pytest.param(["release"], "release needs NAME, such as kubectl fluxqueue release lammps", id="release what?"),
+        pytest.param(["cancel"], "cancel needs NAME, such as kubectl fluxqueue cancel lammps", id="cancel what?"),
+        pytest.param(["explain"], "explain needs NAME, such as kubectl fluxqueue explain lammps", id="explain what?"),
     ],
 )
-def test_a_command_line_it_does_not_understand_is_exit_1_and_a_line(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_line_it_does_not_understand_is_exit_1_and_one_sentence_of_ours(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         plugin.main(argv)
     assert caught.value.code == 1
-    err = capsys.readouterr().err
-    assert said in err
-    assert "--help' for usage" in err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert line.endswith(" --help')")
+    assert not any(word in line for word in ("argument", "invalid", "unrecognized"))
 
 
-@pytest.mark.parametrize("argv", [["jobs"], ["explain", "x"], ["queues"], ["hold", "x"], ["prioritize", "x", "-3"]])
+@pytest.mark.parametrize(
+    "argv", [["jobs"], ["explain", "x"], ["queues"], ["hold", "x"], ["prioritize", "x", "y", "-3"], ["move", "x", "y", "-q", "z"]]
+)
 def test_without_a_cluster_it_says_what_to_give(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(argv) == 1
     assert capsys.readouterr().err.startswith("error: no kubeconfig at ")
@@ -63,7 +81,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plugin.main(["jobs"]) == 130
 
 
-def test_what_nobody_expected_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unexpected_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("why")
 

@@ -39,31 +39,31 @@ def status(code: int, reason: str, message: str = "", **details: object) -> byte
     ],
 )
 def test_each_refusal_becomes_its_own_exception(code: int, reason: str, error: type[ApiError]) -> None:
-    decoded = decode_error(code, status(code, reason), doing="patch Job default/lammps")
+    decoded = decode_error(code, status(code, reason), action="patch Job default/lammps")
     assert type(decoded) is error
     assert (decoded.status, decoded.reason) == (code, reason)
 
 
-def test_the_message_names_verb_object_and_what_the_server_said() -> None:
-    error = decode_error(409, status(409, "Conflict", "the object has been modified"), doing="patch Job default/lammps")
+def test_the_message_names_verb_object_and_the_servers_message() -> None:
+    error = decode_error(409, status(409, "Conflict", "the object has been modified"), action="patch Job default/lammps")
     assert str(error) == "patch Job default/lammps: 409 Conflict: the object has been modified"
 
 
 def test_an_invalid_object_carries_its_causes_by_field() -> None:
     causes = [{"field": "spec.template", "message": "field is immutable", "reason": "FieldValueInvalid"}]
-    error = decode_error(422, status(422, "Invalid", causes=causes), doing="patch Job default/lammps")
+    error = decode_error(422, status(422, "Invalid", causes=causes), action="patch Job default/lammps")
     assert [(cause.field, cause.message) for cause in error.causes] == [("spec.template", "field is immutable")]
 
 
 def test_a_page_from_a_proxy_is_quoted_instead_of_decoded() -> None:
-    error = decode_error(502, b"<html>\n<h1>Bad Gateway</h1></html>" + b"x" * 1_000, doing="get Pod default/a")
+    error = decode_error(502, b"<html>\n<h1>Bad Gateway</h1></html>" + b"x" * 1_000, action="get Pod default/a")
     assert isinstance(error, ServerError)
     assert "Bad Gateway" in str(error)
     assert len(str(error)) < 300
 
 
 def test_a_status_inside_a_watch_brings_its_own_code() -> None:
-    error = decode_error(0, status(410, "Expired", "too old resource version: 1 (99)"), doing="watch pods")
+    error = decode_error(0, status(410, "Expired", "too old resource version: 1 (99)"), action="watch pods")
     assert isinstance(error, Expired)
     assert error.status == 410
 
@@ -76,6 +76,6 @@ def test_retry_after_is_read_as_seconds_or_not_at_all(header: str | None, second
 
 
 def test_the_pause_asked_for_comes_from_the_header_or_the_details() -> None:
-    assert decode_error(429, b"", doing="get", retry_after="3").retry_after_s == 3
-    assert decode_error(429, status(429, "TooManyRequests", retryAfterSeconds=7), doing="get").retry_after_s == 7
-    assert decode_error(429, b"", doing="get").retry_after_s is None
+    assert decode_error(429, b"", action="get", retry_after="3").retry_after_s == 3
+    assert decode_error(429, status(429, "TooManyRequests", retryAfterSeconds=7), action="get").retry_after_s == 7
+    assert decode_error(429, b"", action="get").retry_after_s is None

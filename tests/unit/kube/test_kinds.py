@@ -1,6 +1,7 @@
 import pytest
 
-from fluxqueue.api.objects import Job, ObjectMeta
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, NODES, PODS
 
 

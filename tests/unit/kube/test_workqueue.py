@@ -164,3 +164,14 @@ async def test_cancelling_the_workers_ends_them_and_the_key_at_hand_is_free_agai
         await workers
     queue.add("a")
     assert await queue.get() == "a"
+
+
+async def test_a_key_added_as_a_worker_is_cancelled_goes_to_another_worker() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+    cancelled, other = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    queue.add("key")
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert await asyncio.wait_for(other, 5) == "key"

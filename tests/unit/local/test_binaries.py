@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool
 
 SAID = {
     Tool.ETCD: "etcd Version: 3.6.11",
@@ -64,7 +64,15 @@ def test_assets_come_before_path_and_path_before_the_cache(machine: Machine) -> 
     assert found[Tool.API_SERVER] == machine.assets / "kube-apiserver"
     assert found[Tool.ETCD] == machine.path / "etcd"
     assert found[Tool.KWOK] == machine.tools / "kwok"
-    assert found.passed_over == ()
+    assert found.rejected == ()
+
+
+def test_one_program_is_looked_for_without_building_any(machine: Machine) -> None:
+    assert find_tool(Tool.HELM) is None
+    machine.build(machine.tools)
+    assert find_tool(Tool.HELM) == machine.tools / "helm"
+    assert find_tool(Tool.HELM) != (ours := install(machine.path, "helm", SAID[Tool.HELM]))
+    assert find_tool(Tool.HELM) == ours
 
 
 def test_with_every_program_at_hand_nothing_is_built(machine: Machine) -> None:
@@ -88,13 +96,13 @@ def test_with_every_program_at_hand_nothing_is_built(machine: Machine) -> None:
         pytest.param(Tool.HELM, "", id="one that says nothing"),
     ],
 )
-def test_a_program_of_another_version_is_passed_over_and_said_so(tool: Tool, says: str, machine: Machine) -> None:
+def test_a_program_of_another_version_is_rejected_with_a_message(tool: Tool, says: str, machine: Machine) -> None:
     machine.build(machine.tools)
     other = install(machine.assets, tool.common_name, says)
     found = find_binaries(machine.build)
     assert found[tool] == machine.tools / tool.value
-    (sentence,) = found.passed_over
-    assert sentence.startswith(f"{other} is passed over: wanted ")
+    (sentence,) = found.rejected
+    assert sentence.startswith(f"{other} is not used: its version is ")
     assert repr(says.splitlines()[0] if says else "nothing") in sentence
 
 
@@ -104,10 +112,10 @@ def test_what_does_not_fit_in_assets_is_still_taken_from_path(machine: Machine) 
     install(machine.path, "kubectl", SAID[Tool.KUBECTL])
     found = find_binaries(machine.build)
     assert found[Tool.KUBECTL] == machine.path / "kubectl"
-    assert len(found.passed_over) == 1
+    assert len(found.rejected) == 1
 
 
-def test_a_program_that_fails_or_cannot_be_run_is_passed_over(machine: Machine) -> None:
+def test_a_program_that_fails_or_cannot_be_run_is_rejected(machine: Machine) -> None:
     machine.build(machine.tools)
     install(machine.path, "helm", SAID[Tool.HELM], code=3)
     machine.assets.mkdir()
@@ -115,7 +123,7 @@ def test_a_program_that_fails_or_cannot_be_run_is_passed_over(machine: Machine) 
     (machine.assets / "kwok").chmod(0o755)
     found = find_binaries(machine.build)
     assert (found[Tool.HELM], found[Tool.KWOK]) == (machine.tools / "helm", machine.tools / "kwok")
-    assert len(found.passed_over) == 2
+    assert len(found.rejected) == 2
 
 
 def test_a_file_that_may_not_be_executed_is_no_program(machine: Machine) -> None:
@@ -123,7 +131,7 @@ def test_a_file_that_may_not_be_executed_is_no_program(machine: Machine) -> None
     install(machine.assets, "helm", SAID[Tool.HELM]).chmod(0o644)
     found = find_binaries(machine.build)
     assert found[Tool.HELM] == machine.tools / "helm"
-    assert found.passed_over == ()
+    assert found.rejected == ()
 
 
 def test_what_is_missing_is_built_once_beside_its_place_and_moved_there_whole(machine: Machine) -> None:
@@ -157,9 +165,9 @@ def _broken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
+    ("build", "message"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
 )
-def test_a_build_that_comes_to_nothing_leaves_no_cache(build: Callable[[Path], None], said: str, machine: Machine) -> None:
-    with pytest.raises(BinariesError, match=said):
+def test_a_failed_build_leaves_no_cache(build: Callable[[Path], None], message: str, machine: Machine) -> None:
+    with pytest.raises(BinariesError, match=message):
         find_binaries(build)
     assert [path.name for path in machine.tools.parent.iterdir()] == ["lock"]

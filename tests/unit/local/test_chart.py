@@ -55,15 +55,28 @@ def test_volumes_keep_their_items_modes_and_whether_they_may_be_missing() -> Non
 
 
 @pytest.mark.parametrize(
-    ("spec", "account"),
+    ("spec", "account", "token"),
     [
-        pytest.param({"serviceAccountName": "queue"}, "queue", id="named"),
-        pytest.param({}, "default", id="the namespace's"),
-        pytest.param({"serviceAccountName": "webhook", "automountServiceAccountToken": False}, None, id="no token is mounted"),
+        pytest.param({"serviceAccountName": "queue"}, "queue", True, id="named"),
+        pytest.param({}, "default", True, id="the namespace's"),
+        pytest.param({"serviceAccountName": "webhook", "automountServiceAccountToken": False}, "webhook", False, id="no token is mounted"),
     ],
 )
-def test_a_token_is_mounted_unless_the_pod_wants_none(spec: Json, account: str | None) -> None:
-    assert read_pod(deployment(**spec), "ns").service_account == account
+def test_a_token_is_mounted_unless_the_pod_wants_none(spec: Json, account: str, token: bool) -> None:
+    pod = read_pod(deployment(**spec), "ns")
+    assert (pod.service_account, pod.containers[0].token) == (account, token)
+
+
+def test_a_projected_token_is_seen_by_the_containers_that_mount_it() -> None:
+    made = deployment(
+        {"volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]},
+        automountServiceAccountToken=False,
+        volumes=[{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+    )
+    made["spec"]["template"]["spec"]["containers"].append({"name": "beside"})
+    pod = read_pod(made, "ns")
+    assert {container.name: container.token for container in pod.containers} == {"queue": True, "beside": False}
+    assert pod.volumes == {"token": None}
 
 
 def test_probes_find_ports_by_name() -> None:
@@ -81,7 +94,7 @@ def test_probes_find_ports_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         pytest.param(
             deployment(volumes=[{"name": "disk", "persistentVolumeClaim": {}}]), "volume disk is a persistentVolumeClaim", id="disk"
@@ -90,8 +103,8 @@ def test_probes_find_ports_by_name() -> None:
         pytest.param(deployment({"envFrom": [{"secretRef": {"name": "s"}}]}), "name the variables", id="a whole Secret"),
     ],
 )
-def test_what_has_no_counterpart_here_is_refused_by_name(made: Json, said: str) -> None:
-    with pytest.raises(ChartError, match=f"Deployment fluxqueue-queue: .*{said}"):
+def test_an_unsupported_field_is_refused_by_name(made: Json, message: str) -> None:
+    with pytest.raises(ChartError, match=f"Deployment fluxqueue-queue: .*{message}"):
         read_pod(made, "ns")
 
 

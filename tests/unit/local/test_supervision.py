@@ -3,23 +3,23 @@ from __future__ import annotations
 import itertools
 import threading
 
-from fluxqueue.local.supervision import Backoff, Supervisor
+from fluxqueue.local.supervision import RestartBackoff, Supervisor
 
 
-def restarts_until(backoff: Backoff, end: float, step: float = 0.25) -> list[float]:
+def restarts_until(backoff: RestartBackoff, end: float, step: float = 0.25) -> list[float]:
     """When something that never lives is started again."""
     return [now for now in (step * tick for tick in range(int(end / step))) if backoff.may_restart(now)]
 
 
 def test_the_first_restart_comes_at_once_and_each_later_one_takes_longer() -> None:
-    moments = restarts_until(Backoff(), 130)
+    moments = restarts_until(RestartBackoff(), 130)
     pauses = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert moments[0] == 0
     assert [round(pause) for pause in pauses[:7]] == [1, 2, 4, 5, 5, 5, 5]
 
 
 def test_what_lived_for_a_minute_is_started_at_once_again() -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
     restarts_until(backoff, 20)
     before = backoff.restarts
     assert backoff.may_restart(200)
@@ -50,14 +50,14 @@ class Thing:
             self.lives.set()
 
 
-def test_a_start_that_fails_is_told_and_tried_again_and_the_others_are_looked_after() -> None:
-    said: list[str] = []
+def test_a_failed_restart_is_reported_and_retried_and_the_others_are_supervised() -> None:
+    message: list[str] = []
     thing, other = Thing(), Thing()
     other.dead = False
-    supervisor = Supervisor([thing, other], said.append, interval_s=0.01)
+    supervisor = Supervisor([thing, other], message.append, interval_s=0.01)
     supervisor.start()
     assert thing.lives.wait(20)
     supervisor.stop()
-    assert said == ["thing ended: starting it again (restart 1)", "thing: no port", "thing ended: starting it again (restart 2)"]
+    assert message == ["thing ended: starting it again (restart 1)", "thing: no port", "thing ended: starting it again (restart 2)"]
     assert supervisor.restarts("thing") == 2
     assert other.tended > 0

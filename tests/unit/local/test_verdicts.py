@@ -2,13 +2,25 @@ import msgspec
 import pytest
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef
-from fluxqueue.api.objects import ObjectCondition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
-from fluxqueue.fluxion.messages import JobInfo, Mode, NodeShare
-from fluxqueue.local.verdicts import Applied, Promises, Row, Seen, differences, leftovers, rows_of, settled
+from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, OwnerReference
+from fluxqueue.api.pods import Pod, PodSpec, PodStatus
+from fluxqueue.fluxion.messages import JobInfo, JobMode, NodeShare
+from fluxqueue.local.verdicts import (
+    AppliedExample,
+    NamespaceSnapshot,
+    Row,
+    StartExpectations,
+    bound_by,
+    bound_by_another,
+    differences,
+    leftovers,
+    rows_of,
+    settled,
+)
 
-LAMMPS = Applied("Job", "lammps", "uid-job")
-WEB = Applied("Deployment", "web", "uid-deployment", replicas=2)
-NEVER = Applied("Job", "never", "uid-never", expects="Unsatisfiable")
+LAMMPS = AppliedExample("Job", "lammps", "uid-job")
+WEB = AppliedExample("Deployment", "web", "uid-deployment", replicas=2)
+NEVER = AppliedExample("Job", "never", "uid-never", expects="Unsatisfiable")
 
 
 def fluxjob(uid: str = "uid-job", pods: int = 2, **status: object) -> FluxJob:
@@ -47,7 +59,7 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "wrong"),
     [
         pytest.param(Row(LAMMPS, fluxjob(), RIGHT), [], id="all well"),
         pytest.param(Row(LAMMPS, None), ["job/lammps has no FluxJob"], id="never taken in"),
@@ -69,7 +81,7 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
         ),
         pytest.param(
             Row(LAMMPS, fluxjob(nodes="n1"), (RIGHT[0],)),
-            ["job/lammps asked for 2 pods, but its allocation 'n1' has 1 places"],
+            ["job/lammps asked for 2 pods, but its allocation 'n1' has 1 slots"],
             id="part of a group",
         ),
         pytest.param(
@@ -78,15 +90,13 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
             id="failed",
         ),
         pytest.param(Row(LAMMPS, fluxjob(outcome="Unknown"), RIGHT), ["job/lammps ended as Unknown"], id="nobody knows how it ended"),
-        pytest.param(Row(LAMMPS, fluxjob(allocatedAt=None), RIGHT), ["job/lammps: nothing says when it was allocated"], id="no time"),
+        pytest.param(Row(LAMMPS, fluxjob(allocatedAt=None), RIGHT), ["job/lammps: its time of allocation is missing"], id="no time"),
         pytest.param(
             Row(WEB, fluxjob(pods=1, state="Running", outcome="", nodes="n1"), (pod("w", "n1", phase="Running"),)),
             [],
             id="a pod of a Deployment",
         ),
-        pytest.param(
-            Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome="")), [], id="impossible, as it should be"
-        ),
+        pytest.param(Row(NEVER, fluxjob(state="Pending", reason="Unsatisfiable", nodes="", outcome="")), [], id="impossible, as expected"),
         pytest.param(
             Row(NEVER, fluxjob(state="Pending", reason="WaitingForNodes", message="busy", nodes="", outcome="")),
             ["job/never should wait as Unsatisfiable, but is Pending (WaitingForNodes: busy)"],
@@ -99,13 +109,13 @@ RIGHT = (pod("a", "n1", index=0), pod("b", "n2", index=1))
         ),
     ],
 )
-def test_says_what_is_not_as_it_should_be(row: Row, said: list[str]) -> None:
-    assert differences(row) == said
+def test_names_each_difference(row: Row, wrong: list[str]) -> None:
+    assert differences(row) == wrong
 
 
 def test_finds_the_pods_of_jobs_bare_pods_and_deployments() -> None:
-    probe = Applied("Pod", "probe", "uid-probe")
-    seen = Seen(
+    probe = AppliedExample("Pod", "probe", "uid-probe")
+    seen = NamespaceSnapshot(
         (fluxjob(), fluxjob("uid-probe", 1), fluxjob("uid-web-a", 1)),
         (RIGHT[1], RIGHT[0], pod("probe", "n1", owner=""), pod("web-a", "n1", owner="uid-set"), pod("web-b", None, owner="uid-set")),
         {"uid-set": "uid-deployment"},
@@ -125,7 +135,7 @@ def test_finds_the_pods_of_jobs_bare_pods_and_deployments() -> None:
 
 def test_of_several_pods_of_a_rank_the_newest_counts() -> None:
     old, new = pod("old", "n9", index=0, created="2026-03-02T11:00:00Z"), pod("new", "n1", index=0)
-    (row,) = rows_of([LAMMPS], Seen((), (new, old)))
+    (row,) = rows_of([LAMMPS], NamespaceSnapshot((), (new, old)))
     assert row.ran_on == ["n1"]
 
 
@@ -145,55 +155,75 @@ def test_knows_when_there_is_nothing_more_to_wait_for(rows: list[Row], done: boo
     assert settled(rows) is done
 
 
+def test_knows_the_scheduler_of_each_pod_that_is_bound() -> None:
+    named = {"ours": "FluxionScheduler", "theirs": "default-scheduler", "waiting": "default-scheduler"}
+    pods = [pod(name, None if name == "waiting" else "n1") for name in named]
+    pods = [
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, scheduler_name=named[each.metadata.name])) for each in pods
+    ]
+    row = Row(LAMMPS, fluxjob(), tuple(pods))
+    assert bound_by([row]) == {"FluxionScheduler": 1, "default-scheduler": 1}
+    (wrong,) = bound_by_another(row, "FluxionScheduler")
+    assert wrong == "job/lammps: pod theirs should have been bound by FluxionScheduler, but was by default-scheduler"
+
+
 def test_names_what_is_left_but_not_what_others_have() -> None:
-    jobs = [JobInfo(1, Mode.ALLOCATED, shares=(NodeShare("n1"), NodeShare("n2"))), JobInfo(2, Mode.SYSTEM, shares=(NodeShare("n3"),))]
+    jobs = [JobInfo(1, JobMode.ALLOCATED, shares=(NodeShare("n1"), NodeShare("n2"))), JobInfo(2, JobMode.SYSTEM, shares=(NodeShare("n3"),))]
     assert leftovers(jobs, [fluxjob()]) == [
         "Fluxion still holds job 1 (allocated) on n[1-2]",
         "FluxJob fj-uid-job is still there (Completed)",
     ]
 
 
-BIG = Applied("Job", "big", "uid-big", reserved=True)
-FILLER = Applied("Job", "filler", "uid-filler", ahead_of="big")
-TOLD = {"reservedAt": "2026-03-02T12:00:20Z", "etaFirst": "2026-03-02T12:00:20Z"}
+BIG = AppliedExample("Job", "big", "uid-big", reserved=True)
+FILLER = AppliedExample("Job", "filler", "uid-filler", ahead_of="big")
+ANNOUNCED = {"reservedAt": "2026-03-02T12:00:20Z", "etaFirst": "2026-03-02T12:00:20Z"}
 
 
-def waits(example: Applied, **told: str) -> Row:
-    return Row(example, fluxjob(example.uid, 2, state="Pending", outcome="", nodes="", allocatedAt=None, **told))
+def waits(example: AppliedExample, **announced: str) -> Row:
+    return Row(example, fluxjob(example.uid, 2, state="Pending", outcome="", nodes="", allocatedAt=None, **announced))
 
 
-def began(example: Applied, at: str) -> Row:
+def began(example: AppliedExample, at: str) -> Row:
     return Row(example, fluxjob(example.uid, state="Running", allocatedAt=f"2026-03-02T12:{at}Z"))
 
 
 @pytest.mark.parametrize(
-    ("told", "big", "filler", "said"),
+    ("announced", "big", "filler", "wrong"),
     [
-        pytest.param(TOLD, "00:18", "00:05", [], id="kept"),
-        pytest.param(TOLD, "00:21", "00:05", [], id="within the second that times are told in"),
+        pytest.param(ANNOUNCED, "00:18", "00:05", [], id="kept"),
+        pytest.param(ANNOUNCED, "00:21", "00:05", [], id="within the resolution of times"),
         pytest.param(
-            TOLD,
+            ANNOUNCED,
             "00:22",
             "00:05",
-            ["job/big had nodes reserved from 12:00:20 on, was told to start at 12:00:20 at the latest, but started at 12:00:22"],
+            ["job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest, but started at 12:00:22"],
             id="late",
         ),
         pytest.param({}, "00:18", "00:05", ["job/big should have had nodes reserved while it waited, and had none"], id="none"),
-        pytest.param(TOLD, "00:18", "00:18", ["job/filler should have been backfilled ahead of job/big, and was not"], id="behind"),
+        pytest.param(ANNOUNCED, "00:18", "00:18", ["job/filler should have been backfilled ahead of job/big, and was not"], id="behind"),
     ],
 )
-def test_what_was_promised_first_must_come_true(told: dict[str, str], big: str, filler: str, said: list[str]) -> None:
-    promises = Promises()
-    promises.note([waits(BIG, **told), waits(FILLER)])
-    if told:
-        promises.note([waits(BIG, reservedAt="2026-03-02T12:09:00Z", etaFirst="2026-03-02T12:09:00Z")])
+def test_the_first_announced_start_must_come_true(announced: dict[str, str], big: str, filler: str, wrong: list[str]) -> None:
+    expectations = StartExpectations()
+    expectations.record([waits(BIG, **announced), waits(FILLER)])
+    if announced:
+        expectations.record([waits(BIG, reservedAt="2026-03-02T12:09:00Z", etaFirst="2026-03-02T12:09:00Z")])
     rows = [began(BIG, big), began(FILLER, filler)]
-    assert promises.broken(rows) == said
+    assert expectations.broken(rows) == wrong
 
 
-def test_promises_kept_are_told_with_their_times() -> None:
-    promises = Promises()
-    promises.note([waits(BIG, **TOLD)])
-    first, second = promises.kept([began(BIG, "00:18"), began(FILLER, "00:05")])
-    assert first == "job/big had nodes reserved from 12:00:20 on, was told to start at 12:00:20 at the latest and started at 12:00:18"
+def test_starts_that_came_true_are_listed_with_their_times() -> None:
+    expectations = StartExpectations()
+    expectations.record([waits(BIG, **ANNOUNCED)])
+    first, second = expectations.kept([began(BIG, "00:18"), began(FILLER, "00:05")])
+    assert first == "job/big had nodes reserved from 12:00:20 on, was expected to start at 12:00:20 at the latest and started at 12:00:18"
     assert second == "job/filler was applied after job/big and started 13 s before it, in a gap"
+
+
+def test_an_indexed_pod_that_ran_counts_after_it_was_deleted() -> None:
+    waiting = pod("c", None, index=2)
+    seen = NamespaceSnapshot(pods=RIGHT[:1]).with_deleted(NamespaceSnapshot(pods=(*RIGHT, waiting, pod("d", "n4"))))
+    assert seen.pods == RIGHT
+    (row,) = rows_of([LAMMPS], NamespaceSnapshot((fluxjob(),), seen.pods))
+    assert differences(row) == []

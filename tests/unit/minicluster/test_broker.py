@@ -1,4 +1,4 @@
-"""Broker configurations: TOML that flux-core reads, with the resources of the allocation and nothing else."""
+"""Broker configurations: TOML that flux-core reads, with exactly the resources of the allocation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from minicluster_builders import IMAGE, minicluster, shares
+from support.minicluster_builders import IMAGE, minicluster, shares
 
 from fluxqueue.minicluster.broker import Share, configuration, hosts, share_of
-from fluxqueue.minicluster.marks import identity_of
-from fluxqueue.minicluster.render import Cluster, config_map
+from fluxqueue.minicluster.injection_settings import identity_of
+from fluxqueue.minicluster.render import FluxCluster, config_map
 
 BOOTSTRAP_KEYS = {"curve_cert", "default_port", "default_bind", "default_connect", "hosts", "enable_ipv6"}
 HOST_KEYS = {"host", "bind", "connect", "parent"}
@@ -40,7 +40,7 @@ def test_brokers_find_their_leader_by_its_name_and_try_again_after_two_seconds()
 def access(runner: dict[str, Any], *sidecars: dict[str, Any], **spec: Any) -> dict[str, Any]:
     containers = [{"name": "app", "image": "app:1", "command": "x", "runFlux": True, **runner}]
     containers += [{"name": f"side-{place}", "image": "side:1", **each} for place, each in enumerate(sidecars)]
-    cluster = Cluster.of(minicluster(containers=containers, **spec), IMAGE)
+    cluster = FluxCluster.of(minicluster(containers=containers, **spec), IMAGE)
     text = config_map(cluster, shares(4))["data"]["broker.toml"]
     return dict(tomllib.loads(text)["access"])
 
@@ -53,7 +53,7 @@ ALONE = {"allow-root-owner": True}
 WITH_GUESTS = {"allow-guest-user": True, "allow-root-owner": True}
 
 
-def test_where_nobody_else_speaks_to_the_broker_there_are_no_guests() -> None:
+def test_without_other_users_there_are_no_guests() -> None:
     assert configured()["access"] == ALONE
     assert access({}) == ALONE
     assert access(user(1000), restful={"enabled": True}) == ALONE
@@ -75,7 +75,7 @@ def test_a_sidecar_that_may_be_another_user_is_a_guest(runner: dict[str, Any], s
     assert access(runner, sidecar) == expected
 
 
-def test_who_a_sidecar_is_may_be_said_for_the_whole_pod_or_laid_over_it() -> None:
+def test_a_sidecars_user_may_be_set_for_the_pod_or_by_the_pod_template() -> None:
     assert access({}, {}, pod={"securityContext": {"runAsUser": 1000}}) == ALONE
     laid_over = {"spec": {"initContainers": [{"name": "side-0", **user(2000)}]}}
     assert access({}, {}, pod={"securityContext": {"runAsUser": 1000}}, podTemplate=laid_over) == WITH_GUESTS
@@ -132,7 +132,7 @@ def test_bursted_clusters_get_the_names_and_sizes_that_were_left_out() -> None:
     assert hosts(identity_of(cluster), cluster.spec) == ["lammps-0", "lammps-1", "cloud-0", "burst-1-0", "burst-1-1"]
 
 
-def test_a_configuration_of_ones_own_replaces_ours() -> None:
+def test_a_custom_configuration_replaces_ours() -> None:
     assert configured(flux={"brokerConfig": "[exec]\nname = '$HOME `date`'"}) == {"exec": {"name": "$HOME `date`"}}
 
 

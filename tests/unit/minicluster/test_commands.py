@@ -1,8 +1,10 @@
-"""Commands: which are words, which need a shell, and that neither is ever expanded on its way."""
+"""Commands: which are words, which need a shell, and that rendering expands neither."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -43,10 +45,41 @@ def test_words_are_an_argument_vector(text: str, expected: tuple[str, ...] | Non
         "echo `date`",
         "echo \\a",
         "sleep 1 &",
+        "echo it\\'s",
+        'echo "a\\"b"',
+        "echo \\",
+        "echo 'open",
     ],
 )
-def test_what_needs_a_shell_is_a_text_for_one(text: str) -> None:
+def test_a_command_that_needs_a_shell_is_a_text(text: str) -> None:
     assert parse_command(text) == Command(text=f"{text}\n")
+
+
+@given(st.text(st.sampled_from("ab '\"\\\t\n=$"), max_size=30))
+def test_options_are_split_as_the_standard_library_splits_them(text: str) -> None:
+    try:
+        expected = tuple(shlex.split(text))
+    except ValueError:
+        expected = tuple(text.split())
+    assert words(text) == expected
+
+
+@given(st.text(st.sampled_from("ab '\"\\\t\n=$;-"), max_size=30))
+def test_any_command_is_words_or_a_text(text: str) -> None:
+    command = parse_command(text)
+    assert bool(command) == bool(text.strip())
+    assert not (command.words and command.text)
+
+
+@pytest.mark.parametrize("part", ["x", "x ", "'", "'a'", '"', "\\'", "-n 2 ", "-o=$ ", "$"])
+def test_a_long_command_is_read_in_one_pass(part: str) -> None:
+    text = part * (65_536 // len(part))
+    tracemalloc.start()
+    parse_command(text)
+    batch_lines(text)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 << 20
 
 
 def test_nothing_is_nothing() -> None:

@@ -1,7 +1,7 @@
-"""Every example, rendered: as it was when someone looked at it, and in texts that bash, shellcheck and a TOML reader accept.
+"""Every example, rendered as in its golden file, in texts that bash, shellcheck and a TOML reader accept.
 
-The golden files leave out what is the same for all (the scripts of ``shell/``) and what is new each time (the certificate). To write them
-anew after a change that was meant, run this file with ``FLUXQUEUE_WRITE_GOLDENS=1``; then read the diff.
+The golden files leave out what is the same in all (the scripts of ``shell/``) and what differs each time (the certificate). To update
+them after an intended change, run this file with ``FLUXQUEUE_WRITE_GOLDENS=1``, then read the diff.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def texts(example: Path) -> dict[str, str]:
     return data
 
 
-def telling(objects: list[Json]) -> list[Json]:
-    """Without what is the same for all, what is new each time, and followers behind the first."""
+def essential(objects: list[Json]) -> list[Json]:
+    """Return the objects without common scripts, certificates and all followers but the first."""
     kept = []
     for each in objects:
         if each["kind"] == "Pod" and each["spec"].get("hostname", "").endswith(("-2", "-3")):
@@ -68,14 +68,14 @@ def telling(objects: list[Json]) -> list[Json]:
 @each_example
 def test_is_rendered_as_it_was(example: Path) -> None:
     path = GOLDEN / example.name
-    now = telling(rendered(example))
+    now = essential(rendered(example))
     if os.environ.get("FLUXQUEUE_WRITE_GOLDENS"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(written(now))
     assert now == loaded(path.read_text())
 
 
-def test_what_differs_between_clusters_is_bash_that_shellcheck_has_nothing_to_say_about(tmp_path: Path) -> None:
+def test_generated_files_pass_shellcheck_and_bash(tmp_path: Path) -> None:
     ours: list[Path] = []
     others: list[Path] = []
     seen: set[str] = set()
@@ -101,7 +101,7 @@ def test_the_configuration_is_toml_and_the_certificate_one_that_brokers_use(exam
 
 
 @each_example
-def test_what_belongs_together_is_called_alike(example: Path) -> None:
+def test_names_of_related_objects_match(example: Path) -> None:
     objects = rendered(example)
     names = {kind: {each["metadata"]["name"] for each in objects if each["kind"] == kind} for kind in ("Secret", "ConfigMap", "Service")}
     brokers = [each for each in objects if each["kind"] == "Pod" and "generateName" in each["metadata"]]

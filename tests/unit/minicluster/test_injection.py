@@ -1,4 +1,4 @@
-"""Injection: what is put into a pod, what is left alone, and that admission may run twice."""
+"""Injection: what is added to a pod, what stays, and that admission may run twice."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from json_patches import apply_patch
-from minicluster_builders import IMAGE, UID, Json, minicluster, one
+from support.json_patches import apply_patch
+from support.minicluster_builders import IMAGE, UID, Json, minicluster, one
 
-from fluxqueue.api.objects import ObjectMeta
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.minicluster.injection import REST_CONTAINER, index_of, inject, inject_patch
-from fluxqueue.minicluster.marks import InvalidMarks, Marks, annotated_minicluster, marks_of_job, marks_of_pod
-from fluxqueue.minicluster.render import Cluster, admitted_pods, annotated_objects, objects
+from fluxqueue.minicluster.injection_settings import (
+    InjectionSettings,
+    InvalidInjection,
+    annotated_minicluster,
+    injection_settings_of_job,
+    injection_settings_of_pod,
+)
+from fluxqueue.minicluster.render import FluxCluster, admitted_pods, annotated_objects, objects
 
 JOB_POD = ObjectMeta(
     namespace="default",
@@ -42,25 +48,25 @@ def job_pod_spec() -> Json:
     }
 
 
-def marks(meta: ObjectMeta = JOB_POD) -> Marks:
-    found = marks_of_pod(meta, "app")
+def marks(meta: ObjectMeta = JOB_POD) -> InjectionSettings:
+    found = injection_settings_of_pod(meta, "app")
     assert found is not None
     return found
 
 
-def template(**spec: Any) -> tuple[Json, Marks]:
+def template(**spec: Any) -> tuple[Json, InjectionSettings]:
     cluster = minicluster(**spec)
     job = one(objects(cluster, certificate=None, image=IMAGE), "Job")
     written = job["spec"]["template"]
     meta = msgspec.convert(written["metadata"], ObjectMeta)
-    found = marks_of_pod(meta, "")
+    found = injection_settings_of_pod(meta, "")
     assert found is not None
     return written["spec"], found
 
 
 def test_a_pod_without_the_annotation_is_no_flux_cluster() -> None:
-    assert marks_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "false"}), "app") is None
-    assert marks_of_pod(ObjectMeta(), "app") is None
+    assert injection_settings_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "false"}), "app") is None
+    assert injection_settings_of_pod(ObjectMeta(), "app") is None
 
 
 def test_the_words_of_a_command_stay_as_they_are_behind_the_wrapper() -> None:
@@ -101,7 +107,7 @@ def test_admission_may_run_twice() -> None:
     ],
 )
 @pytest.mark.parametrize("index", [None, 0, 1])
-def test_the_patch_makes_exactly_what_injection_makes_and_names_nothing_else(spec: dict[str, Any], index: int | None) -> None:
+def test_the_patch_has_exactly_the_changes_of_the_injection(spec: dict[str, Any], index: int | None) -> None:
     before, found = template(**spec)
     operations = inject_patch(before, found, index)
     patched = apply_patch({"spec": before}, json.loads(msgspec.json.encode(operations)))
@@ -144,7 +150,7 @@ def test_an_image_with_flux_needs_no_view() -> None:
     assert all(volume["name"] != "flux-software" for volume in after["volumes"])
 
 
-def test_the_rest_service_runs_beside_the_leader_only_and_a_jobspec_counts_it() -> None:
+def test_the_rest_service_runs_only_next_to_the_leader_and_counts_in_the_jobspec() -> None:
     before, found = template(containers=[{"image": "a"}])
     beside = {index: [each["name"] for each in inject(before, found, index)["initContainers"]] for index in (None, 0, 1)}
     assert beside == {None: ["flux-view", REST_CONTAINER], 0: ["flux-view", REST_CONTAINER], 1: ["flux-view"]}
@@ -163,7 +169,7 @@ def test_the_rest_service_is_the_user_the_broker_is(container: Json, pod: Json, 
 def test_names_follow_from_the_pod_and_are_those_of_the_objects() -> None:
     found = marks()
     cluster = annotated_minicluster("sim", "default", UID, 4, {}, "app")
-    assert found == marks_of_job("sim", "default", UID, {}, "app") == Cluster.of_job(cluster).marks
+    assert found == injection_settings_of_job("sim", "default", UID, {}, "app") == FluxCluster.of_job(cluster).injection
     rendered = annotated_objects(cluster, certificate=None, shares=[])
     assert one(rendered, "ConfigMap")["metadata"]["name"] == found.files
     assert one(rendered, "Service")["metadata"]["name"] == found.service
@@ -172,7 +178,7 @@ def test_names_follow_from_the_pod_and_are_those_of_the_objects() -> None:
 
 
 def test_two_runs_of_one_name_share_nothing() -> None:
-    first, second = (marks_of_job("sim", "default", uid, {}, "app") for uid in ("a", "b"))
+    first, second = (injection_settings_of_job("sim", "default", uid, {}, "app") for uid in ("a", "b"))
     assert not {first.files, first.certificate, first.service} & {second.files, second.certificate, second.service}
 
 
@@ -197,21 +203,21 @@ def test_a_probe_of_ones_own_stays() -> None:
 )
 def test_annotations_without_a_meaning_are_refused(annotations: dict[str, str], problem: str) -> None:
     meta = msgspec.structs.replace(JOB_POD, annotations={**(JOB_POD.annotations or {}), **annotations})
-    with pytest.raises(InvalidMarks, match=problem):
-        marks_of_pod(meta, "app")
+    with pytest.raises(InvalidInjection, match=problem):
+        injection_settings_of_pod(meta, "app")
 
 
 def test_a_pod_that_no_job_made_is_refused() -> None:
-    with pytest.raises(InvalidMarks, match="not made by one"):
-        marks_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "true"}), "app")
+    with pytest.raises(InvalidInjection, match="not made by one"):
+        injection_settings_of_pod(ObjectMeta(annotations={"fluxqueue/minicluster": "true"}), "app")
 
 
 def test_a_command_that_only_the_image_knows_is_refused() -> None:
     spec = job_pod_spec()
     del spec["containers"][0]["command"], spec["containers"][0]["args"]
-    with pytest.raises(InvalidMarks, match="say the command"):
+    with pytest.raises(InvalidInjection, match="set the command"):
         inject(spec, marks(), 2)
-    with pytest.raises(InvalidMarks, match="no container 'app'"):
+    with pytest.raises(InvalidInjection, match="no container 'app'"):
         inject({"containers": [{"name": "x"}]}, marks(), 2)
 
 

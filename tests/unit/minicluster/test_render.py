@@ -1,16 +1,16 @@
-"""Objects of a MiniCluster where the spec decides, beyond what the golden files show."""
+"""Objects of a MiniCluster that depend on the spec, in addition to the golden files."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from minicluster_builders import IMAGE, Json, certificate, kinds, minicluster, one, shares
+from support.minicluster_builders import IMAGE, Json, certificate, kinds, minicluster, one, shares
 
 from fluxqueue.api import names
-from fluxqueue.minicluster.overlay import lay_over
+from fluxqueue.minicluster.overlay import merge_template
 from fluxqueue.minicluster.render import objects
-from fluxqueue.minicluster.scripts import AGAIN
+from fluxqueue.minicluster.scripts import EXIT_REPLACEABLE
 
 
 def rendered(**spec: Any) -> list[Json]:
@@ -23,7 +23,7 @@ def job(**spec: Any) -> Json:
     return found
 
 
-def test_the_configuration_waits_for_the_allocation_and_the_certificate_is_written_once() -> None:
+def test_the_configuration_waits_for_the_allocation() -> None:
     assert kinds(objects(minicluster(), certificate=None, image=IMAGE)) == [("Service", "lammps"), ("Job", "lammps")]
 
 
@@ -34,10 +34,10 @@ def test_the_job_waits_gated_and_its_pods_are_replaced_only_when_a_broker_was_lo
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     disrupted, failed = spec["podFailurePolicy"]["rules"]
     assert disrupted["action"] == "Ignore"
-    assert failed == {"action": "FailJob", "onExitCodes": {"containerName": "lammps", "operator": "NotIn", "values": [AGAIN]}}
+    assert failed == {"action": "FailJob", "onExitCodes": {"containerName": "lammps", "operator": "NotIn", "values": [EXIT_REPLACEABLE]}}
 
 
-def test_the_leaders_end_is_the_clusters_unless_every_pod_has_something_to_do_behind_it() -> None:
+def test_the_cluster_ends_with_its_leader_unless_it_has_a_post_hook() -> None:
     assert job()["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     assert "successPolicy" not in job(containers=[{"image": "a", "command": "b", "commands": {"post": "echo"}}])
 
@@ -109,7 +109,7 @@ def test_pod_fields_reach_the_brokers_and_the_services_pod_alike() -> None:
     assert (services["spec"]["hostname"], services["spec"]["subdomain"]) == ("lammps-services", "lammps")
 
 
-def test_a_pod_template_is_laid_over_but_cannot_take_the_marks_away() -> None:
+def test_a_pod_template_is_merged_but_cannot_remove_the_injection() -> None:
     overlay = {
         "metadata": {"annotations": {names.INJECTION_ANNOTATION: "forged", "mine": "1"}},
         "spec": {
@@ -125,7 +125,7 @@ def test_a_pod_template_is_laid_over_but_cannot_take_the_marks_away() -> None:
     assert template["spec"]["containers"][0]["image"] == "app:1"
 
 
-def test_a_cluster_without_a_command_serves_rest_and_only_declared_ports_are_open_to_others() -> None:
+def test_a_cluster_with_rest_opens_only_declared_ports() -> None:
     objects_ = rendered(containers=[{"image": "a", "ports": [8888]}], restful={"port": 9000})
     assert ("Service", "lammps-rest") in kinds(objects_)
     ingress = one(objects_, "NetworkPolicy")["spec"]["ingress"]
@@ -141,7 +141,7 @@ def test_state_gets_time_to_be_saved() -> None:
     assert {"name": "flux-state", "mountPath": "/state"} in pod["containers"][0]["volumeMounts"]
 
 
-def test_nothing_that_is_rendered_says_nothing() -> None:
+def test_no_rendered_value_is_empty() -> None:
     def empty(value: Any, path: str) -> list[str]:
         if value is None:
             return [path]
@@ -169,4 +169,33 @@ def test_nothing_that_is_rendered_says_nothing() -> None:
     ],
 )
 def test_templates_are_laid_over_as_kubernetes_merges_them(base: Json, over: Json, merged: Json) -> None:
-    assert lay_over(base, over) == merged
+    assert merge_template(base, over) == merged
+
+
+def batch_pod(logs: str = "/tmp/fluxout", *, read_only: bool = True, batch: bool = True, **spec: Any) -> Json:
+    container = {"image": "a", "command": "true", "batch": batch, "logs": logs, "securityContext": {"readOnlyRootFilesystem": read_only}}
+    return dict(job(containers=[container | spec])["template"]["spec"])
+
+
+def test_a_batch_with_a_read_only_root_has_a_volume_for_its_output() -> None:
+    pod = batch_pod()
+    assert pod["volumes"] == [{"name": "flux-logs", "emptyDir": {}}]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "flux-logs", "mountPath": "/tmp/fluxout"}]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"read_only": False},
+        {"batch": False},
+        {"logs": "/data/logs/now", "volumes": {"data": {"claimName": "d", "path": "/data"}}},
+    ],
+)
+def test_no_volume_for_output_is_added_where_it_can_be_written_or_there_is_none(pod: dict[str, Any]) -> None:
+    assert "flux-logs" not in [volume["name"] for volume in batch_pod(**pod).get("volumes", [])]
+
+
+def test_a_read_only_root_of_the_pod_template_counts_too() -> None:
+    container = {"image": "a", "command": "true", "batch": True}
+    template = {"spec": {"containers": [{"name": "lammps", "securityContext": {"readOnlyRootFilesystem": True}}]}}
+    assert [volume["name"] for volume in job(containers=[container], podTemplate=template)["template"]["spec"]["volumes"]] == ["flux-logs"]

@@ -1,4 +1,4 @@
-"""What cannot run is said at admission, with the field and the remedy."""
+"""Problems of a MiniCluster are reported at admission, with the field and the remedy."""
 
 import datetime as dt
 from typing import Any
@@ -23,6 +23,14 @@ def beside(**container: Any) -> list[dict[str, Any]]:
     return [{**RUNNER, "runFlux": True}, container]
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Return objects nested to this depth."""
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"x": found}
+    return found
+
+
 def test_an_ordinary_one_has_no_problem() -> None:
     findings = find_problems(minicluster(size=4, maxSize=6, minSize=2, tasks=8, duration="30m"))
     assert findings.errors == ()
@@ -32,12 +40,44 @@ def test_an_ordinary_one_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "remedy"),
     [
-        ({"size": 0}, "spec.size", "at least one broker"),
+        ({"jobLabels": {"fluxqueue/jobid": "7"}}, "spec.jobLabels: fluxqueue/jobid", "remove it"),
+        ({"pod": {"labels": {"fluxqueue/services-of": "u"}}}, "spec.pod.labels: fluxqueue/services-of", "remove it"),
+        ({"pod": {"labels": {"fluxqueue/managed": "false"}}}, "spec.pod.labels: fluxqueue/managed", "remove it"),
+        ({"pod": {"annotations": {"fluxqueue/allocation": "7"}}}, "spec.pod.annotations: fluxqueue/allocation", "remove it"),
+        (
+            {"podTemplate": {"metadata": {"annotations": {"fluxqueue/exempt": "true"}}}},
+            "spec.podTemplate.metadata.annotations",
+            "remove it",
+        ),
+        ({"size": 0}, "spec.size", "from 1 to 10000"),
+        ({"size": 10_001}, "spec.size", "from 1 to 10000"),
+        ({"maxSize": 100_000}, "spec.maxSize", "from 0 to 10000"),
+        ({"formTimeoutSeconds": 0}, "spec.formTimeoutSeconds", "from 1 to 86400"),
+        ({"restful": {"port": 70_000}}, "spec.restful.port", "from 1 to 65535"),
+        ({"containers": [{**RUNNER, "ports": [0]}]}, "spec.containers[0].ports", "from 1 to 65535"),
+        ({"containers": [{**RUNNER, "commands": {"script": "x" * 262_145}}]}, "spec.containers[0].commands.script", "a volume for more"),
+        ({"containers": [{**RUNNER, "commands": dict.fromkeys(("pre", "post", "init"), "x" * 200_000)}]}, "spec has more", "smaller"),
+        ({"jobLabels": {f"k{number}": "" for number in range(1_001)}}, "spec.jobLabels", "at most 1000"),
+        ({"podTemplate": {"spec": {"x": [[0] * 1_000 for _ in range(11)]}}}, "spec has more than 10000 values", "smaller"),
+        ({"podTemplate": {"spec": nested(40)}}, "spec.podTemplate.spec.x", "nested more than 32 deep"),
+        ({"podTemplate": {"metadata": {"annotations": {"a": "x" * 250_000}}}}, "spec makes", "annotations"),
+        ({"containers": [{**RUNNER, "command": "x" * 65_537}]}, "spec.containers[0].command", "at most 65536"),
+        ({"containers": [{**RUNNER, "commands": {"prefix": "x" * 4_097}}]}, "spec.containers[0].commands.prefix", "at most 4096"),
+        ({"flux": {"optionFlags": "x" * 4_097}}, "spec.flux.optionFlags", "at most 4096"),
+        ({"containers": [{**RUNNER, "batch": True, "command": "a\n" * 4_097}]}, "spec.containers[0].command", "use batchRaw"),
+        ({"flux": {"bursting": {"hostlist": "a[1-9999]-" + "x" * 200}}}, "spec makes", "ConfigMap"),
+        ({"podTemplate": {"metadata": None}}, "spec.podTemplate", "as a pod template has it"),
+        ({"podTemplate": {"metadata": {"annotations": None}}}, "spec.podTemplate", "as a pod template has it"),
+        ({"podTemplate": {"spec": {"containers": 5}}}, "spec.podTemplate", "as a pod template has it"),
+        ({"podTemplate": {"spec": {"containers": [{}]}}}, "spec.podTemplate", "as a pod template has it"),
+        ({"podTemplate": {"spec": {"tolerations": 5}}}, "spec makes no pod", "correct it"),
+        ({"containers": [{**RUNNER, "resources": {"requests": 5}}]}, "spec makes no pod", "correct it"),
+        ({"services": [{"name": "s", "resources": {"requests": 5}}]}, "spec.services makes no pod", "correct it"),
         ({"size": 4, "maxSize": 3}, "spec.maxSize", "raise it"),
         ({"size": 2, "minSize": 3}, "spec.minSize", "lower it"),
-        ({"backoffLimit": -1}, "spec.backoffLimit", "0 or more"),
-        ({"tasks": -1}, "spec.tasks", "0 for one on each node"),
-        ({"deadlineSeconds": -5}, "spec.deadlineSeconds", "how long it may run"),
+        ({"backoffLimit": -1}, "spec.backoffLimit", "from 0 to 2147483647"),
+        ({"tasks": -1}, "spec.tasks", "from 0 to 2147483647"),
+        ({"deadlineSeconds": -5}, "spec.deadlineSeconds", "from 0 to 2147483647"),
         ({"duration": "soon"}, "spec.duration", "soon"),
         ({"podTemplate": {"status": {}}}, "spec.podTemplate.status", "metadata and spec"),
         ({"podTemplate": {"spec": {"nodeName": "n1"}}}, "spec.podTemplate.spec.nodeName", "leave it out"),
@@ -61,7 +101,7 @@ def test_an_ordinary_one_has_no_problem() -> None:
             "leave one out",
         ),
         ({"containers": [{**RUNNER, "lifeCycle": {"preStopExec": "rm -rf x"}}]}, "spec.containers[0].lifeCycle.preStopExec", "a script"),
-        ({"containers": [{**RUNNER, "volumes": {"v": {"path": "/v"}}}]}, "spec.containers[0].volumes.v", "names no volume"),
+        ({"containers": [{**RUNNER, "volumes": {"v": {"readOnly": True}}}]}, "spec.containers[0].volumes.v", "names no volume"),
         ({"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c"}}}]}, "spec.containers[0].volumes.v.path", "claimName c"),
         ({"containers": [{**RUNNER, "volumes": {"v": {"hostPath": "/h"}}}]}, "spec.containers[0].volumes.v.path", "hostPath /h"),
         ({"containers": [{**RUNNER, "volumes": {"v": {"claimName": "c", "path": "d"}}}]}, "spec.containers[0].volumes.v.path", "slash"),
@@ -97,11 +137,15 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"flux": {"curveCert": CERTIFICATE_WITHOUT_NAME}}, "spec.flux.curveCert", ""),
         ({"flux": {"environment": {"1A": "x"}}}, "spec.flux.environment", "letters, digits"),
         ({"flux": {"bursting": {"hostlist": "a[0-", "clusters": []}}}, "spec.flux.bursting.hostlist", ""),
+        ({"flux": {"bursting": {"hostlist": "a[1-1000000]"}}}, "spec.flux.bursting.hostlist", "more than 10000 hosts"),
+        ({"flux": {"bursting": {"clusters": [{"size": 100_000}] * 8}}}, "spec.size and spec.flux.bursting come to 800001", "10000 in all"),
+        ({"maxSize": 6_000, "flux": {"bursting": {"clusters": [{"size": 6_000}]}}}, "spec.maxSize and spec.flux.bursting", "10000 in all"),
+        ({"flux": {"bursting": {"clusters": [{"name": "a b"}]}}}, "spec.flux.bursting.clusters[0].name", "lower case"),
         ({"flux": {"bursting": {"hostlist": "a", "clusters": [{"name": "b"}]}}}, "spec.flux.bursting", "leave one out"),
         ({"flux": {"bursting": {"clusters": [{"name": "b"}, {"name": "b"}]}}}, "spec.flux.bursting.clusters", "twice"),
     ],
 )
-def test_a_mistake_is_told_with_its_field_and_the_remedy(spec: dict[str, Any], field: str, remedy: str) -> None:
+def test_a_mistake_is_reported_with_field_and_remedy(spec: dict[str, Any], field: str, remedy: str) -> None:
     errors = find_problems(minicluster(**spec)).errors
     assert [error for error in errors if error.startswith(field) and remedy in error], errors
 
@@ -111,11 +155,11 @@ def test_brokers_that_all_connect_to_the_leader_need_no_other_name(topology: str
     assert find_problems(minicluster(flux={"minimalService": True, "topology": topology})).errors == ()
 
 
-def test_of_a_configuration_of_ones_own_the_topology_is_not_judged() -> None:
+def test_the_topology_of_a_custom_configuration_is_not_checked() -> None:
     assert find_problems(minicluster(flux={"minimalService": True, "topology": "kary:2", "brokerConfig": "[tbon]"})).errors == ()
 
 
-def test_pods_that_keep_their_own_host_name_may_say_so() -> None:
+def test_pods_with_their_own_host_name_are_accepted() -> None:
     assert find_problems(minicluster(podTemplate={"spec": {"hostNetwork": False, "setHostnameAsFQDN": False}})).errors == ()
 
 
@@ -142,7 +186,7 @@ def test_a_certificate_of_ones_own_is_checked_and_warned_about_but_never_repeate
         ({"containers": [{**RUNNER, "batchRaw": True}]}, "spec.containers[0].batchRaw"),
     ],
 )
-def test_what_does_nothing_is_accepted_with_a_warning(spec: dict[str, Any], field: str) -> None:
+def test_fields_without_effect_are_accepted_with_a_warning(spec: dict[str, Any], field: str) -> None:
     findings = find_problems(minicluster(**spec))
     assert findings.errors == ()
     assert [warning for warning in findings.warnings if warning.startswith(field)], findings.warnings
@@ -161,7 +205,7 @@ def test_before_it_is_made_anything_may_be_edited() -> None:
     assert edit_problems(minicluster(tasks=1), minicluster(tasks=2), live=False) == ()
 
 
-def test_of_a_live_one_only_what_its_pods_do_not_carry_may_be_edited() -> None:
+def test_a_live_one_accepts_edits_only_of_fields_outside_its_pods() -> None:
     before = minicluster(size=2, maxSize=4, tasks=1)
     assert edit_problems(before, minicluster(size=4, maxSize=4, tasks=1, cleanup=True), live=True) == ()
     (problem,) = edit_problems(before, minicluster(size=2, maxSize=4, tasks=2), live=True)
@@ -169,6 +213,19 @@ def test_of_a_live_one_only_what_its_pods_do_not_carry_may_be_edited() -> None:
     assert "apply it again" in problem
 
 
-def test_it_does_not_grow_beyond_what_it_was_made_for() -> None:
+def test_it_does_not_grow_beyond_its_initial_maximum() -> None:
     (problem,) = edit_problems(minicluster(size=2), minicluster(size=3), live=True)
     assert problem.startswith("spec.size 3 is more than the 2 brokers")
+
+
+def test_a_volume_with_only_a_path_is_an_empty_directory_with_a_warning() -> None:
+    findings = find_problems(minicluster(containers=[{**RUNNER, "volumes": {"data": {"path": "/data"}}}]))
+    assert findings.errors == ()
+    (warning,) = findings.warnings
+    assert warning.startswith("spec.containers[0].volumes.data has only a path")
+    assert "is deleted with its pod" in warning
+
+
+def test_a_volume_with_only_a_path_needs_a_valid_path() -> None:
+    (error,) = find_problems(minicluster(containers=[{**RUNNER, "volumes": {"data": {"path": "data"}}}])).errors
+    assert "begin it with a slash" in error

@@ -1,4 +1,4 @@
-"""A crash point ends the process only where a test asked for it, and every point stands in the code once."""
+"""A crash point kills the process only if a test armed it, and every point is reached somewhere in the code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.queue import crashpoints
-from fluxqueue.queue.crashpoints import VARIABLE, Point
+from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
-SCRIPT = "from fluxqueue.queue.crashpoints import Point, reach\nfor n in range(3):\n    reach(Point.GRANTED)\n    print(n, flush=True)"
+SCRIPT = (
+    "from fluxqueue.queue.crashpoints import CrashPoint, reach\nfor n in range(3):\n    reach(CrashPoint.GRANTED)\n    print(n, flush=True)"
+)
 
 
 def _run(environment: dict[str, str]) -> tuple[int, str]:
@@ -33,7 +35,7 @@ def test_a_point_that_is_not_armed_does_nothing(tmp_path: Path) -> None:
 def test_the_process_dies_at_the_point_when_it_is_reached_that_often(tmp_path: Path, said: str, lived: int | None) -> None:
     name, _, number = said.partition(" ")
     file = tmp_path / "armed"
-    file.write_text(f"{Point[name]} {number}")
+    file.write_text(f"{CrashPoint[name]} {number}")
     code, output = _run({VARIABLE: str(file)})
     if lived is None:
         assert (code, output) == (0, "0\n1\n2\n")
@@ -47,4 +49,4 @@ def test_the_process_dies_at_the_point_when_it_is_reached_that_often(tmp_path: P
 def test_every_point_is_reached_somewhere() -> None:
     folder = Path(crashpoints.__file__).parent
     text = "".join(file.read_text() for file in folder.rglob("*.py"))
-    assert set(re.findall(r"reach\(Point\.(\w+)\)", text)) == {point.name for point in Point}
+    assert set(re.findall(r"reach\(CrashPoint\.(\w+)\)", text)) == {point.name for point in CrashPoint}

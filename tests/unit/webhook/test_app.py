@@ -1,4 +1,4 @@
-"""The application called in process, for what a network cannot bring about."""
+"""The application called in process, for cases that a network cannot produce."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import JOB_CONTROLLER, make_job, make_pod, make_queue, make_review
 from structlog.testing import capture_logs
+from support.builders import JOB_CONTROLLER, make_job, make_pod, make_queue, make_review
 
-from fluxqueue.webhook.app import MAX_BODY_BYTES, create_app
-from fluxqueue.webhook.decide import Settings
-from fluxqueue.webhook.metrics import Metrics
-from fluxqueue.webhook.readiness import Readiness
+from fluxqueue.certs.readiness import Readiness
+from fluxqueue.webhook.app import create_app
+from fluxqueue.webhook.decide import AdmissionSettings
+from fluxqueue.webhook.metrics import WebhookMetrics
 
 
 class Caller:
-    """Speaks ASGI to the application."""
+    """Calls the application by ASGI."""
 
     def __init__(self, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> None:
-        self.readiness, self.metrics = Readiness(), Metrics()
-        self.app = create_app(Settings(), self.readiness, self.metrics, clock)
+        self.readiness, self.metrics = Readiness(), WebhookMetrics()
+        self.app = create_app(AdmissionSettings(), self.readiness, self.metrics, clock)
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
@@ -64,20 +64,13 @@ async def test_a_body_in_parts_is_one_review() -> None:
     assert caller.counted("Pod", "held") == 1
 
 
-async def test_queues_are_judged_under_a_path_of_their_own() -> None:
+async def test_queues_are_validated_under_their_own_path() -> None:
     caller, body = Caller(), make_review(make_queue("odd", nodeSelector={"a b": "x"})).body()
     assert await caller.call("POST", "/validate", body) == 200
     answer = json.loads(caller.body)["response"]
     assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
     assert caller.counted("FluxQueue", "refused") == 1
     assert await caller.call("POST", "/validate", body[:40]) == 400
-
-
-async def test_a_body_that_grows_too_large_is_given_up() -> None:
-    caller = Caller()
-    assert await caller.call("POST", "/mutate", *[b"x" * 2**20] * 4, b"never read") == 413
-    assert str(MAX_BODY_BYTES) in caller.body.decode()
-    assert caller.counted("other", "malformed") == 1
 
 
 async def test_a_client_that_hangs_up_is_no_malformed_review() -> None:
@@ -98,6 +91,21 @@ async def test_a_failure_of_ours_is_answered_with_a_sentence_and_no_traceback() 
     assert caller.body == b"fluxqueue could not answer this request: its log says why\n"
 
 
+async def test_an_internal_error_refuses_the_object_instead_of_letting_it_pass() -> None:
+    def broken() -> dt.datetime:
+        raise RuntimeError("this is a secret")
+
+    caller = Caller(broken)
+    with capture_logs() as logs:
+        assert await caller.call("POST", "/mutate", make_review(make_pod("p")).body()) == 200
+    answer = json.loads(caller.body)["response"]
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 500)
+    assert answer["status"]["message"].startswith("Pod default/p: fluxqueue could not decide about it")
+    assert "secret" not in caller.body.decode()
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["review.failed"]
+    assert caller.counted("Pod", "failed") == 1
+
+
 async def test_kinds_we_do_not_know_share_one_label() -> None:
     caller = Caller()
     for kind in ("Deployment", "Surprise"):
@@ -105,20 +113,20 @@ async def test_kinds_we_do_not_know_share_one_label() -> None:
     assert caller.counted("other", "passed") == 2
 
 
-async def test_refusals_and_warnings_are_told_with_who_and_what_and_the_rest_is_not() -> None:
+async def test_only_refusals_and_warnings_are_logged_with_requester_and_object() -> None:
     caller = Caller()
     with capture_logs() as logs:
         await caller.call("POST", "/mutate", make_review(make_job().annotation("fluxqueue/duration", "soon"), user="bob").body())
         lost = make_pod("j-7-x").owned_by("Job").index(7).allocation("n1")
         await caller.call("POST", "/mutate", make_review(lost, user=JOB_CONTROLLER).body())
         await caller.call("POST", "/mutate", make_review(make_job()).body())
-    told = [entry for entry in logs if entry["log_level"] != "debug"]
-    assert [entry["event"] for entry in told] == ["refused", "warned"]
-    assert (told[0]["object"], told[0]["requester"]) == ("Job default/j", "bob")
-    assert "completion index 7 is beyond the 1 nodes" in told[1]["warnings"][0]
+    reported = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert [entry["event"] for entry in reported] == ["review.refused", "review.warned"]
+    assert (reported[0]["object"], reported[0]["requester"]) == ("Job default/j", "bob")
+    assert "completion index 7 is beyond the 1 nodes" in reported[1]["warnings"][0]
 
 
-async def test_while_draining_every_answer_gives_the_connection_back() -> None:
+async def test_while_draining_every_response_closes_the_connection() -> None:
     caller = Caller()
     await caller.call("POST", "/mutate", make_review(make_job()).body())
     assert b"connection" not in caller.headers
@@ -128,7 +136,7 @@ async def test_while_draining_every_answer_gives_the_connection_back() -> None:
         assert caller.headers[b"connection"] == b"close"
 
 
-async def test_what_an_operator_asks_is_answered() -> None:
+async def test_probes_and_metrics_are_served() -> None:
     caller = Caller()
     assert await caller.call("GET", "/healthz") == 200
     assert await caller.call("GET", "/readyz") == 503

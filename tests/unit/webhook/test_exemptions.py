@@ -1,8 +1,8 @@
 import pytest
-from admission import admit
-from builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, make_job, make_pod, make_review
+from support.admission import NOW, admit
+from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, make_job, make_pod, make_review
 
-from fluxqueue.webhook.decide import Outcome, Settings, decide
+from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings, decide
 from fluxqueue.webhook.reviews import read_review
 
 CONTROLLER_MANAGER = "system:kube-controller-manager"
@@ -26,15 +26,15 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 )
 def test_is_left_alone(thing: Builder, user: str) -> None:
     admitted = admit(thing, user=user)
-    assert admitted.decision.outcome is Outcome.EXEMPT
+    assert admitted.decision.outcome is AdmissionOutcome.EXEMPT
     assert admitted.decision.allowed
     assert admitted.patch == []
 
 
 def test_the_release_namespace_is_left_alone_when_configured() -> None:
-    settings = Settings(exempt_namespaces=frozenset({"fluxqueue-system"}))
-    assert admit(make_pod().namespace("fluxqueue-system"), settings=settings).decision.outcome is Outcome.EXEMPT
-    assert admit(make_pod().namespace("fluxqueue-system")).decision.outcome is Outcome.HELD
+    settings = AdmissionSettings(exempt_namespaces=frozenset({"fluxqueue-system"}))
+    assert admit(make_pod().namespace("fluxqueue-system"), settings=settings).decision.outcome is AdmissionOutcome.EXEMPT
+    assert admit(make_pod().namespace("fluxqueue-system")).decision.outcome is AdmissionOutcome.HELD
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,12 @@ def test_the_release_namespace_is_left_alone_when_configured() -> None:
         pytest.param(make_pod().annotation("kubernetes.io/config.mirror", "x"), "alice", id="a user who calls his pod a mirror"),
         pytest.param(make_pod().label("fluxqueue/managed", "true"), "alice", id="an opted-in pod"),
         pytest.param(make_pod().label("fluxqueue.seen", "yes"), "alice", id="a pod that claims to have been seen"),
+        pytest.param(make_pod().annotation("fluxqueue/exempt", "true"), "alice", id="a pod that claims to be exempt"),
     ],
 )
 def test_is_not_left_alone(thing: Builder, user: str) -> None:
     admitted = admit(thing, user=user)
-    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert admitted.gates == ["fluxqueue"]
 
 
@@ -70,7 +71,7 @@ def test_is_not_left_alone(thing: Builder, user: str) -> None:
 )
 def test_the_pods_of_an_exempt_job_are_exempt_too(job: Builder) -> None:
     admitted = admit(job)
-    assert admitted.decision.outcome is Outcome.EXEMPT
+    assert admitted.decision.outcome is AdmissionOutcome.EXEMPT
     assert admitted.after["spec"]["suspend"] is False
     template = admitted.after["spec"]["template"]["metadata"]
     assert template["labels"]["fluxqueue/managed"] == "false"
@@ -78,10 +79,16 @@ def test_the_pods_of_an_exempt_job_are_exempt_too(job: Builder) -> None:
     assert admit(pod, user=JOB_CONTROLLER).patch == []
 
 
-def test_a_queue_that_has_no_effect_is_said_to_have_none() -> None:
+def test_a_job_that_names_the_stock_controller_is_queued_as_one_that_names_none() -> None:
+    admitted = admit(make_job().with_("spec.managedBy", "kubernetes.io/job-controller"))
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
+    assert admitted.after["spec"]["suspend"] is True
+
+
+def test_a_queue_label_without_effect_causes_a_warning() -> None:
     admitted = admit(make_job().label("kueue.x-k8s.io/queue-name", "q").label("fluxqueue/queue", "long"))
     assert admitted.decision.warnings == (
-        "Job default/j: label fluxqueue/queue has no effect, because another queue's label hands this Job to another controller",
+        "Job default/j: label fluxqueue/queue has no effect, because another queue's label leaves this Job to another controller",
     )
     assert not admit(make_job().label("fluxqueue/managed", "false").label("fluxqueue/queue", "long")).decision.warnings
 
@@ -95,19 +102,22 @@ def test_other_operations_pass_untouched_whatever_they_carry(operation: str) -> 
         make_review(forged).operation(operation).without("request.object"),
         make_review(forged).operation(operation).with_("request.object", {"metadata": 5}),
     ):
-        decision = decide(read_review(review.body()), Settings())
-        assert decision.outcome is Outcome.PASSED
+        decision = decide(read_review(review.body()), AdmissionSettings(), NOW)
+        assert decision.outcome is AdmissionOutcome.PASSED
         assert decision.allowed
         assert decision.operations == ()
 
 
 def test_other_kinds_and_subresources_pass_untouched() -> None:
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}
-    assert decide(read_review(make_review(deployment).body()), Settings()).outcome is Outcome.PASSED
+    assert decide(read_review(make_review(deployment).body()), AdmissionSettings(), NOW).outcome is AdmissionOutcome.PASSED
     eviction = make_review(make_pod()).with_("request.subResource", "eviction")
-    assert decide(read_review(eviction.body()), Settings()).outcome is Outcome.PASSED
+    assert decide(read_review(eviction.body()), AdmissionSettings(), NOW).outcome is AdmissionOutcome.PASSED
 
 
 def test_a_dry_run_gets_the_same_answer() -> None:
-    real, dry = (decide(read_review(review.body()), Settings()) for review in (make_review(make_job()), make_review(make_job()).dry_run()))
+    real, dry = (
+        decide(read_review(review.body()), AdmissionSettings(), NOW)
+        for review in (make_review(make_job()), make_review(make_job()).dry_run())
+    )
     assert real == dry

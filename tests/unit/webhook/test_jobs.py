@@ -1,13 +1,13 @@
 import pytest
-from admission import admit
-from builders import JobBuilder, make_job
+from support.admission import admit
+from support.builders import JobBuilder, make_job
 
-from fluxqueue.webhook.decide import Outcome
+from fluxqueue.webhook.decide import AdmissionOutcome
 
 
 def test_a_job_is_suspended_and_marked_as_suspended_by_the_webhook() -> None:
     admitted = admit(make_job())
-    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert admitted.after["spec"]["suspend"] is True
     assert admitted.annotations == {"fluxqueue/suspended-by": "webhook"}
     assert admitted.labels == {"fluxqueue.seen": "yes"}
@@ -19,19 +19,19 @@ def test_the_pod_template_of_a_plain_job_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("suspend", [None, False])
-def test_a_job_that_says_nothing_about_suspension_is_suspended(suspend: bool | None) -> None:
+def test_a_job_without_a_suspend_field_is_suspended(suspend: bool | None) -> None:
     assert admit(make_job().with_("spec.suspend", suspend)).after["spec"]["suspend"] is True
     assert admit(make_job().without("spec.suspend")).after["spec"]["suspend"] is True
 
 
 def test_a_job_its_user_suspended_stays_his_to_resume() -> None:
     admitted = admit(make_job().suspended())
-    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert admitted.after["spec"]["suspend"] is True
     assert "fluxqueue/suspended-by" not in admitted.annotations
 
 
-def test_a_copied_mark_on_a_running_job_is_written_anew() -> None:
+def test_a_copied_mark_on_a_running_job_is_written_again() -> None:
     admitted = admit(make_job().annotation("fluxqueue/suspended-by", "me"))
     assert admitted.annotations["fluxqueue/suspended-by"] == "webhook"
     assert {"op": "replace", "path": "/metadata/annotations/fluxqueue~1suspended-by", "value": "webhook"} in admitted.patch
@@ -47,7 +47,7 @@ def test_labels_are_copied_into_a_template_without_metadata() -> None:
     assert admitted.after["spec"]["template"]["metadata"] == {"labels": {"fluxqueue/queue": "long"}}
 
 
-def test_what_the_template_says_itself_is_not_overwritten() -> None:
+def test_values_of_the_template_are_not_overwritten() -> None:
     job = make_job().label("fluxqueue/queue", "long").pod_label("fluxqueue/queue", "short").pod_label("app", "x")
     assert admit(job).after["spec"]["template"]["metadata"]["labels"] == {"fluxqueue/queue": "short", "app": "x"}
 
@@ -71,7 +71,7 @@ def test_no_allocation_affinity_or_gate_is_written_into_a_template() -> None:
 )
 def test_a_job_is_held(job: JobBuilder) -> None:
     admitted = admit(job)
-    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert admitted.after["spec"]["suspend"] is True
     assert not admitted.decision.warnings
 
@@ -109,9 +109,9 @@ def test_unknown_fields_of_a_newer_kubernetes_survive() -> None:
         (make_job().label("fluxqueue/managed", "false").pod_annotation("fluxqueue/fluxion-nodes", "n1"), "fluxqueue/fluxion-nodes"),
     ],
 )
-def test_a_job_that_brings_its_own_allocation_is_refused(job: JobBuilder, key: str) -> None:
+def test_a_job_with_an_allocation_in_its_manifest_is_refused(job: JobBuilder, key: str) -> None:
     admitted = admit(job)
-    assert admitted.decision.outcome is Outcome.REFUSED
+    assert admitted.decision.outcome is AdmissionOutcome.REFUSED
     assert not admitted.decision.allowed
     assert admitted.patch == []
     assert admitted.sentence == (
@@ -125,7 +125,7 @@ def test_the_refusal_names_every_forged_key() -> None:
 
 
 def test_an_empty_allocation_key_is_none_as_in_the_policy() -> None:
-    assert admit(make_job().pod_annotation("fluxqueue/allocation", "")).decision.outcome is Outcome.HELD
+    assert admit(make_job().pod_annotation("fluxqueue/allocation", "")).decision.outcome is AdmissionOutcome.HELD
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_an_empty_allocation_key_is_none_as_in_the_policy() -> None:
         ("fluxqueue/priority", "urgent", "write a whole number"),
     ],
 )
-def test_a_wish_that_cannot_be_read_is_refused_at_apply(annotation: str, value: str, remedy: str) -> None:
+def test_an_invalid_annotation_is_refused_at_apply(annotation: str, value: str, remedy: str) -> None:
     admitted = admit(make_job("lammps").namespace("hpc").annotation(annotation, value))
-    assert admitted.decision.outcome is Outcome.REFUSED
+    assert admitted.decision.outcome is AdmissionOutcome.REFUSED
     assert admitted.sentence.startswith(f"Job hpc/lammps: annotation {annotation}: ")
     assert remedy in admitted.sentence
 
@@ -148,7 +148,7 @@ def test_a_job_with_a_made_up_name_is_named_by_its_prefix() -> None:
     assert admit(make_job().generated("sleep-").annotation("fluxqueue/duration", "soon")).sentence.startswith("Job default/sleep-*: ")
 
 
-def test_a_controllers_job_with_a_bad_wish_passes_with_a_warning() -> None:
+def test_a_controllers_job_with_an_invalid_annotation_passes_with_a_warning() -> None:
     admitted = admit(make_job().owned_by("CronJob").annotation("fluxqueue/duration", "soon").annotation("fluxqueue/priority", "x"))
-    assert admitted.decision.outcome is Outcome.HELD
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert ["duration" in warning or "priority" in warning for warning in admitted.decision.warnings] == [True, True]

@@ -1,9 +1,16 @@
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.webhook.choices import SchedulerChoices
 from fluxqueue.webhook.main import main
+from fluxqueue.webhook.watch import watch_choices
 
 
 @pytest.mark.parametrize(
@@ -15,6 +22,7 @@ from fluxqueue.webhook.main import main
         (["--drain-seconds", "-1"], "'-1' is no number of seconds: 0 to 3600"),
         (["--look-seconds", "nan"], "'nan' is no number of seconds: 0 to 3600"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
+        (["--default-scheduler", "volcano"], "invalid choice: 'volcano'"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_refused_with_its_word(
@@ -48,3 +56,16 @@ def test_the_server_never_loads_a_kubernetes_client_or_a_database_driver() -> No
         "print(sorted(loaded & {'kubernetes', 'aiohttp', 'psycopg', 'grpc', 'procrastinate', 'numpy'}))"
     )
     assert shown.strip() == "[]"
+
+
+async def test_without_an_api_server_the_watch_retries_and_the_default_applies(tmp_path: Path) -> None:
+    choices = SchedulerChoices(SchedulerName.FLUXION)
+    with capture_logs() as logs:
+        watching = asyncio.create_task(watch_choices(choices, tmp_path / "missing"))
+        async with asyncio.timeout(20):
+            while not logs:
+                await asyncio.sleep(0.01)
+    assert not watching.done()
+    watching.cancel()
+    assert (logs[0]["event"], logs[0]["consequence"]) == ("choices.unknown", "fluxion binds pods that choose no scheduler")
+    assert choices.of_pod("default", ObjectMeta(), None) is SchedulerName.FLUXION

@@ -1,10 +1,12 @@
+import datetime as dt
 from typing import Any
 
 import pytest
-from admission import admit
-from builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, PodBuilder, make_pod
+from support.admission import NOW, admit
+from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, PodBuilder, make_pod
 
-from fluxqueue.webhook.decide import Outcome, Settings
+from fluxqueue.api import names
+from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings
 
 
 def pod_of_job(nodes: str, index: int | str | None = None) -> PodBuilder:
@@ -20,7 +22,7 @@ def pin_to(node: str) -> dict[str, Any]:
 class TestHolding:
     def test_a_pod_gets_our_gate(self) -> None:
         admitted = admit(make_pod())
-        assert admitted.decision.outcome is Outcome.HELD
+        assert admitted.decision.outcome is AdmissionOutcome.HELD
         assert admitted.gates == ["fluxqueue"]
         assert admitted.labels == {"fluxqueue.seen": "yes"}
         assert len(admitted.patch) == 2
@@ -28,7 +30,7 @@ class TestHolding:
     def test_the_gates_of_others_stay_before_ours(self) -> None:
         assert admit(make_pod().gate("example.com/quota", "other")).gates == ["example.com/quota", "other", "fluxqueue"]
 
-    def test_a_gate_taken_off_between_two_passes_is_put_on_again(self) -> None:
+    def test_a_gate_removed_between_two_passes_is_added_again(self) -> None:
         once = admit(make_pod()).after
         once["spec"]["schedulingGates"] = []
         assert admit(once).gates == ["fluxqueue"]
@@ -46,23 +48,23 @@ class TestHolding:
     )
     def test_a_pod_without_an_allocation_is_gated_once(self, pod: PodBuilder, user: str) -> None:
         admitted = admit(pod, user=user)
-        assert admitted.decision.outcome is Outcome.HELD
+        assert admitted.decision.outcome is AdmissionOutcome.HELD
         assert admitted.gates == ["fluxqueue"]
         assert "affinity" not in admitted.after["spec"]
         assert admit(admitted.after, user=user).patch == []
 
-    def test_a_bare_pod_with_a_bad_wish_is_refused(self) -> None:
+    def test_a_bare_pod_with_an_invalid_annotation_is_refused(self) -> None:
         admitted = admit(make_pod().annotation("fluxqueue/duration", "-5m"))
-        assert admitted.decision.outcome is Outcome.REFUSED
+        assert admitted.decision.outcome is AdmissionOutcome.REFUSED
         assert admitted.sentence.startswith("Pod default/p: annotation fluxqueue/duration: '-5m' is not a duration")
 
-    def test_a_controllers_pod_with_a_bad_wish_is_held_with_a_warning(self) -> None:
+    def test_a_controllers_pod_with_an_invalid_annotation_is_held_with_a_warning(self) -> None:
         pod = make_pod().owned_by("ReplicaSet").annotation("fluxqueue/priority", "high")
         admitted = admit(pod, user=REPLICASET_CONTROLLER)
         assert admitted.gates == ["fluxqueue"]
         assert "annotation fluxqueue/priority: 'high' is not a priority" in admitted.decision.warnings[0]
 
-    def test_other_annotations_are_nobodys_business(self) -> None:
+    def test_other_annotations_are_ignored(self) -> None:
         assert not admit(make_pod().annotation("example.com/duration", "soon")).decision.warnings
 
 
@@ -81,7 +83,7 @@ class TestPinning:
     )
     def test_a_pod_goes_to_the_node_of_its_index(self, nodes: str, index: int | str | None, node: str) -> None:
         admitted = admit(pod_of_job(nodes, index), user=JOB_CONTROLLER)
-        assert admitted.decision.outcome is Outcome.PINNED
+        assert admitted.decision.outcome is AdmissionOutcome.PINNED
         assert admitted.terms == [{"matchFields": [pin_to(node)]}]
         assert admitted.gates == []
         assert admitted.annotations["fluxqueue/fluxion-nodes"] == node
@@ -92,7 +94,26 @@ class TestPinning:
         once = admit(pod_of_job("n1,n2,n3", 2), user=JOB_CONTROLLER)
         again = admit(once.after, user=JOB_CONTROLLER)
         assert again.patch == []
-        assert again.decision.outcome is Outcome.PINNED
+        assert again.decision.outcome is AdmissionOutcome.PINNED
+
+    @pytest.mark.parametrize("until", ["2026-01-01T12:00:00Z", "2026-01-01T11:59:59+00:00", "", "soon", "2026-02-01T12:00:00"])
+    def test_after_its_window_a_pin_is_no_pin_and_the_pod_is_gated_without_it(self, until: str) -> None:
+        pod = pod_of_job("n1,n2", 1).annotation("fluxqueue/pin-until", until).label("fluxqueue/jobid", "7")
+        admitted = admit(pod, user=JOB_CONTROLLER)
+        assert admitted.decision.outcome is AdmissionOutcome.HELD
+        assert admitted.gates == ["fluxqueue"]
+        assert not {*admitted.annotations, *admitted.labels} & {*names.ALLOCATION_KEYS}
+        assert "affinity" not in admitted.after["spec"]
+        assert admit(admitted.after, user=JOB_CONTROLLER).patch == []
+
+    def test_until_the_last_second_of_its_window_a_pod_is_pinned(self) -> None:
+        pod = pod_of_job("n1,n2", 1).annotation("fluxqueue/pin-until", "2026-01-01T12:00:01Z")
+        assert admit(pod, user=JOB_CONTROLLER).terms == [{"matchFields": [pin_to("n2")]}]
+
+    def test_a_pod_pinned_in_an_earlier_pass_stays_pinned_when_the_window_closes_between(self) -> None:
+        once = admit(pod_of_job("n1,n2,n3", 2).annotation("fluxqueue/pin-until", "2026-01-01T12:00:01Z"), user=JOB_CONTROLLER)
+        again = admit(once.after, user=JOB_CONTROLLER, now=NOW + dt.timedelta(seconds=2))
+        assert (again.decision.outcome, again.patch) == (AdmissionOutcome.PINNED, [])
 
     def test_the_gates_of_others_stay_on_a_pinned_pod(self) -> None:
         pod = make_pod().owned_by("Job").gate("a", "fluxqueue", "b").allocation("n1")
@@ -139,14 +160,14 @@ class TestPinning:
         )
         assert admit(admitted.after, user=JOB_CONTROLLER).patch == []
 
-    def test_an_allocation_goes_before_what_the_template_says_about_opting_out(self) -> None:
+    def test_an_allocation_takes_precedence_over_an_opt_out_of_the_template(self) -> None:
         pod = pod_of_job("n1").label("fluxqueue/managed", "false")
-        assert admit(pod, user=JOB_CONTROLLER).decision.outcome is Outcome.PINNED
+        assert admit(pod, user=JOB_CONTROLLER).decision.outcome is AdmissionOutcome.PINNED
 
     def test_another_job_controller_is_trusted_when_configured(self) -> None:
-        settings = Settings(job_controllers=frozenset({"system:serviceaccount:ops:jobs"}))
-        assert admit(pod_of_job("n1"), user="system:serviceaccount:ops:jobs", settings=settings).decision.outcome is Outcome.PINNED
-        assert admit(pod_of_job("n1"), user=JOB_CONTROLLER, settings=settings).decision.outcome is Outcome.REFUSED
+        settings = AdmissionSettings(job_controllers=frozenset({"system:serviceaccount:ops:jobs"}))
+        assert admit(pod_of_job("n1"), user="system:serviceaccount:ops:jobs", settings=settings).decision.outcome is AdmissionOutcome.PINNED
+        assert admit(pod_of_job("n1"), user=JOB_CONTROLLER, settings=settings).decision.outcome is AdmissionOutcome.REFUSED
 
 
 class TestAllocationsWithoutANode:
@@ -162,14 +183,14 @@ class TestAllocationsWithoutANode:
             (pod_of_job("n1", "x"), "completion index 'x' is not a number"),
             (pod_of_job("n1", "9" * 5_000), "is not a number"),
             (pod_of_job("Not A Node"), "'Not A Node' cannot be the name of a node"),
-            (make_pod().owned_by("Job").annotation("fluxqueue/allocation", "7"), "names no node"),
+            (pod_of_job(""), "names no node"),
             (pod_of_job("n1").with_("spec.affinity", {"nodeAffinity": 5}), "spec.affinity cannot be read"),
             (pod_of_job("n1").required_terms({}, {}), "only empty terms, which match no node"),
         ],
     )
-    def test_are_taken_off_and_the_pod_is_gated(self, pod: PodBuilder, why: str) -> None:
+    def test_are_removed_and_the_pod_is_gated(self, pod: PodBuilder, why: str) -> None:
         admitted = admit(pod.label("fluxqueue/jobid", "7").annotation("mine", "x"), user=JOB_CONTROLLER)
-        assert admitted.decision.outcome is Outcome.HELD
+        assert admitted.decision.outcome is AdmissionOutcome.HELD
         assert admitted.gates == ["fluxqueue"]
         assert why in admitted.decision.warnings[0]
         assert not {"fluxqueue/allocation", "fluxqueue/fluxion-nodes"} & set(admitted.annotations)
@@ -213,7 +234,7 @@ class TestForgedAllocations:
     )
     def test_are_refused(self, pod: PodBuilder, user: str) -> None:
         admitted = admit(pod, user=user)
-        assert admitted.decision.outcome is Outcome.REFUSED
+        assert admitted.decision.outcome is AdmissionOutcome.REFUSED
         assert admitted.decision.refusal is not None
         assert admitted.decision.refusal.reason == "Forbidden"
         assert f"written by fluxqueue only, not by {user}" in admitted.sentence

@@ -1,19 +1,22 @@
-"""What holds for any object at all, however strange."""
+"""Properties that hold for every object."""
 
 from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from admission import DEFAULTS, admit, operations_of
-from builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Json, make_job, make_pod, make_review
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_patches import apply_patch
+from support.admission import DEFAULTS, NOW, admit, operations_of
+from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Json, make_job, make_pod, make_review
+from support.json_patches import apply_patch
 
-from fluxqueue.webhook.decide import decide
+from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.webhook.choices import SchedulerChoices
+from fluxqueue.webhook.decide import AdmissionSettings, decide
 from fluxqueue.webhook.reviews import MalformedReview, read_review
 
 OURS = frozenset(
@@ -24,7 +27,10 @@ OURS = frozenset(
         "fluxqueue/suspended-by",
         "fluxqueue/fluxion-nodes",
         "fluxqueue/allocation",
+        "fluxqueue/gang-size",
+        "fluxqueue/pin-until",
         "fluxqueue/jobid",
+        "fluxqueue/scheduler",
     }
 )
 
@@ -41,14 +47,37 @@ KEYS = [
     "fluxqueue/suspended-by",
     "fluxqueue/allocation",
     "fluxqueue/fluxion-nodes",
+    "fluxqueue/gang-size",
+    "fluxqueue/pin-until",
     "fluxqueue/jobid",
+    "fluxqueue/scheduler",
     "fluxqueue/duration",
     "fluxqueue/priority",
     "batch.kubernetes.io/job-completion-index",
     "kueue.x-k8s.io/queue-name",
     "a~b/c",
 ]
-VALUES = ["", "true", "false", "yes", "webhook", "30m", "soon", "7", "0", "1", "n1", "n1,n2", "n[1-3]", "none.invalid", "n[", "n1,,n2"]
+VALUES = [
+    "",
+    "true",
+    "false",
+    "yes",
+    "webhook",
+    "30m",
+    "soon",
+    "7",
+    "0",
+    "1",
+    "n1",
+    "n1,n2",
+    "n[1-3]",
+    "none.invalid",
+    "n[",
+    "n1,,n2",
+    "2100-01-01T00:00:00Z",
+    "stock",
+    "fluxion",
+]
 entries = st.none() | st.dictionaries(st.sampled_from(KEYS) | text, st.sampled_from(VALUES) | text, max_size=5)
 owners = st.none() | st.lists(
     st.fixed_dictionaries(
@@ -97,7 +126,14 @@ pods = st.fixed_dictionaries(
         "kind": st.just("Pod"),
         "metadata": metadata,
         "spec": st.fixed_dictionaries(
-            {}, optional={"schedulingGates": gates, "affinity": affinity, "nodeName": st.sampled_from(["", "n1"]), "ofTomorrow": anything}
+            {},
+            optional={
+                "schedulingGates": gates,
+                "affinity": affinity,
+                "nodeName": st.sampled_from(["", "n1"]),
+                "schedulerName": st.sampled_from(["", "default-scheduler", "FluxionScheduler", "volcano"]),
+                "ofTomorrow": anything,
+            },
         ),
     }
 )
@@ -116,13 +152,48 @@ jobs = st.fixed_dictionaries(
         ),
     }
 )
+released = st.builds(
+    lambda pod, gated, nodes, index, pin_until, decided: {
+        **pod,
+        "metadata": {
+            **pod["metadata"],
+            "labels": {"fluxqueue/jobid": "7", "batch.kubernetes.io/job-completion-index": index},
+            "ownerReferences": [{"kind": "Job", "apiVersion": "batch/v1", "controller": True}],
+            "annotations": {
+                "fluxqueue/allocation": "7",
+                "fluxqueue/fluxion-nodes": nodes,
+                "fluxqueue/pin-until": pin_until,
+                "batch.kubernetes.io/job-completion-index": index,
+                **decided,
+            },
+        },
+        "spec": {**pod["spec"], "nodeName": "", "schedulingGates": [{"name": "fluxqueue"}] if gated else []},
+    },
+    pods,
+    st.booleans(),
+    st.sampled_from(["n1", "n1,n2", "n[1-3]", "n[3,1,1,2]", "none.invalid,n2", "n["]),
+    st.sampled_from(["0", "1", "2", "3", "x"]),
+    st.sampled_from(["2100-01-01T00:00:00Z", "2020-01-01T00:00:00Z", ""]),
+    st.sampled_from([{}, {"fluxqueue/scheduler": "fluxion"}, {"fluxqueue/scheduler": "stock"}, {"fluxqueue/gang-size": "3"}]),
+)
+"""Pods as the Job controller creates them from a released template: few random objects claim an allocation."""
+known = st.sampled_from(
+    [
+        DEFAULTS,
+        AdmissionSettings(choices=SchedulerChoices(SchedulerName.STOCK)),
+        AdmissionSettings(choices=SchedulerChoices(SchedulerName.FLUXION, {"true": SchedulerName.STOCK}, {"default": "webhook"})),
+        AdmissionSettings(
+            choices=SchedulerChoices(SchedulerName.STOCK, {"default": SchedulerName.FLUXION, "webhook": SchedulerName.STOCK})
+        ),
+    ]
+)
 users = st.sampled_from(
     ["alice", JOB_CONTROLLER, DAEMONSET_CONTROLLER, REPLICASET_CONTROLLER, "system:kube-controller-manager", "system:node:n1"]
 )
 
 
 def without_ours(document: Json) -> Json:
-    """The object with everything taken out that we may write."""
+    """Return the object without everything that we may write."""
     rest = copy.deepcopy(document)
     templates = [rest["spec"].get("template")] if rest["kind"] == "Job" else []
     for holder in [rest, *(template for template in templates if template is not None)]:
@@ -134,6 +205,9 @@ def without_ours(document: Json) -> Json:
         rest["spec"].pop("suspend", None)
         return rest
     spec = rest["spec"]
+    if spec.get("schedulerName") in ("FluxionScheduler", "default-scheduler"):
+        spec["schedulerName"] = ""
+    spec.setdefault("schedulerName", "")
     spec["schedulingGates"] = [gate for gate in spec.get("schedulingGates") or [] if gate["name"] != "fluxqueue"]
     if isinstance(spec.get("affinity"), dict):
         spec["affinity"].pop("nodeAffinity", None)
@@ -153,7 +227,7 @@ def test_any_body_is_answered_or_called_malformed(body: Any, where: str) -> None
             review = read_review(json.dumps(document).encode())
         except MalformedReview:
             continue
-        decide(review, DEFAULTS)
+        decide(review, DEFAULTS, NOW)
 
 
 @given(body=st.binary(max_size=64))
@@ -162,28 +236,51 @@ def test_any_bytes_are_called_malformed(body: bytes) -> None:
         read_review(body)
 
 
-@given(document=pods | jobs, user=users)
-@settings(deadline=None, max_examples=200)
-def test_twice_is_once(document: Json, user: str) -> None:
-    once = admit(document, user=user)
+@given(document=pods | jobs | released, user=users, knowing=known)
+@settings(deadline=None, max_examples=400)
+def test_twice_is_once(document: Json, user: str, knowing: AdmissionSettings) -> None:
+    once = admit(document, user=user, settings=knowing)
     if once.decision.allowed:
-        again = admit(once.after, user=user)
+        again = admit(once.after, user=user, settings=knowing)
         assert again.patch == []
         assert again.decision.outcome is once.decision.outcome
 
 
-@given(document=pods | jobs, user=users)
+@given(document=released, first=known, second=known)
 @settings(deadline=None, max_examples=200)
-def test_what_is_not_ours_is_never_touched(document: Json, user: str) -> None:
-    admitted = admit(document, user=user)
+def test_new_choices_between_two_passes_move_no_pinned_pod(document: Json, first: AdmissionSettings, second: AdmissionSettings) -> None:
+    once = admit(document, user=JOB_CONTROLLER, settings=first)
+    if once.decision.outcome == "pinned" and once.after["spec"].get("schedulerName") == "FluxionScheduler":
+        again = admit(
+            once.after, user=JOB_CONTROLLER, settings=replace(second, choices=second.choices or SchedulerChoices(SchedulerName.STOCK))
+        )
+        assert (again.decision.outcome, again.patch) == ("pinned", [])
+
+
+@given(document=pods | released, user=users, knowing=known)
+@settings(deadline=None, max_examples=300)
+def test_the_scheduler_is_set_once_and_never_over_another_name(document: Json, user: str, knowing: AdmissionSettings) -> None:
+    admitted = admit(document, user=user, settings=knowing)
+    own = document["spec"].get("schedulerName", "")
+    if own in ("", "default-scheduler") and admitted.decision.outcome in ("pinned", "held") and knowing.choices is not None:
+        assert admitted.after["spec"].get("schedulerName", "") in (own, "FluxionScheduler")
+    else:
+        assert admitted.after["spec"].get("schedulerName", "") == own
+
+
+@given(document=pods | jobs | released, user=users, knowing=known)
+@settings(deadline=None, max_examples=300)
+def test_what_is_not_ours_is_never_touched(document: Json, user: str, knowing: AdmissionSettings) -> None:
+    admitted = admit(document, user=user, settings=knowing)
     assert without_ours(admitted.after) == without_ours(admitted.before)
 
 
-@given(document=pods, user=users)
-@settings(deadline=None, max_examples=200)
-def test_whatever_the_user_required_of_nodes_is_still_required(document: Json, user: str) -> None:
-    admitted = admit(document, user=user)
-    if admitted.decision.outcome != "pinned":
+@given(document=pods | released, user=users, knowing=known)
+@settings(deadline=None, max_examples=300)
+def test_whatever_the_user_required_of_nodes_is_still_required(document: Json, user: str, knowing: AdmissionSettings) -> None:
+    admitted = admit(document, user=user, settings=knowing)
+    by_us = knowing.choices is not None and admitted.after["spec"].get("schedulerName") == "FluxionScheduler"
+    if admitted.decision.outcome != "pinned" or by_us:
         assert admitted.after["spec"].get("affinity") == admitted.before["spec"].get("affinity")
         return
     selector = ((document["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
@@ -196,10 +293,10 @@ def test_whatever_the_user_required_of_nodes_is_still_required(document: Json, u
         assert all(field in new["matchFields"] for field in old.get("matchFields") or [])
 
 
-@given(document=pods, user=users)
+@given(document=pods | released, user=users, knowing=known)
 @settings(deadline=None, max_examples=200)
-def test_no_ungated_pod_leaves_without_being_exempt_pinned_or_refused(document: Json, user: str) -> None:
-    admitted = admit(document, user=user)
+def test_no_ungated_pod_leaves_without_being_exempt_pinned_or_refused(document: Json, user: str, knowing: AdmissionSettings) -> None:
+    admitted = admit(document, user=user, settings=knowing)
     if admitted.decision.outcome == "held":
         assert "fluxqueue" in admitted.gates
 
@@ -208,4 +305,4 @@ def test_no_ungated_pod_leaves_without_being_exempt_pinned_or_refused(document: 
 @settings(deadline=None)
 def test_operations_apply_in_any_case(document: Json, user: str) -> None:
     review = read_review(make_review(document, user=user).body())
-    apply_patch(document, operations_of(decide(review, DEFAULTS)))
+    apply_patch(document, operations_of(decide(review, DEFAULTS, NOW)))

@@ -3,9 +3,10 @@ import json
 from typing import Any
 
 import pytest
-from builders import make_job, make_pod, make_queue, make_review
+from support.admission import NOW
+from support.builders import make_job, make_pod, make_queue, make_review
 
-from fluxqueue.webhook.decide import Decision, Outcome, Refusal, Settings, decide
+from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision, decide
 from fluxqueue.webhook.patches import add
 from fluxqueue.webhook.reviews import MalformedReview, encode_answer, read_review
 
@@ -33,7 +34,7 @@ from fluxqueue.webhook.reviews import MalformedReview, encode_answer, read_revie
         (make_review(make_pod().with_("spec.schedulingGates", {"name": "x"})).body(), r"`\$.spec.schedulingGates`"),
     ],
 )
-def test_what_is_no_review_is_said_to_be_none_and_why(body: bytes, why: str) -> None:
+def test_a_malformed_review_is_refused_with_a_reason(body: bytes, why: str) -> None:
     with pytest.raises(MalformedReview, match=why):
         read_review(body)
 
@@ -59,11 +60,11 @@ def answer(decision: Decision) -> dict[str, Any]:
 
 
 def test_an_answer_without_operations_has_no_patch_at_all() -> None:
-    assert answer(Decision(Outcome.PASSED)) == {"allowed": True}
+    assert answer(Decision(AdmissionOutcome.PASSED)) == {"allowed": True}
 
 
 def test_a_patch_goes_out_as_base64_json_patch() -> None:
-    response = answer(Decision(Outcome.HELD, (add("/spec/suspend", True),), ("look here",)))
+    response = answer(Decision(AdmissionOutcome.HELD, (add("/spec/suspend", True),), ("look here",)))
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == [{"op": "add", "path": "/spec/suspend", "value": True}]
     assert response["warnings"] == ["look here"]
@@ -71,7 +72,7 @@ def test_a_patch_goes_out_as_base64_json_patch() -> None:
 
 @pytest.mark.parametrize(("reason", "code"), [("Forbidden", 403), ("Invalid", 422)])
 def test_a_refusal_carries_its_sentence(reason: Any, code: int) -> None:
-    response = answer(Decision(Outcome.REFUSED, refusal=Refusal(reason, "because")))
+    response = answer(Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal(reason, "because")))
     assert response == {"allowed": False, "status": {"code": code, "reason": reason, "message": "because"}}
 
 
@@ -81,5 +82,5 @@ def test_a_removal_has_no_value() -> None:
             make_pod().owned_by("Job").gate("fluxqueue").allocation("n1"), user="system:serviceaccount:kube-system:job-controller"
         ).body()
     )
-    response = answer(decide(review, Settings()))
+    response = answer(decide(review, AdmissionSettings(), NOW))
     assert {"op": "remove", "path": "/spec/schedulingGates/0"} in json.loads(base64.b64decode(response["patch"]))

@@ -1,18 +1,21 @@
 from typing import Any
 
 import pytest
-from builders import Json, make_job, make_minicluster, make_queue, make_review
+from support.admission import DEFAULTS
+from support.builders import Json, make_job, make_minicluster, make_queue, make_review
 
-from fluxqueue.webhook.decisions import Decision, Outcome
+from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.webhook.choices import SchedulerChoices
+from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionSettings, Decision
 from fluxqueue.webhook.reviews import MalformedReview, read_review
 from fluxqueue.webhook.validation import validate
 
 
-def judged(queue: Json, former: Json | None = None) -> Decision:
+def judged(queue: Json, former: Json | None = None, settings: AdmissionSettings = DEFAULTS) -> Decision:
     review = make_review(queue)
     if former is not None:
         review = review.operation("UPDATE").with_("request.oldObject", former)
-    return validate(read_review(review.body()))
+    return validate(read_review(review.body()), settings)
 
 
 def refused(decision: Decision) -> str:
@@ -21,7 +24,7 @@ def refused(decision: Decision) -> str:
     return decision.refusal.message
 
 
-def test_a_queue_with_every_field_is_taken() -> None:
+def test_a_queue_with_every_field_is_accepted() -> None:
     decision = judged(
         make_queue(
             "gpu",
@@ -30,9 +33,10 @@ def test_a_queue_with_every_field_is_taken() -> None:
             limits={"running": 4, "nodes": 8, "perNamespace": {"nodes": 2}},
             nodeSelector={"example.com/pool": "gpu", "zone": ""},
             namespaces={"names": ["a", "team-1"], "matchLabels": {"team": "hpc"}},
+            topology={"required": "zone", "preferred": "rack", "slice": "8@rack", "exclusive": True, "podsPerNode": 4},
         )
     )
-    assert (decision.outcome, decision.refusal, decision.warnings) == (Outcome.PASSED, None, ())
+    assert (decision.outcome, decision.refusal, decision.warnings) == (AdmissionOutcome.PASSED, None, ())
 
 
 @pytest.mark.parametrize(
@@ -46,17 +50,31 @@ def test_a_queue_with_every_field_is_taken() -> None:
         ({"namespaces": {"names": ["Team One"]}}, "spec.namespaces.names: 'Team One' is no name of a namespace"),
     ],
 )
-def test_what_could_never_match_anything_is_refused_by_field(spec: dict[str, Any], sentence: str) -> None:
+def test_selectors_that_match_nothing_are_refused_by_field(spec: dict[str, Any], sentence: str) -> None:
     message = refused(judged(make_queue("odd", **spec)))
     assert message.startswith("FluxQueue odd: ")
     assert sentence in message
-    assert "correct it or take it out" in message
+    assert "correct or remove it" in message
 
 
-def test_all_errors_are_told_at_once() -> None:
+@pytest.mark.parametrize("text", ["0@rack", "9999999@rack", "8@two racks"])
+def test_slices_by_default_that_cannot_be_read_are_refused(text: str) -> None:
+    message = refused(judged(make_queue("odd", topology={"slice": text})))
+    assert message == f"FluxQueue odd: spec.topology.slice: '{text}' is no slice: write pods@level, such as 8@rack"
+
+
+def test_all_errors_are_reported_at_once() -> None:
     message = refused(judged(make_queue("odd", nodeSelector={"a b": "x"}, namespaces={"names": ["A"]})))
     assert "spec.nodeSelector" in message
     assert "spec.namespaces.names" in message
+
+
+def test_a_queue_for_a_scheduler_that_is_not_installed_gets_a_warning() -> None:
+    (warning,) = judged(make_queue("ours", scheduler="fluxion")).warnings
+    assert warning.startswith("spec.scheduler is fluxion: no scheduler of fluxqueue is installed here")
+    installed = AdmissionSettings(choices=SchedulerChoices(SchedulerName.STOCK))
+    assert judged(make_queue("ours", scheduler="fluxion"), settings=installed).warnings == ()
+    assert judged(make_queue("stock", scheduler="stock")).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +85,7 @@ def test_all_errors_are_told_at_once() -> None:
         ({"nodes": 2, "perNamespace": {"nodes": 5}}, "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2"),
     ],
 )
-def test_limits_that_surprise_are_taken_with_a_warning(limits: dict[str, Any], sentence: str) -> None:
+def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], sentence: str) -> None:
     decision = judged(make_queue("tight", limits=limits))
     assert decision.allowed
     assert any(sentence in warning for warning in decision.warnings)
@@ -81,13 +99,13 @@ def test_an_error_that_was_stored_before_does_not_keep_a_queue_from_being_change
     assert "'c d'" in refused(judged(make_queue("old", nodeSelector={"a b": "x", "c d": "x"}), before))
 
 
-def test_a_queue_being_deleted_and_what_is_none_of_ours_pass() -> None:
+def test_a_queue_being_deleted_and_foreign_objects_pass() -> None:
     going = make_queue("odd", nodeSelector={"a b": "x"})
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert judged(going, going).allowed
-    assert validate(read_review(make_review(make_job()).body())).allowed
+    assert validate(read_review(make_review(make_job()).body()), DEFAULTS).allowed
     deletion = make_review(make_queue("q", nodeSelector={"a b": "x"})).operation("DELETE").without("request.object")
-    assert validate(read_review(deletion.body())).allowed
+    assert validate(read_review(deletion.body()), DEFAULTS).allowed
 
 
 def test_a_queue_of_another_shape_is_no_review_of_ours() -> None:
@@ -102,13 +120,20 @@ def test_a_minicluster_that_cannot_run_is_refused_with_every_mistake() -> None:
     assert "spec.duration" in message
 
 
+def test_a_minicluster_nested_deeper_than_can_be_read_is_refused_by_name() -> None:
+    body = make_review(make_minicluster("deep", podTemplate={"spec": "DEEP"})).body()
+    message = refused(validate(read_review(body.replace(b'"DEEP"', b'{"a":' * 9_000 + b"1" + b"}" * 9_000)), DEFAULTS))
+    assert message.startswith("MiniCluster ")
+    assert "nested more than 32 deep" in message
+
+
 def test_fields_that_do_nothing_are_warned_about() -> None:
     decision = judged(make_minicluster("old", flux={"arch": "arm"}))
     assert decision.allowed
     assert decision.warnings[0].startswith("spec.flux.arch does nothing")
 
 
-def test_a_waiting_minicluster_may_be_edited_and_one_with_nodes_only_where_its_pods_do_not_carry_it() -> None:
+def test_a_minicluster_with_nodes_accepts_edits_only_of_fields_outside_its_pods() -> None:
     waiting = {**make_minicluster("flux"), "status": {"state": "Queued", "maximumSize": 4}}
     running = {**make_minicluster("flux"), "status": {"state": "Running", "maximumSize": 4}}
     assert judged(make_minicluster("flux", command="other"), waiting).allowed

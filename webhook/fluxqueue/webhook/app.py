@@ -1,11 +1,12 @@
-"""The HTTP side: reviews in, answers out, and what an operator asks.
+"""The HTTP application of the webhook: admission reviews, probes and metrics.
 
-``/mutate`` and ``/validate`` are plain Starlette routes in front of FastAPI's own: its per-request machinery would cost twice what the
-decision does. A body that is no review gets 400 and a sentence, one that is too large 413; a failure of ours gets 500 and a sentence, and
-its traceback goes to the log. All three are failures to the API server, which then applies ``failurePolicy``.
+``/mutate`` and ``/validate`` are plain Starlette routes in front of FastAPI's own, whose per-request machinery would cost twice as much as
+the decision. A body that is not a review gets 400 and a sentence; the API server treats that as a failure and applies ``failurePolicy``. A
+review during which an internal error occurs is refused with a sentence, and its traceback is logged: with ``failurePolicy: Ignore`` a
+failure would let the object pass unqueued. Bodies that are too large or too slow never arrive here (`fluxqueue.certs.guarded_http`).
 
-While the server drains, every answer asks the client to close the connection: the API server keeps connections for 90 seconds and does
-not repeat a POST that met a closed one, so connections are handed back by the client, not cut under it.
+While the server drains, every response asks the client to close the connection. The API server keeps connections for 90 seconds and does
+not repeat a POST that met a closed one. So the client has to close connections, not the server.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fluxqueue.webhook.decide import Decision, Settings, decide
-from fluxqueue.webhook.decisions import Outcome
-from fluxqueue.webhook.metrics import CONTENT_TYPE_LATEST, MALFORMED, Metrics
-from fluxqueue.webhook.readiness import Readiness
+from fluxqueue.certs.readiness import Readiness
+from fluxqueue.webhook.decide import AdmissionSettings, Decision, decide
+from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal
+from fluxqueue.webhook.metrics import CONTENT_TYPE_LATEST, FAILED, MALFORMED, WebhookMetrics
 from fluxqueue.webhook.reviews import MalformedReview, Review, encode_answer, read_review
 from fluxqueue.webhook.validation import validate
 
@@ -32,24 +33,22 @@ __all__ = ["MAX_BODY_BYTES", "create_app"]
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES = 3 * 2**20 + 2**18
-"""The API server takes objects of 3 MiB; a quarter MiB is room for the review around one."""
+"""The API server accepts objects of 3 MiB; a quarter MiB is for the review around one."""
+
+_CLOSE = {"connection": "close"}
 
 
-class _TooLarge(Exception):
-    """The body is larger than any object can be."""
-
-
-def create_app(settings: Settings, readiness: Readiness, metrics: Metrics, clock: Callable[[], dt.datetime]) -> FastAPI:
-    """Make the application.
+def create_app(settings: AdmissionSettings, readiness: Readiness, metrics: WebhookMetrics, clock: Callable[[], dt.datetime]) -> FastAPI:
+    """Return the application.
 
     Parameters
     ----------
     settings
-        Of the decision.
+        Settings of the decision.
     readiness
-        What ``/readyz`` says.
+        The state that ``/readyz`` reports.
     metrics
-        What ``/metrics`` shows.
+        The metrics that ``/metrics`` exports.
     clock
         The time, with a zone.
 
@@ -59,33 +58,8 @@ def create_app(settings: Settings, readiness: Readiness, metrics: Metrics, clock
         Serving ``/mutate``, ``/validate``, ``/healthz``, ``/readyz`` and ``/metrics``.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-
-    async def answer(request: Request, decide_review: Callable[[Review], Decision]) -> Response:
-        begun = time.perf_counter()
-        headers = {"connection": "close"} if readiness.draining else None
-        try:
-            review = read_review(await _body(request))
-            decision = decide_review(review)
-        except MalformedReview as problem:
-            metrics.review("other", MALFORMED, time.perf_counter() - begun)
-            log.warning("malformed review", problem=str(problem))
-            return PlainTextResponse(f"{problem}\n", 400, headers)
-        except _TooLarge:
-            metrics.review("other", MALFORMED, time.perf_counter() - begun)
-            return PlainTextResponse(f"the review is larger than {MAX_BODY_BYTES} bytes\n", 413, {"connection": "close"})
-        except ClientDisconnect:
-            return Response(status_code=400)
-        metrics.review(review.kind, decision.outcome, time.perf_counter() - begun)
-        _tell(review, decision)
-        return Response(encode_answer(review.uid, decision), 200, headers, "application/json")
-
-    async def mutate(request: Request) -> Response:
-        return await answer(request, lambda review: decide(review, settings))
-
-    async def judge(request: Request) -> Response:
-        return await answer(request, validate)
-
-    app.router.routes[:0] = [Route("/mutate", mutate, methods=["POST"]), Route("/validate", judge, methods=["POST"])]
+    reviews = _Reviews(settings, readiness, metrics, clock)
+    app.router.routes[:0] = [Route("/mutate", reviews.mutate, methods=["POST"]), Route("/validate", reviews.validate, methods=["POST"])]
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -97,36 +71,71 @@ def create_app(settings: Settings, readiness: Readiness, metrics: Metrics, clock
         return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200)
 
     @app.get("/metrics")
-    async def show_metrics() -> Response:
+    async def export_metrics() -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     @app.exception_handler(Exception)
     async def fail(_request: Request, _error: Exception) -> Response:
-        # The traceback is logged by the server, which gets the exception after this answer.
-        return PlainTextResponse("fluxqueue could not answer this request: its log says why\n", 500, {"connection": "close"})
+        # The server logs the traceback: it gets the exception after this response.
+        return PlainTextResponse("fluxqueue could not answer this request: its log says why\n", 500, _CLOSE)
 
     return app
 
 
-async def _body(request: Request) -> bytes:
-    """The whole body, given up as soon as it is too large."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > MAX_BODY_BYTES:
-        raise _TooLarge
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise _TooLarge
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+class _Reviews:
+    """Reads reviews, decides, responds, counts and logs."""
+
+    def __init__(
+        self, settings: AdmissionSettings, readiness: Readiness, metrics: WebhookMetrics, clock: Callable[[], dt.datetime]
+    ) -> None:
+        self._settings = settings
+        self._readiness = readiness
+        self._metrics = metrics
+        self._clock = clock
+
+    async def mutate(self, request: Request) -> Response:
+        return await self._respond(request, lambda review: decide(review, self._settings, self._clock()))
+
+    async def validate(self, request: Request) -> Response:
+        return await self._respond(request, lambda review: validate(review, self._settings))
+
+    async def _respond(self, request: Request, decide_review: Callable[[Review], Decision]) -> Response:
+        started = time.perf_counter()
+        headers = _CLOSE if self._readiness.draining else None
+        try:
+            review = read_review(await request.body())
+            decision = _decide(review, decide_review)
+        except MalformedReview as problem:
+            self._metrics.review("other", MALFORMED, time.perf_counter() - started)
+            log.warning("review.malformed", problem=str(problem))
+            return PlainTextResponse(f"{problem}\n", 400, headers)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        failed = decision.refusal is not None and decision.refusal.reason == "InternalError"
+        self._metrics.review(review.kind, FAILED if failed else decision.outcome, time.perf_counter() - started)
+        _log(review, decision)
+        return Response(encode_answer(review.uid, decision), 200, headers, "application/json")
 
 
-def _tell(review: Review, decision: Decision) -> None:
-    """Refusals and warnings are worth a line each; what goes well is counted, not told."""
-    if decision.outcome is Outcome.REFUSED and decision.refusal is not None:
-        log.info("refused", object=review.describe(), requester=review.requester, review=review.uid, why=decision.refusal.message)
+def _decide(review: Review, decide_review: Callable[[Review], Decision]) -> Decision:
+    """Decide; refuse the object if that fails."""
+    try:
+        return decide_review(review)
+    except MalformedReview:
+        raise
+    except Exception as error:
+        log.exception("review.failed", object=review.describe(), requester=review.requester, review=review.uid, error=type(error).__name__)
+        sentence = f"{review.describe()}: fluxqueue could not decide about it: the webhook's log says why, review {review.uid}"
+        return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("InternalError", sentence))
+
+
+def _log(review: Review, decision: Decision) -> None:
+    """Log refusals and warnings; other reviews are only counted."""
+    if decision.outcome is AdmissionOutcome.REFUSED and decision.refusal is not None:
+        log.info("review.refused", object=review.describe(), requester=review.requester, review=review.uid, why=decision.refusal.message)
     elif decision.warnings:
-        log.info("warned", object=review.describe(), requester=review.requester, review=review.uid, warnings=decision.warnings)
+        log.info("review.warned", object=review.describe(), requester=review.requester, review=review.uid, warnings=decision.warnings)
     else:
-        log.debug("answered", object=review.describe(), outcome=decision.outcome, operations=len(decision.operations), review=review.uid)
+        log.debug(
+            "review.passed", object=review.describe(), outcome=decision.outcome, operations=len(decision.operations), review=review.uid
+        )

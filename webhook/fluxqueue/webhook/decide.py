@@ -1,41 +1,46 @@
-"""The admission decision, as one pure function of the review.
+"""The admission decision, as one pure function of the review and the time.
 
-One rule: a Job is suspended; a pod without an allocation is gated; a pod that carries one, given by its Job's template, is pinned to
-its node. No database, no API call, no clock and no memory: a UID does not exist yet at this point, a namespace's labels are not in
-the review, and an object that is refused further on must have left nothing behind. What can only be known later (which queue a
-namespace stands for, whether a queue exists, whether a request can ever fit) is the queue's to say, on the FluxJob.
+There is one rule. A Job is suspended. A pod without an allocation is gated. A pod with an allocation, given by its Job's template, is
+pinned to its node. In addition the scheduler that binds the pod is set (`fluxqueue.webhook.choices`). The decision makes no database or API
+call, and time and known queues are arguments: the object has no uid yet, the review does not contain the labels of its namespace, and an
+object that is refused by a later admission plugin must leave no trace. What is only known later (the queue of a namespace, whether a queue
+exists, whether a request can ever be satisfied) is reported by the queue on the FluxJob.
 """
 
 from __future__ import annotations
 
-from fluxqueue.webhook.decisions import Decision, Outcome, Refusal, Settings
+import datetime as dt
+
+from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import request_exemption
 from fluxqueue.webhook.jobs import decide_job
 from fluxqueue.webhook.pods import decide_pod
 from fluxqueue.webhook.reviews import Review, ReviewedJob
 
-__all__ = ["Decision", "Outcome", "Refusal", "Settings", "decide"]
+__all__ = ["AdmissionOutcome", "AdmissionRefusal", "AdmissionSettings", "Decision", "decide"]
 
 
-def decide(review: Review, settings: Settings) -> Decision:
+def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Decision:
     """Decide one review.
 
     Parameters
     ----------
     review
-        As `fluxqueue.webhook.reviews.read_review` returns it.
+        The review, from `fluxqueue.webhook.reviews.read_review`.
     settings
         Identities and namespaces.
+    now
+        The time, with a zone. An allocation pins pods only for a limited time.
 
     Returns
     -------
     Decision
-        Never raises: whatever could be read gets an answer. Updates, deletions, subresources and other kinds pass.
+        The decision; never an exception. Updates, deletions, subresources and other kinds pass.
     """
     if review.object is None:
-        return Decision(Outcome.PASSED)
+        return Decision(AdmissionOutcome.PASSED)
     if request_exemption(review, settings) is not None:
-        return Decision(Outcome.EXEMPT)
+        return Decision(AdmissionOutcome.EXEMPT)
     if isinstance(review.object, ReviewedJob):
-        return decide_job(review, review.object)
-    return decide_pod(review, review.object, settings)
+        return decide_job(review, review.object, settings)
+    return decide_pod(review, review.object, settings, now)

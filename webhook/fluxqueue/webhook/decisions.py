@@ -1,4 +1,4 @@
-"""What can be decided about an object: let it pass, patch it, or refuse it with one sentence."""
+"""The possible decisions about an object: pass, patch, or refuse with one sentence."""
 
 from __future__ import annotations
 
@@ -7,71 +7,75 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fluxqueue.api import names
+from fluxqueue.webhook.choices import SchedulerChoices
 from fluxqueue.webhook.patches import Operation
 
-__all__ = ["Decision", "Outcome", "Refusal", "Settings"]
+__all__ = ["AdmissionOutcome", "AdmissionRefusal", "AdmissionSettings", "Decision"]
 
 
-class Outcome(enum.StrEnum):
-    """What became of a review; the closed set of the metric's label ``outcome``."""
+class AdmissionOutcome(enum.StrEnum):
+    """The outcome of a review; the closed set of the metric's label ``outcome``."""
 
     PASSED = "passed"
-    """Nothing to decide, or nothing wrong with an object of our own kinds."""
+    """There was nothing to decide, or an object of our own kinds is valid."""
     EXEMPT = "exempt"
-    """Somebody else's, by requester, namespace or its own fields."""
+    """The object is not managed by fluxqueue: by its requester, namespace or own fields."""
     HELD = "held"
-    """A Job suspended (by us or by its user), or a pod gated."""
+    """A Job is suspended (by us or by its user), or a pod is gated."""
     PINNED = "pinned"
-    """A pod bound to the node of its allocation."""
+    """A pod is pinned to the node of its allocation."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AdmissionRefusal:
     """Why an object is not created: the HTTP reason, and a sentence that names object, field and remedy."""
 
-    reason: Literal["Forbidden", "Invalid"]
+    reason: Literal["Forbidden", "Invalid", "InternalError"]
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The whole answer.
+    """The complete response to a review.
 
     Attributes
     ----------
     operations
-        JSON Patch, empty when the object is already as it should be.
+        JSON Patch; empty if the object needs no change.
     warnings
-        Sentences that kubectl shows to whoever applied the object.
+        Sentences that kubectl shows to the person who applied the object.
     """
 
-    outcome: Outcome
+    outcome: AdmissionOutcome
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
-    refusal: Refusal | None = None
+    refusal: AdmissionRefusal | None = None
 
     @property
     def allowed(self) -> bool:
-        """Whether the object may be created."""
+        """True if the object may be created."""
         return self.refusal is None
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What an administrator decides: whose word is trusted, and where we never look.
+class AdmissionSettings:
+    """What the administrator configures: trusted identities and exempt namespaces.
 
     Attributes
     ----------
     job_controllers
-        User names that may create pods carrying an allocation (architecture, section 5, trust).
+        User names that may create pods carrying an allocation.
     daemonset_controllers
-        User names whose DaemonSet pods are left alone.
+        User names whose DaemonSet pods are not changed.
     exempt_namespaces
-        Namespaces in which nothing is touched: the system's and the one fluxqueue itself runs in, so that the webhook can never stand
-        in the way of its own pods.
+        Namespaces in which nothing is changed: those of the system and the one of fluxqueue itself, so that the webhook can never block its
+        own pods.
+    choices
+        Which scheduler binds which pod; None if no scheduler of ours is installed.
     """
 
     job_controllers: frozenset[str] = field(default=frozenset(names.JOB_CONTROLLERS))
     daemonset_controllers: frozenset[str] = field(default=frozenset(names.DAEMONSET_CONTROLLERS))
     exempt_namespaces: frozenset[str] = field(default=frozenset(names.SYSTEM_NAMESPACES))
+    choices: SchedulerChoices | None = None

@@ -1,13 +1,13 @@
-"""Who and what is left alone.
+"""Which requests and objects fluxqueue does not manage.
 
-Two kinds of exemption, and the difference matters. The first goes by *who asks and where*: kubelets creating their mirror pods, the
-DaemonSet controller, and the system's namespaces. Nobody can put that into a manifest; ownerReferences anyone can write, so a
-DaemonSet owner counts only together with a requester that is a DaemonSet controller. The second goes by *what the object says about
-itself*: a node already chosen, an opt-out, another queue's label, another controller. A person may say these things, and an object
-that says them gets nothing from us either: no allocation is honoured on its account.
+There are two kinds of exemption, and the difference matters. The first depends on *who requests and where*: kubelets that create their
+mirror pods, the DaemonSet controller, and the system's namespaces. A manifest cannot contain that. Anyone can write ownerReferences, so a
+DaemonSet owner counts only if the requester is a DaemonSet controller as well. The second depends on *the fields of the object*: a node
+already chosen, an opt-out, another queue's label, another controller. Users may write these fields, and an object with them gets nothing
+from fluxqueue either: no allocation is accepted because of them.
 
-The webhook configuration's selectors and match conditions keep most of these away from us. They are repeated here because a
-configuration can be edited, and because a webhook that gates a node's network plugin takes the node down.
+The selectors and match conditions of the webhook configuration exclude most of these objects. They are checked here again because a
+configuration can be edited, and because a webhook that gates the network plugin of a node makes the node unusable.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from __future__ import annotations
 import enum
 
 from fluxqueue.api import names
-from fluxqueue.api.objects import ObjectMeta
-from fluxqueue.webhook.decisions import Settings
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.webhook.decisions import AdmissionSettings
 from fluxqueue.webhook.reviews import Review, ReviewedJob, ReviewedPod
 
 __all__ = ["Exemption", "job_exemption", "pod_exemption", "request_exemption"]
 
 
 class Exemption(enum.StrEnum):
-    """Why an object is not ours."""
+    """Why fluxqueue does not manage an object."""
 
     NAMESPACE = "namespace"
     NODE = "node"
@@ -34,20 +34,20 @@ class Exemption(enum.StrEnum):
     OPTED_OUT = "opted out"
 
 
-def request_exemption(review: Review, settings: Settings) -> Exemption | None:
-    """Whether who asks, or where, takes the object out of our hands.
+def request_exemption(review: Review, settings: AdmissionSettings) -> Exemption | None:
+    """Return why a request is exempt because of its requester or namespace.
 
     Parameters
     ----------
     review
-        Of a Job or Pod.
+        The review of a Job or Pod.
     settings
         Namespaces and identities.
 
     Returns
     -------
     Exemption or None
-        None when the request is ours to judge.
+        None if the request is not exempt.
     """
     if review.namespace in settings.exempt_namespaces:
         return Exemption.NAMESPACE
@@ -61,8 +61,8 @@ def request_exemption(review: Review, settings: Settings) -> Exemption | None:
 
 
 def job_exemption(job: ReviewedJob) -> Exemption | None:
-    """Whether a Job says of itself that it is not ours."""
-    if job.spec.managed_by:
+    """Return why a Job is exempt because of its own fields, or None."""
+    if job.spec.managed_by not in (None, "", names.JOB_CONTROLLER):
         return Exemption.MANAGED_BY
     if job.spec.template.spec.node_name:
         return Exemption.NODE_CHOSEN
@@ -70,7 +70,7 @@ def job_exemption(job: ReviewedJob) -> Exemption | None:
 
 
 def pod_exemption(pod: ReviewedPod) -> Exemption | None:
-    """Whether a pod says of itself that it is not ours."""
+    """Return why a pod is exempt because of its own fields, or None."""
     if pod.spec.node_name:
         return Exemption.NODE_CHOSEN
     return _label_exemption(pod.metadata)

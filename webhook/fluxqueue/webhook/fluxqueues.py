@@ -1,8 +1,8 @@
-"""What a FluxQueue must not say, beyond its schema.
+"""Validation of FluxQueues beyond their schema.
 
-Labels are the trap: a selector with a key or value that no object can carry is accepted by the schema, and then finds nothing, for ever.
-Whether a selector finds nodes *now* is another matter, which nodes that come and go decide: the queue says that in the FluxQueue's
-status (condition ``Starting``, reason ``NoNodes``) and in its workloads' reason ``Unsatisfiable``.
+A selector with a key or value that no object can carry is accepted by the schema and never matches anything. Whether a selector matches
+nodes *now* is a different question, because nodes come and go: the queue reports it in the FluxQueue's status (condition ``Starting``,
+reason ``NoNodes``) and as the workloads' reason ``Unsatisfiable``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits
-from fluxqueue.webhook.opinions import Opinion
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, SchedulerName
+from fluxqueue.api.topology import InvalidTopology, read_slice
+from fluxqueue.webhook.annotations import NOT_INSTALLED
+from fluxqueue.webhook.decisions import AdmissionSettings
+from fluxqueue.webhook.problems import ObjectProblems
 
-__all__ = ["judge_fluxqueue"]
+__all__ = ["validate_fluxqueue"]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
@@ -21,16 +24,21 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LONGEST_DOMAIN = 253
 
 
-def judge_fluxqueue(queue: FluxQueue) -> Opinion:
-    """Say what is wrong with the rules of a queue.
+def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectProblems:
+    """Return what is wrong with the rules of a queue.
 
     Parameters
     ----------
     queue
-        As it would be stored.
+        The queue as it would be stored.
+    settings
+        Whether a scheduler of ours is installed.
     """
     spec = queue.spec
-    return Opinion(errors=tuple(_errors(spec)), warnings=tuple(_warnings(spec)))
+    unknown: tuple[str, ...] = ()
+    if spec.scheduler is SchedulerName.FLUXION and settings.choices is None:
+        unknown = (f"spec.scheduler is fluxion: {NOT_INSTALLED}, the cluster's own scheduler binds the pods of this queue",)
+    return ObjectProblems(errors=tuple(_errors(spec)), warnings=(*_warnings(spec), *unknown))
 
 
 def _errors(spec: FluxQueueSpec) -> Iterator[str]:
@@ -40,15 +48,20 @@ def _errors(spec: FluxQueueSpec) -> Iterator[str]:
         yield from _bad_labels("spec.namespaces.matchLabels", members.match_labels or {}, "no namespace can have it")
         for name in members.names or ():
             if not _NAMESPACE.fullmatch(name):
-                yield f"spec.namespaces.names: {name!r} is no name of a namespace: correct it or take it out"
+                yield f"spec.namespaces.names: {name!r} is no name of a namespace: correct or remove it"
+    if spec.topology is not None and spec.topology.slice:
+        try:
+            read_slice(spec.topology.slice)
+        except InvalidTopology as error:
+            yield f"spec.topology.slice: {error}"
 
 
 def _bad_labels(field: str, labels: Mapping[str, str], consequence: str) -> Iterator[str]:
     for key, value in labels.items():
         if not _is_label_key(key):
-            yield f"{field}: {key!r} is no key of a label, {consequence}: correct it or take it out"
+            yield f"{field}: {key!r} is no key of a label, {consequence}: correct or remove it"
         elif value and not _NAME.fullmatch(value):
-            yield f"{field}: {value!r} is no value of the label {key}, {consequence}: correct it or take it out"
+            yield f"{field}: {value!r} is no value of the label {key}, {consequence}: correct or remove it"
 
 
 def _is_label_key(key: str) -> bool:

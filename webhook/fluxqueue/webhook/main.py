@@ -1,22 +1,30 @@
 """`fluxqueue webhook`: the admission server as a program.
 
-It needs a folder with a certificate, and nothing else: no kubeconfig, no database. It logs one JSON object a line to standard error.
+It needs a folder with a certificate and nothing else: no kubeconfig, no database. Only where a scheduler of ours is installed
+(``--default-scheduler``) it also watches FluxQueues and namespaces, with the pod's ServiceAccount or a kubeconfig, and it never waits for
+them. It logs one JSON object per line to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import functools
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fluxqueue.api import names
+
+if TYPE_CHECKING:
+    from fluxqueue.webhook.choices import SchedulerChoices
 
 __all__ = ["main"]
 
 _LEVELS = ("debug", "info", "warning", "error")
+_SCHEDULERS = ("stock", "fluxion")
 _REFUSED = 1
 
 
@@ -26,35 +34,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv
-        Words after `fluxqueue webhook`; those of the process if None.
+        Arguments after `fluxqueue webhook`; those of the process if None.
 
     Returns
     -------
     int
-        0, or 1 when the address cannot be listened on.
+        0, or 1 if the address cannot be listened on.
     """
     arguments = _parser().parse_args(argv)
 
     import uvloop
 
+    from fluxqueue.api.fluxqueues import SchedulerName
     from fluxqueue.api.logs import configure_logging
-    from fluxqueue.webhook.decisions import Settings
+    from fluxqueue.webhook.choices import SchedulerChoices
+    from fluxqueue.webhook.decisions import AdmissionSettings
     from fluxqueue.webhook.server import CannotListen, ServerSettings, serve
 
     configure_logging(arguments.log_level)
-    admission = Settings(
+    admission = AdmissionSettings(
         job_controllers=frozenset(arguments.job_controllers or names.JOB_CONTROLLERS),
         daemonset_controllers=frozenset(arguments.daemonset_controllers or names.DAEMONSET_CONTROLLERS),
         exempt_namespaces=frozenset((*names.SYSTEM_NAMESPACES, *arguments.exempt_namespaces)),
+        choices=SchedulerChoices(SchedulerName(arguments.default_scheduler)) if arguments.default_scheduler else None,
     )
-    settings = ServerSettings(arguments.host, arguments.port, arguments.cert_dir, arguments.drain_seconds, arguments.look_seconds)
-    gc.freeze()  # what is loaded by now lives as long as the process: the collector need not look at it again
+    settings = ServerSettings(
+        arguments.host,
+        arguments.port,
+        arguments.cert_dir,
+        arguments.drain_seconds,
+        arguments.look_seconds,
+        arguments.request_seconds,
+        arguments.server_name,
+    )
+    watch = _watch(admission.choices, arguments.kubeconfig) if admission.choices is not None else None
+    gc.freeze()  # modules loaded by now live as long as the process: the collector need not scan them again
     try:
-        uvloop.run(serve(settings, admission, lambda: dt.datetime.now(dt.UTC)))
+        uvloop.run(serve(settings, admission, lambda: dt.datetime.now(dt.UTC), watch))
     except CannotListen as error:
         print(f"fluxqueue webhook: {error}", file=sys.stderr)  # noqa: T201  for the person who started it
         return _REFUSED
     return 0
+
+
+def _watch(choices: SchedulerChoices, kubeconfig: Path | None) -> Callable[[], Coroutine[None, None, None]]:
+    from fluxqueue.webhook.watch import watch_choices
+
+    return functools.partial(watch_choices, choices, kubeconfig)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,7 +94,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("/etc/fluxqueue/tls"),
         metavar="DIR",
-        help="folder with tls.crt and tls.key, waited for and read again when they change (default: %(default)s)",
+        help="folder with tls.crt and tls.key; missing files are waited for, changed files are read again (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--server-name",
+        default="",
+        metavar="NAME",
+        help="name by which the API server calls: not ready until a call to itself by it is verified with ca.crt (default: no call)",
     )
     parser.add_argument(
         "--job-controller",
@@ -82,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         dest="daemonset_controllers",
         metavar="USER",
-        help=f"user whose DaemonSet pods are left alone; repeat (default: {', '.join(names.DAEMONSET_CONTROLLERS)})",
+        help=f"user whose DaemonSet pods are not changed; repeat (default: {', '.join(names.DAEMONSET_CONTROLLERS)})",
     )
     parser.add_argument(
         "--exempt-namespace",
@@ -90,16 +122,34 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="exempt_namespaces",
         metavar="NAMESPACE",
-        help=f"where nothing is touched, such as our own; repeat ({', '.join(names.SYSTEM_NAMESPACES)} always are)",
+        help=f"namespace in which nothing is changed, such as our own; repeat ({', '.join(names.SYSTEM_NAMESPACES)} always are)",
+    )
+    _add_times(parser)
+    parser.add_argument(
+        "--default-scheduler",
+        choices=_SCHEDULERS,
+        help="scheduler of pods for which neither label nor FluxQueue chooses one; only with the scheduler of fluxqueue installed",
     )
     parser.add_argument(
-        "--drain-seconds", type=_seconds, default=15.0, metavar="S", help="how long to go on answering after SIGTERM (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--look-seconds", type=_seconds, default=2.0, metavar="S", help="time between two looks at the certificate (default: %(default)s)"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="with --default-scheduler, to watch FluxQueues with (default: the pod's)",
     )
     parser.add_argument("--log-level", choices=_LEVELS, default="info", help="least level to log (default: %(default)s)")
     return parser
+
+
+def _add_times(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--drain-seconds", type=_seconds, default=15.0, metavar="S", help="how long to keep answering after SIGTERM (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--look-seconds", type=_seconds, default=2.0, metavar="S", help="time between two checks of the certificate (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--request-seconds", type=_seconds, default=5.0, metavar="S", help="time for a request to arrive as a whole (default: %(default)s)"
+    )
 
 
 def _port(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What the webhook counts. Labels are closed sets: nothing of an object's name ever becomes one."""
+"""Metrics of the webhook. Labels have closed sets of values: no label contains a name of an object."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
-__all__ = ["CONTENT_TYPE_LATEST", "MALFORMED", "Metrics"]
+from fluxqueue.certs.connections import ConnectionEnding
+
+__all__ = ["CONTENT_TYPE_LATEST", "FAILED", "MALFORMED", "WebhookMetrics"]
 
 MALFORMED = "malformed"
-"""Outcome of what was no review, or too large."""
+"""Outcome of a body that was not a review."""
+
+FAILED = "failed"
+"""Outcome of a review that was refused because of an internal error."""
 
 _KINDS = frozenset({"Job", "Pod", "FluxQueue", "MiniCluster"})
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
-class Metrics:
-    """The webhook's metrics in a registry of their own."""
+class WebhookMetrics:
+    """The webhook's metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -28,10 +33,10 @@ class Metrics:
             registry=self.registry,
         )
         self._seconds = Histogram(
-            "fluxqueue_webhook_review_seconds", "Time from a review's body to its answer.", buckets=_SECONDS, registry=self.registry
+            "fluxqueue_webhook_review_seconds", "Time from a review's body to the response.", buckets=_SECONDS, registry=self.registry
         )
         self._expiry = Gauge(
-            "fluxqueue_webhook_certificate_expiry_timestamp_seconds", "When the certificate being served ends.", registry=self.registry
+            "fluxqueue_webhook_certificate_expiry_timestamp_seconds", "Expiry of the served certificate.", registry=self.registry
         )
         self._reloads = Counter(
             "fluxqueue_webhook_certificate_reloads",
@@ -39,10 +44,16 @@ class Metrics:
             ("result",),
             registry=self.registry,
         )
+        self._ended = Counter(
+            "fluxqueue_webhook_connections_ended",
+            "Connections that were ended because of a limit, by limit.",
+            ("limit",),
+            registry=self.registry,
+        )
         self._children: dict[tuple[str, str], Counter] = {}
 
     def review(self, kind: str, outcome: str, seconds: float) -> None:
-        """Count one answer."""
+        """Count one response."""
         key = (kind if kind in _KINDS else "other", outcome)
         child = self._children.get(key)
         if child is None:
@@ -50,8 +61,12 @@ class Metrics:
         child.inc()
         self._seconds.observe(seconds)
 
+    def connection_ended(self, ending: ConnectionEnding) -> None:
+        """Count a connection that was ended because of a limit."""
+        self._ended.labels(ending.value).inc()
+
     def certificate(self, ends: float | None) -> None:
-        """A pair was found on disk: when it ends, in seconds since the epoch, or None if it was refused."""
+        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
         if ends is None:
             self._reloads.labels("refused").inc()
             return
@@ -59,5 +74,5 @@ class Metrics:
         self._expiry.set(ends)
 
     def render(self) -> bytes:
-        """The exposition text."""
+        """Return the exposition text."""
         return generate_latest(self.registry)

@@ -1,9 +1,9 @@
-"""JSON Patches (RFC 6902) that touch only what is ours.
+"""JSON Patches (RFC 6902) that change only our own fields.
 
-The Go fluxqueue answered with the difference between the object it received and the object it could express in its own structs, and
-so deleted every field newer than its client library. Here a patch is never a difference of two objects: each function below states one
-change at one path, looks at what stands there, and returns no operation where the change is already true. An answer is therefore
-minimal, applying it twice equals applying it once, and fields we have never heard of cannot appear in it.
+The Go fluxqueue answered with the difference between the object it received and the object that its own structs can express. So it deleted
+every field newer than its client library. Here a patch is never a difference of two objects. Each function states one change at one path,
+reads the present value, and returns no operation if the change is already made. So a patch is minimal, applying it twice equals applying it
+once, and it cannot contain unknown fields.
 """
 
 from __future__ import annotations
@@ -11,42 +11,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluxqueue.api.jsonpatches import Operation
-from fluxqueue.api.objects import ObjectMeta, SchedulingGate
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.pods import SchedulingGate
 
 __all__ = ["Operation", "add", "annotate", "drop", "gate", "label", "remove", "replace", "ungate"]
 
 
 def add(path: str, value: object) -> Operation:
-    """Add a member or a list element; RFC 6902 replaces a member that exists, ``null`` included."""
+    """Return an operation that adds a member or a list element. RFC 6902 replaces an existing member, ``null`` included."""
     return Operation("add", path, value)
 
 
 def replace(path: str, value: object) -> Operation:
-    """Replace what stands at ``path``."""
+    """Return an operation that replaces the value at ``path``."""
     return Operation("replace", path, value)
 
 
 def remove(path: str) -> Operation:
-    """Remove what stands at ``path``."""
+    """Return an operation that removes the value at ``path``."""
     return Operation("remove", path)
 
 
 def label(base: str, meta: ObjectMeta | None, wanted: Mapping[str, str]) -> list[Operation]:
-    """Make these labels stand on the metadata at ``base``.
+    """Return operations that set labels on the metadata at ``base``.
 
     Parameters
     ----------
     base
         Path of the metadata, for example ``/spec/template/metadata``.
     meta
-        What stands there, or None where the member is missing.
+        The present metadata, or None if the member is missing.
     wanted
-        Labels to be set; those that stand already cost no operation.
+        Labels to be set; those that are present need no operation.
 
     Returns
     -------
     list of Operation
-        Empty when nothing is to do.
+        Empty if there is nothing to do.
     """
     if meta is None:
         return [add(base, {"labels": dict(wanted)})] if wanted else []
@@ -54,12 +55,12 @@ def label(base: str, meta: ObjectMeta | None, wanted: Mapping[str, str]) -> list
 
 
 def annotate(base: str, meta: ObjectMeta, wanted: Mapping[str, str]) -> list[Operation]:
-    """Make these annotations stand on the metadata at ``base``; as `label`."""
+    """Return operations that set annotations on the metadata at ``base``, like `label`."""
     return _entries(f"{base}/annotations", meta.annotations, wanted)
 
 
 def drop(base: str, meta: ObjectMeta, keys: Iterable[str]) -> list[Operation]:
-    """Remove these keys from labels and annotations alike, wherever they stand."""
+    """Return operations that remove these keys from labels and annotations."""
     keys = tuple(keys)
     return [
         remove(f"{base}/{field}/{_escaped(key)}")
@@ -70,7 +71,7 @@ def drop(base: str, meta: ObjectMeta, keys: Iterable[str]) -> list[Operation]:
 
 
 def gate(gates: list[SchedulingGate] | None, name: str) -> list[Operation]:
-    """Put the scheduling gate on a pod, behind the gates of others."""
+    """Return operations that add a scheduling gate to a pod, after those of others."""
     if gates is None:
         return [add("/spec/schedulingGates", [{"name": name}])]
     if any(each.name == name for each in gates):
@@ -79,20 +80,18 @@ def gate(gates: list[SchedulingGate] | None, name: str) -> list[Operation]:
 
 
 def ungate(gates: list[SchedulingGate] | None, name: str) -> list[Operation]:
-    """Take the scheduling gate of this name off; the gates of others stay where they are."""
-    places = [place for place, each in enumerate(gates or ()) if each.name == name]
-    return [remove(f"/spec/schedulingGates/{place}") for place in reversed(places)]
+    """Return operations that remove the scheduling gate of this name; the gates of others stay."""
+    positions = [position for position, each in enumerate(gates or ()) if each.name == name]
+    return [remove(f"/spec/schedulingGates/{position}") for position in reversed(positions)]
 
 
-def _entries(path: str, standing: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Operation]:
+def _entries(path: str, present: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Operation]:
     if not wanted:
         return []
-    if standing is None:
+    if present is None:
         return [add(path, dict(wanted))]
     return [
-        (replace if key in standing else add)(f"{path}/{_escaped(key)}", value)
-        for key, value in wanted.items()
-        if standing.get(key) != value
+        (replace if key in present else add)(f"{path}/{_escaped(key)}", value) for key, value in wanted.items() if present.get(key) != value
     ]
 
 

@@ -1,12 +1,16 @@
 """Pinning a pod to the node of its allocation.
 
-A pin-released Job carries in its template the hostlist of its whole allocation, the entry *i* being the node of completion index *i*
-(RFC 29). Each of its pods is created with that list, and with its own index as an annotation the Job controller writes. Here the list
-is reduced to the pod's own entry, and a required node affinity on ``metadata.name`` is added: exactly one node, exact by name, and the
-only form with which kube-scheduler looks at one node instead of all. So a Job of thousands is placed without a write per pod.
+The template of a released Job carries the hostlist of the whole allocation: entry *i* is the node of completion index *i* (RFC 29). Each of
+its pods is created with that list, and with its own index in an annotation that the Job controller writes. Here the list is reduced to the
+pod's own entry, and a required node affinity on ``metadata.name`` is added. It matches exactly one node by name, and it is the only form
+with which kube-scheduler considers one node instead of all. So a Job of thousands of pods is placed without a write per pod.
 
-Node selector terms are alternatives, so the pin has to go into every one of them; an empty term matches no node and stays as it is,
-for with a pin it would begin to match one. What the user wrote is never removed.
+Node selector terms are alternatives, so the pin has to go into every one of them. An empty term matches no node and stays unchanged,
+because with a pin it would match one. What the user wrote is never removed.
+
+`fluxqueue.webhook.pods` decides whether a pod is pinned.
+
+A pod of our own scheduler gets no affinity: that scheduler only reads the node that is left in the list.
 """
 
 from __future__ import annotations
@@ -18,12 +22,12 @@ from typing import Any
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.hostlists import InvalidHostlist, decode
-from fluxqueue.api.objects import ObjectMeta, Part
+from fluxqueue.api.hostlists import Hostlist, InvalidHostlist, parse
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.webhook import patches
 from fluxqueue.webhook.patches import Operation
 
-__all__ = ["Affinity", "Unpinnable", "node_of", "pin", "pinned_to", "read_affinity"]
+__all__ = ["Affinity", "Unpinnable", "assigned_to", "node_of", "pin", "pinned_to", "read_affinity"]
 
 _REQUIRED = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS = f"{_REQUIRED}/nodeSelectorTerms"
@@ -32,16 +36,16 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class Unpinnable(ValueError):
-    """The pod's allocation names no node for it; the message says why, and the pod is to be gated."""
+    """The pod's allocation names no node for it. The message gives the reason, and the pod has to be gated."""
 
 
-class _Requirement(Part, frozen=True):
+class _Requirement(PartialObject, frozen=True):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class _Term(Part, frozen=True):
+class _Term(PartialObject, frozen=True):
     match_expressions: list[Any] | None = None
     match_fields: list[_Requirement] | None = None
 
@@ -50,16 +54,16 @@ class _Term(Part, frozen=True):
         return not self.match_expressions and not self.match_fields
 
 
-class _NodeSelector(Part, frozen=True):
+class _NodeSelector(PartialObject, frozen=True):
     node_selector_terms: list[_Term] | None = None
 
 
-class _NodeAffinity(Part, frozen=True):
+class _NodeAffinity(PartialObject, frozen=True):
     required_during_scheduling_ignored_during_execution: _NodeSelector | None = None
 
 
-class Affinity(Part, frozen=True):
-    """What pinning reads of a pod's affinity."""
+class Affinity(PartialObject, frozen=True):
+    """The fields of a pod's affinity that pinning reads."""
 
     node_affinity: _NodeAffinity | None = None
 
@@ -78,17 +82,17 @@ def read_affinity(raw: msgspec.Raw) -> Affinity | None:
     Parameters
     ----------
     raw
-        Its JSON; empty where the field is missing.
+        Its JSON; empty if the field is missing.
 
     Returns
     -------
     Affinity or None
-        None where there is none.
+        None if there is none.
 
     Raises
     ------
     Unpinnable
-        Nothing the API server would take; the pod is gated, and the API server says the rest.
+        The API server would not accept it. The pod is gated, and the API server reports the rest.
     """
     if not bytes(raw):
         return None
@@ -99,12 +103,12 @@ def read_affinity(raw: msgspec.Raw) -> Affinity | None:
 
 
 @functools.lru_cache(maxsize=32)
-def _hosts(text: str) -> tuple[str, ...]:
-    return tuple(decode(text))
+def _hosts(text: str) -> Hostlist:
+    return parse(text)
 
 
 def node_of(meta: ObjectMeta) -> str:
-    """The node that a pod's allocation gives it.
+    """Return the node that a pod's allocation gives it.
 
     Parameters
     ----------
@@ -119,8 +123,8 @@ def node_of(meta: ObjectMeta) -> str:
     Raises
     ------
     Unpinnable
-        The list is missing or unreadable; the index is unreadable, beyond the list or has no node; or there are several nodes and no
-        index to choose by.
+        The list is missing or unreadable, the index is unreadable, beyond the list or without a node, or there are several nodes and no
+        index.
     """
     text = meta.annotation(names.NODES_ANNOTATION) or ""
     try:
@@ -140,6 +144,10 @@ def node_of(meta: ObjectMeta) -> str:
         raise Unpinnable(f"completion index {written!r} is not a number")
     if index >= len(hosts):
         raise Unpinnable(f"completion index {index} is beyond the {len(hosts)} nodes of annotation {names.NODES_ANNOTATION}")
+    return _node_at(hosts, index)
+
+
+def _node_at(hosts: Hostlist, index: int) -> str:
     node = hosts[index]
     if node == names.NO_NODE:
         raise Unpinnable(f"completion index {index} has no node in annotation {names.NODES_ANNOTATION}: it had finished")
@@ -149,10 +157,10 @@ def node_of(meta: ObjectMeta) -> str:
 
 
 def pinned_to(meta: ObjectMeta, affinity: Affinity | None) -> str | None:
-    """The node this pod has been pinned to by an earlier pass, or None.
+    """Return the node to which an earlier pass has pinned this pod, or None.
 
-    A pass leaves a list of one node and the pin in every term. That is what a repeated invocation finds, and it must not read the list
-    again: the pod's index refers to the list of the whole Job.
+    A pass leaves a list of one node, and the pin in every term. A repeated invocation finds that and must not read the list again, because
+    the pod's index refers to the list of the whole Job.
     """
     text = meta.annotation(names.NODES_ANNOTATION)
     required = affinity.required if affinity else None
@@ -163,25 +171,43 @@ def pinned_to(meta: ObjectMeta, affinity: Affinity | None) -> str | None:
     return text if pinned else None
 
 
+def assigned_to(meta: ObjectMeta) -> str | None:
+    """Return the node that an earlier pass has left in the list of a pod of our scheduler; None if there was no earlier pass.
+
+    Such a pod has no affinity to show it. But a template with an allocation carries our gate, and the pass that reduces the list removes
+    the gate. So call this only for a pod without the gate: its list has one node and must not be read by its index again.
+
+    Raises
+    ------
+    Unpinnable
+        The remaining entry of the list is not the name of a node.
+    """
+    try:
+        hosts = _hosts(meta.annotation(names.NODES_ANNOTATION) or "")
+    except InvalidHostlist as error:
+        raise Unpinnable(f"annotation {names.NODES_ANNOTATION}: {error}") from None
+    return _node_at(hosts, 0) if len(hosts) == 1 else None
+
+
 def pin(affinity: Affinity | None, node: str) -> list[Operation]:
-    """Require this node in every term of the pod's node affinity.
+    """Return operations that require this node in every term of the pod's node affinity.
 
     Parameters
     ----------
     affinity
-        What the user asked for.
+        The affinity that the user wrote.
     node
         The node's name.
 
     Returns
     -------
     list of Operation
-        Empty when every term has the pin already.
+        Empty if every term has the pin already.
 
     Raises
     ------
     Unpinnable
-        The terms that stand there match no node at all, so none can be required of them.
+        The present terms match no node at all, so none can be required of them.
     """
     requirement = {"key": "metadata.name", "operator": "In", "values": [node]}
     selector = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
@@ -197,13 +223,13 @@ def pin(affinity: Affinity | None, node: str) -> list[Operation]:
     terms = affinity.required.node_selector_terms
     if all(term.matches_nothing for term in terms):
         raise Unpinnable("its required node affinity has only empty terms, which match no node")
-    for place, term in enumerate(terms):
+    for position, term in enumerate(terms):
         if term.matches_nothing or _pins(term, node):
             continue
         if term.match_fields:
-            operations.append(patches.add(f"{_TERMS}/{place}/matchFields/-", requirement))
+            operations.append(patches.add(f"{_TERMS}/{position}/matchFields/-", requirement))
         else:
-            operations.append(patches.add(f"{_TERMS}/{place}/matchFields", [requirement]))
+            operations.append(patches.add(f"{_TERMS}/{position}/matchFields", [requirement]))
     return operations
 
 

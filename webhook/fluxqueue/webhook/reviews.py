@@ -1,12 +1,12 @@
-"""AdmissionReviews as they come in, and the answers as they go out.
+"""AdmissionReviews and the responses to them.
 
-The API server sends the whole object, already defaulted and in its canonical form. We read the few fields that a decision needs, as
-partial structs, and leave the rest unread: what is not read is not written either, so a field of a newer Kubernetes survives. Jobs and Pods
-are decoded when they are created, because there is nothing to decide about them later and a DELETE has none; objects of our own kinds
-stay as they came until `fluxqueue.webhook.validation` knows what to decode them as.
+The API server sends the whole object, with defaults and in its canonical form. Only the fields that a decision needs are read, as partial
+structs. A field that is not read is not written either, so a field of a newer Kubernetes survives. Jobs and Pods are decoded only on
+CREATE, because nothing is decided about them later and a DELETE contains no object. Objects of our own kinds stay undecoded until
+`fluxqueue.webhook.validation` knows their struct.
 
-A review that cannot be read raises `MalformedReview`; the server answers it with HTTP 400 and the sentence. The API server treats
-that as a webhook that failed, so ``failurePolicy`` decides, and the sentence reaches the person through kubectl.
+A review that cannot be read raises `MalformedReview`. The server responds with HTTP 400 and the sentence. The API server treats that as a
+webhook failure, so ``failurePolicy`` decides, and kubectl shows the sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fluxqueue.api.objects import ObjectMeta, Part, SchedulingGate
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.nesting import decode_limited
+from fluxqueue.api.pods import SchedulingGate
 from fluxqueue.webhook.decisions import Decision
 
 __all__ = [
@@ -33,30 +35,32 @@ __all__ = [
 ]
 
 API_VERSION = "admission.k8s.io/v1"
-_CODES = {"Forbidden": 403, "Invalid": 422}
+_MOST_TOKENS = 50_000
+_CODES = {"Forbidden": 403, "Invalid": 422, "InternalError": 500}
 
 _T = TypeVar("_T")
 
 
 class MalformedReview(ValueError):
-    """The body is not an AdmissionReview that can be answered; the message says why."""
+    """The body is not a usable AdmissionReview; the message gives the reason."""
 
 
-class ReviewedTemplateSpec(Part, frozen=True):
-    """What admission reads of a pod template's spec."""
+class ReviewedTemplateSpec(PartialObject, frozen=True):
+    """The fields of a pod template's spec that admission reads."""
 
     node_name: str | None = None
+    scheduler_name: str | None = None
 
 
-class ReviewedTemplate(Part, frozen=True):
-    """What admission reads of a Job's pod template."""
+class ReviewedTemplate(PartialObject, frozen=True):
+    """The fields of a Job's pod template that admission reads."""
 
     metadata: ObjectMeta | None = None
     spec: ReviewedTemplateSpec = ReviewedTemplateSpec()
 
 
-class ReviewedJobSpec(Part, frozen=True):
-    """What admission reads of a Job's spec."""
+class ReviewedJobSpec(PartialObject, frozen=True):
+    """The fields of a Job's spec that admission reads."""
 
     template: ReviewedTemplate
     suspend: bool | None = None
@@ -66,43 +70,44 @@ class ReviewedJobSpec(Part, frozen=True):
     parallelism: int | None = None
 
 
-class ReviewedJob(Part, frozen=True):
-    """What admission reads of a Job."""
+class ReviewedJob(PartialObject, frozen=True):
+    """The fields of a Job that admission reads."""
 
     metadata: ObjectMeta
     spec: ReviewedJobSpec
 
 
-class ReviewedPodSpec(Part, frozen=True):
-    """What admission reads of a pod's spec; the affinity is decoded only where a pod is pinned."""
+class ReviewedPodSpec(PartialObject, frozen=True):
+    """The fields of a pod's spec that admission reads. The affinity is decoded only if the pod is pinned."""
 
     node_name: str | None = None
+    scheduler_name: str | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     affinity: msgspec.Raw = msgspec.Raw(b"")
 
     def gated_by(self, name: str) -> bool:
-        """Whether the gate of this name is on the pod."""
+        """Return True if the pod has the gate of this name."""
         return any(gate.name == name for gate in self.scheduling_gates or ())
 
 
-class ReviewedPod(Part, frozen=True):
-    """What admission reads of a pod."""
+class ReviewedPod(PartialObject, frozen=True):
+    """The fields of a pod that admission reads."""
 
     metadata: ObjectMeta
     spec: ReviewedPodSpec
 
 
-class _GroupVersionKind(Part, frozen=True):
+class _GroupVersionKind(PartialObject, frozen=True):
     group: str = ""
     version: str = ""
     kind: str = ""
 
 
-class _UserInfo(Part, frozen=True):
+class _UserInfo(PartialObject, frozen=True):
     username: str = ""
 
 
-class _Request(Part, frozen=True):
+class _Request(PartialObject, frozen=True):
     uid: str
     kind: _GroupVersionKind
     operation: str
@@ -115,27 +120,27 @@ class _Request(Part, frozen=True):
     old_object: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Envelope(Part, frozen=True):
+class _Envelope(PartialObject, frozen=True):
     api_version: str
     kind: str
     request: _Request
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of the API server.
+    """One request of the API server.
 
     Attributes
     ----------
     uid
-        Of the request, to be repeated in the answer; the object has none yet.
+        Uid of the request, repeated in the response. The object has none yet.
     kind
         Kind of the object, for example ``Job``; ``group`` is its API group, empty for the core's.
     object
         The Job or Pod to be created; None for every other kind, operation and subresource.
     requester
-        User name of whoever asks.
+        User name of the requester.
     document, former
-        The object as it would be and as it was, as they came; empty where there is none.
+        The new and the former object, undecoded; empty if there is none.
     """
 
     uid: str
@@ -152,7 +157,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     former: msgspec.Raw = msgspec.Raw(b"")
 
     def describe(self) -> str:
-        """The object's kind, namespace (if any) and name as an error names it; ``name-*`` while the name is still to be made."""
+        """Return kind, namespace (if any) and name of the object for messages; ``name-*`` if the name is still to be generated."""
         meta = self.object.metadata if self.object is not None else ObjectMeta(name=self.name)
         name = meta.name or (f"{meta.generate_name}*" if meta.generate_name else "*")
         return f"{self.kind} {self.namespace}/{name}" if self.namespace else f"{self.kind} {name}"
@@ -171,12 +176,12 @@ def read_review(body: bytes) -> Review:
     Parameters
     ----------
     body
-        The POST's body, JSON.
+        The body of the POST, JSON.
 
     Returns
     -------
     Review
-        With its object decoded when it is a Job or Pod to be created.
+        The review; its object is decoded if it is a Job or Pod on CREATE.
 
     Raises
     ------
@@ -190,7 +195,7 @@ def read_review(body: bytes) -> Review:
         )
     request = envelope.request
     if not request.uid:
-        raise MalformedReview("request.uid is empty: it is what the answer refers to")
+        raise MalformedReview("request.uid is empty: the response has to repeat it")
     decoder = _decoders.get((request.kind.group, request.kind.kind))
     known = decoder is not None and request.operation == "CREATE" and not request.sub_resource
     return Review(
@@ -210,13 +215,11 @@ def read_review(body: bytes) -> Review:
 
 
 def decode(decoder: msgspec.json.Decoder[_T], body: bytes | msgspec.Raw, what: str) -> _T:
-    """Decode a part of a review; `MalformedReview` if it is not what it should be."""
+    """Decode a part of a review; raise `MalformedReview` if it does not match its type or is nested too deep."""
     try:
-        return decoder.decode(body)
+        return decode_limited(decoder, body, _MOST_TOKENS)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedReview(f"the {what} cannot be read: {error}") from None
-    except RecursionError:
-        raise MalformedReview(f"the {what} cannot be read: it is nested too deeply") from None
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -244,14 +247,14 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_answer(uid: str, decision: Decision) -> bytes:
-    """Write the answer to the review of this uid.
+    """Return the response to the review of this uid.
 
     Parameters
     ----------
     uid
         `Review.uid`.
     decision
-        What was decided; its operations become a base64 JSON Patch, and no patch at all when there are none.
+        The decision. Its operations become a base64 JSON Patch; there is no patch without operations.
 
     Returns
     -------

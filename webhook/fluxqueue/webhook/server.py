@@ -1,10 +1,9 @@
-"""The HTTPS server: uvicorn with our certificate, our signals and a slow end.
+"""The HTTPS server of the webhook: uvicorn with our certificate, our signal handling and a drain.
 
-The API server pools its connections, leaves idle ones open for 90 seconds and does not repeat an admission POST that met a closed
-connection. Two things follow. We keep idle connections open longer than it does, so that it is always the one to close them. And on
-SIGTERM we do not end: for ``drain_s`` seconds we go on answering, new connections included (endpoints take a moment to leave every
-node's tables), readiness says no, and every answer carries ``Connection: close``. Only then do we stop listening and let calls under way
-finish. SIGINT skips the waiting, and a second signal of either kind cuts it short.
+The API server pools its connections and does not repeat an admission POST that met a closed one (`fluxqueue.certs.https`). So SIGTERM does
+not stop the server at once. For ``drain_s`` seconds it keeps answering, new connections included, because endpoints take some time to leave
+the tables of every node. Readiness fails, and every response carries ``Connection: close``. Then the server stops listening, and requests
+in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
 """
 
 from __future__ import annotations
@@ -14,46 +13,44 @@ import contextlib
 import datetime as dt
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-import uvicorn
 
-from fluxqueue.webhook.app import create_app
-from fluxqueue.webhook.certificates import ServedCertificate
-from fluxqueue.webhook.decide import Settings
-from fluxqueue.webhook.metrics import Metrics
-from fluxqueue.webhook.readiness import Readiness
+from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.certs.https import CannotListen, GuardedServer, listen
+from fluxqueue.certs.readiness import Readiness
+from fluxqueue.certs.self_call import SelfCall
+from fluxqueue.certs.serving import ServedCertificate
+from fluxqueue.webhook.app import MAX_BODY_BYTES, create_app
+from fluxqueue.webhook.decide import AdmissionSettings
+from fluxqueue.webhook.metrics import WebhookMetrics
 
 __all__ = ["CannotListen", "ServerSettings", "serve"]
 
 log = structlog.get_logger(__name__)
 
-_KEEP_ALIVE_S = 180
-_FINISH_S = 20
-_BACKLOG = 2_048
-
-
-class CannotListen(OSError):
-    """The address is taken, unknown or not ours; the message names it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where and how to serve.
+    """Address, certificate and timing of the server.
 
     Attributes
     ----------
     host, port
-        Address to listen on; port 0 takes a free one and says which.
+        Address to listen on; port 0 chooses a free one, which is logged.
     certificate_directory
-        Holding ``tls.crt`` and ``tls.key``, now or later.
+        Folder of ``tls.crt`` and ``tls.key``, which may appear later.
     drain_s
-        Seconds to go on answering after SIGTERM.
+        Seconds for which the server keeps answering after SIGTERM.
     look_s
-        Seconds between two looks at the certificate.
+        Seconds between two checks of the certificate.
+    request_s
+        Seconds for a TLS handshake, and for a request to arrive as a whole.
+    name
+        DNS name or IP address by which the API server calls, for the call to itself; empty, none is made.
     """
 
     host: str
@@ -61,102 +58,90 @@ class ServerSettings:
     certificate_directory: Path
     drain_s: float = 15.0
     look_s: float = 2.0
+    request_s: float = 5.0
+    name: str = ""
 
 
-class _Server(uvicorn.Server):
-    """uvicorn whose signals are ours: it would end at once, and then raise the signal again."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def serve(settings: ServerSettings, admission: Settings, clock: Callable[[], dt.datetime]) -> None:
-    """Serve until told to end.
+async def serve(
+    settings: ServerSettings,
+    admission: AdmissionSettings,
+    clock: Callable[[], dt.datetime],
+    watch: Callable[[], Coroutine[None, None, None]] | None = None,
+) -> None:
+    """Serve until a signal stops the server.
 
     Parameters
     ----------
     settings
-        Where and how.
+        Address, certificate and timing.
     admission
-        Of the decision.
+        Settings of the decision.
     clock
         The time, with a zone.
+    watch
+        Updates the known choices of a scheduler while the server runs. No response waits for it.
 
     Raises
     ------
     CannotListen
-        Before anything is served.
+        The address is in use, unknown or not local.
     """
-    readiness, metrics = Readiness(), Metrics()
+    readiness, metrics = Readiness(), WebhookMetrics()
     certificate = ServedCertificate(settings.certificate_directory, readiness, metrics, clock)
-    certificate.look()
-    config = uvicorn.Config(
+    certificate.check()
+    listening = listen(settings.host, settings.port)
+    server = GuardedServer(
         create_app(admission, readiness, metrics, clock),
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        ssl_context_factory=lambda _config, _default: certificate.context,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_FINISH_S,
-        backlog=_BACKLOG,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
+        certificate.context,
+        ConnectionLimits(body_bytes=MAX_BODY_BYTES, request_s=settings.request_s),
+        metrics.connection_ended,
     )
-    listening = _listen(settings.host, settings.port)
-    server = _Server(config)
     loop = asyncio.get_running_loop()
-    told: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.put_nowait, number)
-    log.info("listening", host=settings.host, port=listening.getsockname()[1], certificates=str(settings.certificate_directory))
-    following = asyncio.create_task(certificate.follow(settings.look_s), name="certificate")
-    ending = asyncio.create_task(_end(server, readiness, told, settings.drain_s), name="end")
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    log.info("webhook.listening", host=settings.host, port=listening.getsockname()[1], certificates=str(settings.certificate_directory))
+    self_call = SelfCall(settings.certificate_directory, settings.name, _own_address(listening), certificate, readiness, loop.time)
+    following = asyncio.create_task(_follow(certificate, self_call, settings.look_s), name="certificate")
+    stopping = asyncio.create_task(_stop_on_signal(server, readiness, signals, settings.drain_s), name="signals")
     serving = asyncio.create_task(server.serve(sockets=[listening]), name="server")
+    watching = asyncio.create_task(watch(), name="watch") if watch is not None else asyncio.create_task(asyncio.sleep(0))
     try:
-        await asyncio.wait({serving, following, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done():
+        await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
             server.should_exit = True
         await serving
     finally:
-        for task in (following, ending):
+        for task in (following, stopping, watching):
             task.cancel()
-        await asyncio.gather(following, ending, return_exceptions=True)
+        await asyncio.gather(following, stopping, watching, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-    for task in (following, ending):
+    for task in (following, stopping):
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
-    log.info("ended")
+    log.info("webhook.stopped")
 
 
-async def _end(server: uvicorn.Server, readiness: Readiness, told: asyncio.Queue[signal.Signals], drain_s: float) -> None:
-    number = await told.get()
+async def _follow(certificate: ServedCertificate, self_call: SelfCall, look_s: float) -> None:
+    """Check the folder, and then whether what is served can be used, until cancelled."""
+    while True:
+        certificate.check()
+        await self_call.check()
+        await asyncio.sleep(look_s)
+
+
+def _own_address(listening: socket.socket) -> tuple[str, int]:
+    """Return where a listening socket can be reached from this machine."""
+    host, port = listening.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104  compared, not listened on
+
+
+async def _stop_on_signal(server: GuardedServer, readiness: Readiness, signals: asyncio.Queue[signal.Signals], drain_s: float) -> None:
+    number = await signals.get()
     readiness.draining = True
     if number is signal.SIGTERM:
-        log.info("draining", seconds=drain_s)
+        log.info("webhook.draining", seconds=drain_s)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(told.get(), drain_s)
+            await asyncio.wait_for(signals.get(), drain_s)
     server.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    return listening

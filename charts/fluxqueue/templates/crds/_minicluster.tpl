@@ -58,8 +58,8 @@ properties:
     properties:
       postStartExec: {type: string, maxLength: 4096}
       preStopExec: {type: string, maxLength: 4096}
-  resources: {type: object, description: As in a pod, x-kubernetes-preserve-unknown-fields: true}
-  securityContext: {type: object, description: As in a pod, x-kubernetes-preserve-unknown-fields: true}
+  resources: {type: object, description: As in a pod, maxProperties: 64, x-kubernetes-preserve-unknown-fields: true}
+  securityContext: {type: object, description: As in a pod, maxProperties: 64, x-kubernetes-preserve-unknown-fields: true}
   commands:
     type: object
     description: Shell text around the command.

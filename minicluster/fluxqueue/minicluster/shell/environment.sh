@@ -1,7 +1,7 @@
 #!/bin/bash
-# What every script of a MiniCluster begins with: its settings, where its files are, and Flux on the PATH. Sourced, never run.
+# The common beginning of every script of a MiniCluster: settings, paths of its files, and Flux on the PATH. It is sourced, never run.
 #
-# All names begin with fq_, because hooks that people wrote run in the same shell. Settings come from settings.sh beside this file, where
+# All names begin with fq_, because hooks that people wrote run in the same shell. Settings come from settings.sh next to this file, where
 # each value is quoted; text that people wrote is only ever a file that is sourced or run, or words of an array.
 # shellcheck disable=SC2154,SC2034 # settings.sh assigns every fq_ name that is not assigned here; the scripts use what is not used here
 
@@ -22,8 +22,10 @@ fq_say() {
     [ "$fq_quiet" = yes ] || printf 'fluxqueue: %s\n' "$*" >&2
 }
 
+# The sentence is also the message of the container in the pod's status.
 fq_die() { # exit code, sentence
     printf 'fluxqueue: %s\n' "$2" >&2
+    { printf '%s' "$2" >/dev/termination-log; } 2>/dev/null
     exit "$1"
 }
 
@@ -33,7 +35,7 @@ fq_unmute() {
     exec >&8 2>&9 8>&- 9>&-
 }
 
-# Runs a hook in this shell, so that what it exports counts. Strict: its first failure ends the container.
+# Runs a hook in this shell, so that its exports take effect. In strict mode its first failure ends the container.
 fq_hook() { # name of the field in spec.containers[].commands
     local fq_file=$fq_here/${fq_hooks:-hook}.$1.sh fq_result=0
     [ -s "$fq_file" ] || return 0
@@ -73,7 +75,7 @@ fq_took() { # since when, what: the line that logging.timed asks for
         $((fq_centiseconds % 100)) >&2
 }
 
-# Puts Flux and its Python modules on the paths; behind those of the image, as the operator has it.
+# Adds Flux and its Python modules to the paths, after those of the image, as the operator does.
 fq_find_flux() {
     local fq_site
     # shellcheck source=/dev/null
@@ -89,8 +91,8 @@ fq_find_flux() {
     [ "$fq_fluxion" = no ] || fq_find_fluxion "$fq_mount/view"
 }
 
-# In a view Flux and Fluxion have trees of their own, and Flux looks into its own only: it is told where Fluxion's modules are, and where
-# that is which loads them: a folder that has rc1.d in it, or one with modprobe.d where Flux starts by flux-modprobe.
+# In a view Flux and Fluxion have separate trees, and Flux searches only its own. So it gets the path of Fluxion's modules, and the path of the
+# files that load them: a folder with rc1.d, or one with modprobe.d if Flux starts by flux-modprobe.
 fq_find_fluxion() { # view
     export FLUX_MODULE_PATH_PREPEND=$1/lib/flux/modules:$1/lib64/flux/modules${FLUX_MODULE_PATH_PREPEND:+:$FLUX_MODULE_PATH_PREPEND}
     export FLUX_RC_EXTRA=$1/etc/flux${FLUX_RC_EXTRA:+:$FLUX_RC_EXTRA}
@@ -101,37 +103,57 @@ fq_need_flux() {
     command -v flux >/dev/null 2>&1 || fq_die 127 "there is no flux on the PATH: leave flux.container.disable unset, or use an image with Flux"
 }
 
-# SIGTERM ends a container in order: it is handed on to what fq_attend waits for.
+fq_within() { # seconds, command...
+    if command -v timeout >/dev/null 2>&1; then
+        timeout "$@"
+    else
+        "${@:2}"
+    fi
+}
+
+# SIGTERM stops a container cleanly: it is passed on to the process that fq_attend waits for.
 fq_child=
-fq_ended=no
+fq_ended=no   # a signal has arrived
+fq_told=no    # it was passed on
+fq_trapped=no # it interrupted `wait`
 fq_code=0
 
-# What is to be done before it is handed on; a follower has something.
+# Runs before the signal is passed on; run.sh and broker.sh replace it.
 # shellcheck disable=SC2329 # by the trap
 fq_leave() {
     :
 }
 
 # shellcheck disable=SC2329 # by the trap
-fq_on_signal() {
+fq_on_signal() { # name of the signal that is passed on
+    fq_trapped=yes
+    [ "$fq_ended" = no ] || return 0
     fq_ended=yes
     [ -z "$fq_child" ] || fq_leave
-    [ -z "$fq_child" ] || kill -TERM "$fq_child" 2>/dev/null
+    [ -z "$fq_child" ] || fq_tell "$1"
+}
+
+fq_tell() { # name of the signal
+    kill "-$1" "$fq_child" 2>/dev/null && fq_told=yes
 }
 
 fq_mind_signals() {
-    trap fq_on_signal TERM INT
+    trap 'fq_on_signal TERM' TERM INT
 }
 
+# An interrupted `wait` returns the number of the signal, so the process is waited for again; 127 is a process whose code is known already.
 fq_attend() { # command...
+    local fq_again_code
     "$@" <&0 &
     fq_child=$!
-    [ "$fq_ended" = no ] || kill -TERM "$fq_child" 2>/dev/null
+    [ "$fq_ended" = no ] || fq_tell TERM
     wait "$fq_child"
     fq_code=$?
-    while kill -0 "$fq_child" 2>/dev/null; do
-        wait "$fq_child"
-        fq_code=$?
+    while [ "$fq_trapped" = yes ] || kill -0 "$fq_child" 2>/dev/null; do
+        fq_trapped=no
+        wait "$fq_child" 2>/dev/null
+        fq_again_code=$?
+        [ "$fq_again_code" = 127 ] || fq_code=$fq_again_code
     done
     fq_child=
 }

@@ -10,7 +10,7 @@ fq_ids=()
 fq_texts=()
 fq_numbers=()
 
-# One line of a batch that did not end well: said, and the highest code kept.
+# Reports a failed line of a batch, and keeps the highest code.
 fq_failed() { # number, text, code
     printf 'fluxqueue: line %s of the batch failed with code %s: %s\n' "$1" "$3" "$2" >&2
     [ "$3" -le "$fq_worst" ] || fq_worst=$3
@@ -40,7 +40,7 @@ fq_batch() {
     return "$fq_worst"
 }
 
-# Lines of shell as they stand. A line that fails does not end the batch, but its code is kept; jobs that were submitted as waitable are
+# Runs lines of shell as written. A line that fails does not end the batch, but its code is kept; jobs that were submitted as waitable are
 # waited for at the end.
 fq_raw_batch() {
     # shellcheck disable=SC2329 # by the trap
@@ -59,24 +59,38 @@ fq_raw_batch() {
     return "$fq_worst"
 }
 
+# A broker that shuts down ends this program by SIGHUP, and makes another code of the one that it then returns. So the code of a command that
+# ended by itself is kept in a file, which broker.sh reads; and so is the fact that the instance is being shut down.
+fq_keep() { # code
+    [ "$fq_ended" = no ] || return 0
+    printf '%s\n' "$1" >"$fq_config/exit-code" || fq_say "the exit code $1 of the command cannot be kept in $fq_config/exit-code"
+}
+
+# shellcheck disable=SC2329 # by the trap
+fq_on_shutdown() {
+    { : >"$fq_config/shut-down"; } 2>/dev/null
+    fq_on_signal HUP
+}
+
 fq_run() {
     local fq_began fq_result
     fq_began=$(fq_clock)
-    case $fq_mode/$fq_timed in
-    batch/* | raw/*) "$@" ;;
-    session/* | */yes)
+    case $fq_mode in
+    batch | raw) "$@" ;;
+    *)
         fq_mind_signals
+        trap fq_on_shutdown HUP
         fq_attend "$@"
         (exit "$fq_code")
         ;;
-    *) exec "$@" ;;
     esac
     fq_result=$?
+    fq_keep "$fq_result"
     [ "$fq_timed" = no ] || fq_took "$fq_began" fluxsubmit
     return "$fq_result"
 }
 
-# A session goes on after its command, until it is shut down.
+# A session continues after its command until it is shut down.
 fq_stay() { # code
     fq_say "the command ended with code $1; the instance stays, until 'flux shutdown'"
     while [ "$fq_ended" = no ]; do
@@ -92,7 +106,9 @@ batch) fq_run fq_batch ;;
 raw) fq_run fq_raw_batch ;;
 session)
     fq_run "${fq_prefix[@]}" "${fq_submit[@]}" "${fq_command[@]}" "$@"
-    fq_stay "$?"
+    fq_result=$?
+    [ "$fq_ended" = yes ] || fq_stay "$fq_result"
+    exit "$fq_result"
     ;;
 *) fq_die 2 "settings.sh says mode '$fq_mode', which this script does not know" ;;
 esac

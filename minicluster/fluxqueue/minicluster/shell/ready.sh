@@ -1,6 +1,6 @@
 #!/bin/bash
-# Whether the broker of this pod has joined its instance: it can reach the leader (and the leader itself). The readiness of the pod, from
-# which the number of brokers online is counted.
+# Succeeds if the broker of this pod has joined its instance, so that it reaches the leader (the leader itself always does). It is the
+# readiness of the pod, from which the number of online brokers is counted.
 # shellcheck disable=SC2154 # settings.sh assigns every fq_ name that is not assigned here
 
 fq_here=$(cd "${BASH_SOURCE[0]%/*}" && pwd)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs in place of a sidecar's command: with Flux on its PATH, and once the broker beside it can be spoken to.
+# Runs in place of a sidecar's command, with Flux on its PATH, once the broker in its pod responds.
 #
-# A command that ends well is not started again: the container idles until the pod ends. One that fails ends the container, which
+# A command that succeeds is not started again: the container idles until the pod ends. One that fails ends the container, which
 # Kubernetes starts again after a while.
 # shellcheck disable=SC2154 # settings.sh assigns every fq_ name that is not assigned here
 
@@ -11,7 +11,7 @@ fq_hooks=sidecar-$1
 # shellcheck source=/dev/null
 . "$fq_here/$fq_hooks.settings.sh"
 
-# The broker of this pod, or nothing after a while: a sidecar may have something to do even then.
+# Waits for the broker of this pod, but not forever: a sidecar may be useful without it.
 fq_await_broker() {
     local fq_until=$((SECONDS + fq_patience))
     until [ -S "${fq_uri#local://}" ]; do

@@ -202,7 +202,7 @@ class Shortage(_message.Message):
     def __init__(self, type: _Optional[str] = ..., wanted: _Optional[int] = ..., available: _Optional[int] = ..., level: _Optional[str] = ..., constraint: _Optional[str] = ...) -> None: ...
 
 class MatchResult(_message.Message):
-    __slots__ = ("verdict", "jobid", "at", "end", "shares", "reason", "shortages", "allocation")
+    __slots__ = ("verdict", "jobid", "at", "end", "shares", "reason", "shortages", "allocation", "blocked_by")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     JOBID_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class MatchResult(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     SHORTAGES_FIELD_NUMBER: _ClassVar[int]
     ALLOCATION_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_BY_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     jobid: int
     at: int
@@ -219,19 +220,26 @@ class MatchResult(_message.Message):
     reason: str
     shortages: _containers.RepeatedCompositeFieldContainer[Shortage]
     allocation: str
-    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., jobid: _Optional[int] = ..., at: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., reason: _Optional[str] = ..., shortages: _Optional[_Iterable[_Union[Shortage, _Mapping]]] = ..., allocation: _Optional[str] = ...) -> None: ...
+    blocked_by: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., jobid: _Optional[int] = ..., at: _Optional[int] = ..., end: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[NodeShare, _Mapping]]] = ..., reason: _Optional[str] = ..., shortages: _Optional[_Iterable[_Union[Shortage, _Mapping]]] = ..., allocation: _Optional[str] = ..., blocked_by: _Optional[str] = ...) -> None: ...
 
 class MatchBatchRequest(_message.Message):
-    __slots__ = ("call", "jobs", "with_allocation", "stop_at_first_failure")
+    __slots__ = ("call", "jobs", "with_allocation", "stop_at_first_failure", "yielding", "trial", "without")
     CALL_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     WITH_ALLOCATION_FIELD_NUMBER: _ClassVar[int]
     STOP_AT_FIRST_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    YIELDING_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
     call: Call
     jobs: _containers.RepeatedCompositeFieldContainer[JobRequest]
     with_allocation: bool
     stop_at_first_failure: bool
-    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ...) -> None: ...
+    yielding: _containers.RepeatedScalarFieldContainer[int]
+    trial: bool
+    without: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy")
@@ -254,14 +262,16 @@ class JobRequest(_message.Message):
     def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
-    __slots__ = ("results", "instance", "overhead")
+    __slots__ = ("results", "instance", "overhead", "displaced")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
+    DISPLACED_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[MatchResult]
     instance: str
     overhead: float
-    def __init__(self, results: _Optional[_Iterable[_Union[MatchResult, _Mapping]]] = ..., instance: _Optional[str] = ..., overhead: _Optional[float] = ...) -> None: ...
+    displaced: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, results: _Optional[_Iterable[_Union[MatchResult, _Mapping]]] = ..., instance: _Optional[str] = ..., overhead: _Optional[float] = ..., displaced: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReserveAtRequest(_message.Message):
     __slots__ = ("call", "jobid", "jobspec", "start", "nodes", "policy")
@@ -304,11 +314,13 @@ class JobInfo(_message.Message):
         RESERVED: _ClassVar[JobInfo.Mode]
         CANCELED: _ClassVar[JobInfo.Mode]
         SYSTEM: _ClassVar[JobInfo.Mode]
+        ADVANCE: _ClassVar[JobInfo.Mode]
     MODE_UNSPECIFIED: JobInfo.Mode
     ALLOCATED: JobInfo.Mode
     RESERVED: JobInfo.Mode
     CANCELED: JobInfo.Mode
     SYSTEM: JobInfo.Mode
+    ADVANCE: JobInfo.Mode
     JOBID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
@@ -448,6 +460,34 @@ class ExtendResponse(_message.Message):
     reason: str
     def __init__(self, displaced: _Optional[_Iterable[int]] = ..., instance: _Optional[str] = ..., done: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class SetAdvanceReservationsRequest(_message.Message):
+    __slots__ = ("call", "reservations")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    call: Call
+    reservations: _containers.RepeatedCompositeFieldContainer[AdvanceReservation]
+    def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., reservations: _Optional[_Iterable[_Union[AdvanceReservation, _Mapping]]] = ...) -> None: ...
+
+class AdvanceReservation(_message.Message):
+    __slots__ = ("name", "nodes", "times", "maintenance")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    times: _containers.RepeatedCompositeFieldContainer[Period]
+    maintenance: bool
+    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[_Union[Period, _Mapping]]] = ..., maintenance: _Optional[bool] = ...) -> None: ...
+
+class Period(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
 class ApplyRequest(_message.Message):
     __slots__ = ("call", "changes")
     CALL_FIELD_NUMBER: _ClassVar[int]
@@ -457,7 +497,7 @@ class ApplyRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("cancel", "partial_cancel", "restore", "resize", "extend", "set_status", "set_properties", "add_nodes", "remove_nodes")
+    __slots__ = ("cancel", "partial_cancel", "restore", "resize", "extend", "set_status", "set_properties", "add_nodes", "remove_nodes", "set_advance_reservations")
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_CANCEL_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
@@ -467,6 +507,7 @@ class Change(_message.Message):
     SET_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     ADD_NODES_FIELD_NUMBER: _ClassVar[int]
     REMOVE_NODES_FIELD_NUMBER: _ClassVar[int]
+    SET_ADVANCE_RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
     cancel: CancelManyRequest
     partial_cancel: PartialCancelRequest
     restore: RestoreRequest
@@ -476,7 +517,8 @@ class Change(_message.Message):
     set_properties: SetPropertiesRequest
     add_nodes: AddNodesRequest
     remove_nodes: RemoveNodesRequest
-    def __init__(self, cancel: _Optional[_Union[CancelManyRequest, _Mapping]] = ..., partial_cancel: _Optional[_Union[PartialCancelRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., resize: _Optional[_Union[ResizeRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., set_status: _Optional[_Union[SetStatusRequest, _Mapping]] = ..., set_properties: _Optional[_Union[SetPropertiesRequest, _Mapping]] = ..., add_nodes: _Optional[_Union[AddNodesRequest, _Mapping]] = ..., remove_nodes: _Optional[_Union[RemoveNodesRequest, _Mapping]] = ...) -> None: ...
+    set_advance_reservations: SetAdvanceReservationsRequest
+    def __init__(self, cancel: _Optional[_Union[CancelManyRequest, _Mapping]] = ..., partial_cancel: _Optional[_Union[PartialCancelRequest, _Mapping]] = ..., restore: _Optional[_Union[RestoreRequest, _Mapping]] = ..., resize: _Optional[_Union[ResizeRequest, _Mapping]] = ..., extend: _Optional[_Union[ExtendRequest, _Mapping]] = ..., set_status: _Optional[_Union[SetStatusRequest, _Mapping]] = ..., set_properties: _Optional[_Union[SetPropertiesRequest, _Mapping]] = ..., add_nodes: _Optional[_Union[AddNodesRequest, _Mapping]] = ..., remove_nodes: _Optional[_Union[RemoveNodesRequest, _Mapping]] = ..., set_advance_reservations: _Optional[_Union[SetAdvanceReservationsRequest, _Mapping]] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
     __slots__ = ("applied", "reason", "failed_index", "excess", "displaced", "instance")

@@ -99,6 +99,11 @@ class FluxionServiceStub:
                 request_serializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendRequest.SerializeToString,
                 response_deserializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendResponse.FromString,
                 _registered_method=True)
+        self.SetAdvanceReservations = channel.unary_unary(
+                '/fluxion.FluxionService/SetAdvanceReservations',
+                request_serializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.SetAdvanceReservationsRequest.SerializeToString,
+                response_deserializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ChangeResponse.FromString,
+                _registered_method=True)
         self.Apply = channel.unary_unary(
                 '/fluxion.FluxionService/Apply',
                 request_serializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ApplyRequest.SerializeToString,
@@ -215,6 +220,12 @@ class FluxionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetAdvanceReservations(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Apply(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -319,6 +330,11 @@ def add_FluxionServiceServicer_to_server(servicer, server):
                     servicer.Extend,
                     request_deserializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendRequest.FromString,
                     response_serializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendResponse.SerializeToString,
+            ),
+            'SetAdvanceReservations': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAdvanceReservations,
+                    request_deserializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.SetAdvanceReservationsRequest.FromString,
+                    response_serializer=fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ChangeResponse.SerializeToString,
             ),
             'Apply': grpc.unary_unary_rpc_method_handler(
                     servicer.Apply,
@@ -702,6 +718,33 @@ class FluxionService:
             '/fluxion.FluxionService/Extend',
             fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendRequest.SerializeToString,
             fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ExtendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetAdvanceReservations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fluxion.FluxionService/SetAdvanceReservations',
+            fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.SetAdvanceReservationsRequest.SerializeToString,
+            fluxqueue_dot_proto_dot_v1_dot_fluxion__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,9 +1,9 @@
-"""The workload model of Lublin and Feitelson: rigid jobs as five supercomputers saw them.
+"""The workload model of Lublin and Feitelson: rigid jobs as observed on five supercomputers.
 
 U. Lublin and D. G. Feitelson, *The workload on parallel supercomputers: modeling the characteristics of rigid jobs*, Journal of Parallel
-and Distributed Computing 63 (2003) 1105-1122; here with its parameters for all jobs alike. Sizes are serial, or two uniform stages of
-their logarithm, often rounded to a power of two; the logarithm of a runtime is one of two gammas, the longer the more likely the larger
-the job; submissions follow a gamma and the hours of the day.
+and Distributed Computing 63 (2003) 1105-1122, here with its parameters for all jobs together. A job is serial, or the logarithm of its size
+has a two-stage uniform distribution, often rounded to a power of two. The logarithm of a runtime has one of two gamma distributions, and
+larger jobs more often have the longer one. Times between submissions have a gamma distribution and follow the hours of the day.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHORT_BY_NODE, _SHORT_OF_SERIAL = -0.0054, 0.78
 _LONGEST_LN = 12.0
 
 _BETWEEN = (10.2303 * 1.0225, 0.4871)
-"""Shape and scale of the logarithm of the time between submissions; the model's own factor takes the shape from rush hour to all day."""
+"""Shape and scale of the logarithm of the time between submissions. The factor converts the shape from rush hour to all day."""
 _BY_HOUR = (8.1737, 3.9631)
 _DAY_BEGINS = 11
 _SLOTS = 48
@@ -37,21 +37,21 @@ _LONGEST_PAUSE_LN = 13.0
 
 
 def lublin_trace(jobs: int, nodes: int, seed: int) -> Trace:
-    """Make a trace.
+    """Return a random trace.
 
     Parameters
     ----------
     jobs
-        How many, at least 1.
+        Number of jobs, at least 1.
     nodes
-        Of the machine; no job asks for more.
+        Size of the machine. No job asks for more.
     seed
-        The same seed makes the same trace.
+        The same seed gives the same trace.
 
     Raises
     ------
     ValueError
-        There is nothing to make: ``jobs`` or ``nodes`` is below 1.
+        ``jobs`` or ``nodes`` is below 1.
     """
     if jobs < 1 or nodes < 1:
         raise ValueError(f"a trace of {jobs} jobs on {nodes} nodes cannot be made: both must be at least 1")
@@ -103,7 +103,7 @@ def _gamma_below(random: np.random.Generator, shape_and_scale: tuple[float, floa
 
 
 def _weights() -> list[float]:
-    """How many submissions fall into each half hour from midnight on; 1 is the average."""
+    """Relative number of submissions in each half hour from midnight on; 1 is the average."""
     shape, scale = _BY_HOUR
     weights = [0.0] * _SLOTS
     for half_hour in range(_DAY_BEGINS, _DAY_BEGINS + _SLOTS):

@@ -1,4 +1,4 @@
-"""`fluxqueue simulate`: what a policy would do to a workload, before anybody has to live with it."""
+"""`fluxqueue simulate`: simulates scheduling policies on a trace, or on the present queue of a cluster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel, levels_problem
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError
-from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES, NODES, PODS
+from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, NODES, PODS
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.policies.rounds import DEFAULT_DEPTH, Discipline
-from fluxqueue.queue.simulator.clock import Ran, Simulation
+from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, snapshot_of, with_more_nodes
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
 from fluxqueue.queue.simulator.reports import as_csv, as_json, as_table
-from fluxqueue.queue.simulator.situations import Situation, situation_of, with_more_nodes
+from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
 from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
 from fluxqueue.queue.simulator.traces import Trace
 
@@ -41,24 +42,26 @@ _EXAMPLES = """examples:
 _DAY_S = 86_400
 
 
-class _Mistake(Exception):
-    """The command line asks for something impossible."""
+class _UsageError(Exception):
+    """The command line is invalid."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0, or 2 for a command line or trace that is not understood."""
+    """Run the command; return 0, or 2 if the command line or the trace is invalid."""
     options = _parser().parse_args(argv)
     if options.from_cluster:
-        return _what_if(options)
+        return _forecast_cluster(options)
     try:
         if options.add_nodes is not None:
-            raise _Mistake("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
+            raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
+        if options.topology_level:
+            raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
         trace = _trace(options)
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         for path in (options.json, options.csv):
             if path is not None and not path.parent.is_dir():
-                raise _Mistake(f"{path} cannot be written: there is no directory {path.parent}")
-    except (_Mistake, InvalidTrace, ValueError) as error:
+                raise _UsageError(f"{path} cannot be written: there is no directory {path.parent}")
+    except (_UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
     summaries, results = _simulate(trace, disciplines, options.match_policy)
@@ -72,36 +75,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _what_if(options: argparse.Namespace) -> int:
-    """Answer from a live installation; nothing in it is changed."""
+def _forecast_cluster(options: argparse.Namespace) -> int:
+    """Forecast the starts of a live installation, without changing anything in it."""
     try:
         for name in ("jobs", "nodes", "load", "overestimate", "json", "csv", "pictures"):
             if getattr(options, name) is not None:
-                raise _Mistake(f"--{name} belongs to traces: with --from-cluster the work is what waits there now")
+                raise _UsageError(f"--{name} belongs to traces: with --from-cluster the work is what waits there now")
         disciplines = dict(_discipline(text) for text in options.policy or [])
-        situation = asyncio.run(_read(options.kubeconfig, options.context))
-        plans = {"as it is": situation}
-        plans.update((name, under(situation, each.policy, each.depth)) for name, each in disciplines.items())
+        snapshot = asyncio.run(_read(options.kubeconfig, options.context, _levels(options.topology_level or [])))
+        plans = {"as it is": snapshot}
+        plans.update((name, under(snapshot, each.policy, each.depth)) for name, each in disciplines.items())
         if options.add_nodes is not None:
             plans.update({f"{name}, +{options.add_nodes}": with_more_nodes(plan, options.add_nodes) for name, plan in plans.items()})
-        found = {name: asyncio.run(forecast(plan, options.match_policy)) for name, plan in plans.items()}
-    except (_Mistake, ValueError, NoConfiguration, ApiError, FluxionError) as error:
+        forecasts = {name: asyncio.run(forecast(plan, options.match_policy)) for name, plan in plans.items()}
+    except (_UsageError, ValueError, NoConfiguration, ApiError, FluxionError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
-    sys.stdout.write(forecast_table(situation, found))
+    sys.stdout.write(forecast_table(snapshot, forecasts))
     return 0
 
 
-async def _read(kubeconfig: str | None, context: str | None) -> Situation:
-    """The situation of an installation at this moment."""
+async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[TopologyLevel]) -> ClusterSnapshot:
+    """The present state of an installation."""
     async with Api.connect(kubeconfig, context, user_agent="fluxqueue/simulate") as api:
-        nodes, pods, fluxjobs, queues = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS), api.list(FLUXQUEUES))
-    return situation_of(nodes, pods, fluxjobs, queues, datetime.now(UTC))
+        nodes, pods, fluxjobs = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS))
+        queues, accounts = await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS))
+    return snapshot_of(nodes, pods, fluxjobs, queues, datetime.now(UTC), accounts, levels)
 
 
-def _simulate(trace: Trace, disciplines: dict[str, Discipline], match_policy: str) -> tuple[dict[str, Summary], dict[str, Sequence[Ran]]]:
+def _simulate(
+    trace: Trace, disciplines: dict[str, Discipline], match_policy: str
+) -> tuple[dict[str, Summary], dict[str, Sequence[SimulatedJob]]]:
     summaries: dict[str, Summary] = {}
-    results: dict[str, Sequence[Ran]] = {}
+    results: dict[str, Sequence[SimulatedJob]] = {}
     counted = TextColumn("{task.completed:.0f} of {task.total:.0f} jobs")
     columns = (TextColumn("{task.description:<16}"), BarColumn(), counted, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
@@ -115,13 +121,13 @@ def _simulate(trace: Trace, disciplines: dict[str, Discipline], match_policy: st
     return summaries, results
 
 
-def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[Ran]]) -> None:
+def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[SimulatedJob]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "utilisation.svg").write_text(utilisation_chart(results, trace.nodes), encoding="utf-8")
     (folder / "waits.svg").write_text(waits_chart(results), encoding="utf-8")
     for name, ran in results.items():
         until = min(_DAY_S, max(each.end_s for each in ran))
-        chart = occupancy_chart(ran, trace.nodes, until, f"{name}: jobs on nodes, promised ones framed")
+        chart = occupancy_chart(ran, trace.nodes, until, f"{name}: jobs on nodes, framed if they had a reservation")
         (folder / f"occupancy-{name.replace(':', '-')}.svg").write_text(chart, encoding="utf-8")
 
 
@@ -140,20 +146,28 @@ def _trace(options: argparse.Namespace) -> Trace:
 def _range(text: str) -> tuple[float, float]:
     low, _, high = text.partition(":")
     try:
-        found = float(low), float(high or low)
+        factors = float(low), float(high or low)
     except ValueError:
-        found = 0.0, 0.0
-    if not 1.0 <= found[0] <= found[1] < float("inf"):
-        raise _Mistake(f"--overestimate {text}: two factors such as 2:5 are needed, the first at least 1 and not above the second")
-    return found
+        factors = 0.0, 0.0
+    if not 1.0 <= factors[0] <= factors[1] < float("inf"):
+        raise _UsageError(f"--overestimate {text}: two factors such as 2:5 are needed, the first at least 1 and not above the second")
+    return factors
+
+
+def _levels(texts: Sequence[str]) -> Sequence[TopologyLevel]:
+    """Return the levels of the topology that the command line names; the default ones if it names none."""
+    levels = tuple((name, label) for name, _, label in (text.partition("=") for text in texts))
+    if problem := levels_problem(levels):
+        raise _UsageError(f"--topology-level: {problem}")
+    return levels or DEFAULT_LEVELS
 
 
 def _discipline(text: str) -> tuple[str, Discipline]:
     name, _, depth = text.partition(":")
     if name not in set(Policy):
-        raise _Mistake(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, conservative or conservative:DEPTH")
+        raise _UsageError(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, conservative or conservative:DEPTH")
     if depth and (name != Policy.CONSERVATIVE or not depth.isdecimal() or int(depth) < 1):
-        raise _Mistake(f"--policy {text}: a depth of at least 1 is for conservative only")
+        raise _UsageError(f"--policy {text}: a depth of at least 1 is for conservative only")
     return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
 
 
@@ -171,6 +185,12 @@ def _parser() -> argparse.ArgumentParser:
         "--from-cluster", action="store_true", help="take nodes and queue of a live installation, and say who would start when (read-only)"
     )
     parser.add_argument("--add-nodes", type=_positive, metavar="N", help="with --from-cluster: also plan with this many nodes more")
+    parser.add_argument(
+        "--topology-level",
+        action="append",
+        metavar="NAME=LABEL",
+        help="with --from-cluster: a level, from the top down, where queue.config.topologyLevels is set (default zone, block and rack)",
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="with --from-cluster: as kubectl's")
     parser.add_argument("--context", metavar="NAME", help="with --from-cluster: as kubectl's")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most")

@@ -1,4 +1,4 @@
-"""What a simulated policy comes to, in the field's own measures."""
+"""Figures of a simulated policy, in the usual measures of scheduling research."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.queue.simulator.clock import Ran
+from fluxqueue.queue.simulator.simulation import SimulatedJob
 
 __all__ = ["SIZE_CLASSES", "Summary", "size_class", "summarise", "utilisation_over_time"]
 
 _SHORT_S = 10
 _LEAST_WAIT_S = 60
 SIZE_CLASSES = (1, 4, 16, 64)
-"""Upper bounds in nodes; the last class is everything above."""
+"""Upper bounds in nodes. The last class has all larger jobs."""
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
-    """One policy's figures.
+    """The figures of one policy.
 
     Attributes
     ----------
     utilisation
-        Node-seconds used by node-seconds there were, from the first submission to the last.
+        Used node-seconds in proportion to those of the machine, from the first submission to the last.
     mean_wait_s, median_wait_s, p95_wait_s
         From submission to start.
     mean_bounded_slowdown
@@ -32,15 +32,15 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     makespan_s
         From the first submission to the last end.
     promised
-        Jobs that were promised a start before they started.
+        Jobs that had a reservation before they started.
     reserved_late
-        Those that started later than they were promised first.
+        Those of them that started later than their first reservation.
     eta_error
-        Median of abs(start - first promise) / max(wait, 60 s) over them; None if there were none.
+        Median of abs(start - first reserved start) / max(wait, 60 s) over them; None if there are none.
     eta_in_range
-        Part of them whose start lay in the range told with the first promise; None if there were none.
+        Part of them whose start was in the range estimated with the first reservation; None if there are none.
     cycles, seconds
-        Rounds of the policy, and how long the simulation took.
+        Number of rounds, and how long the simulation took.
     """
 
     jobs: int
@@ -58,8 +58,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     seconds: float
 
 
-def summarise(ran: Sequence[Ran], nodes: int, *, cycles: int, seconds: float) -> Summary:
-    """Work the figures out; the jobs must all have ended.
+def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float) -> Summary:
+    """Return the figures of jobs that have all ended.
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ def summarise(ran: Sequence[Ran], nodes: int, *, cycles: int, seconds: float) ->
     waits = np.array([each.wait_s for each in ran], dtype=np.float64)
     runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
     slowdowns = np.maximum((waits + runtimes) / np.maximum(runtimes, _SHORT_S), 1.0)
-    promised = [each for each in ran if each.first_promise_s is not None]
-    errors = [abs(each.start_s - (each.first_promise_s or 0)) / max(each.wait_s, _LEAST_WAIT_S) for each in promised]
-    within = [(each.soonest_s or 0) <= each.start_s <= (each.first_promise_s or 0) for each in promised]
+    reserved = [each for each in ran if each.first_reserved_start_s is not None]
+    errors = [abs(each.start_s - (each.first_reserved_start_s or 0)) / max(each.wait_s, _LEAST_WAIT_S) for each in reserved]
+    within = [(each.soonest_s or 0) <= each.start_s <= (each.first_reserved_start_s or 0) for each in reserved]
     return Summary(
         jobs=len(ran),
         utilisation=busy / (nodes * window),
@@ -83,8 +83,8 @@ def summarise(ran: Sequence[Ran], nodes: int, *, cycles: int, seconds: float) ->
         p95_wait_s=float(np.quantile(waits, 0.95)),
         mean_bounded_slowdown=float(slowdowns.mean()),
         makespan_s=max(each.end_s for each in ran) - first,
-        promised=len(promised),
-        reserved_late=sum(each.start_s > (each.first_promise_s or 0) for each in promised),
+        promised=len(reserved),
+        reserved_late=sum(each.start_s > (each.first_reserved_start_s or 0) for each in reserved),
         eta_error=float(np.median(errors)) if errors else None,
         eta_in_range=sum(within) / len(within) if within else None,
         cycles=cycles,
@@ -92,8 +92,8 @@ def summarise(ran: Sequence[Ran], nodes: int, *, cycles: int, seconds: float) ->
     )
 
 
-def utilisation_over_time(ran: Sequence[Ran], nodes: int, points: int) -> npt.NDArray[np.float64]:
-    """Part of the machine in use, as averages of ``points`` equal stretches from the first submission to the last end."""
+def utilisation_over_time(ran: Sequence[SimulatedJob], nodes: int, points: int) -> npt.NDArray[np.float64]:
+    """Return the part of the machine in use as averages over ``points`` equal intervals from the first submission to the last end."""
     first, last = ran[0].job.submit_s, max(each.end_s for each in ran)
     edges = np.linspace(first, max(last, first + 1), points + 1)
     starts = np.array([each.start_s for each in ran], dtype=np.float64)
@@ -105,5 +105,5 @@ def utilisation_over_time(ran: Sequence[Ran], nodes: int, points: int) -> npt.ND
 
 
 def size_class(nodes: int) -> int:
-    """Which of the size classes a job is of."""
+    """Return the index of the size class of a job."""
     return next((index for index, bound in enumerate(SIZE_CLASSES) if nodes <= bound), len(SIZE_CLASSES))

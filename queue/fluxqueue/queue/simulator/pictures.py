@@ -1,6 +1,6 @@
-"""Pictures of simulations as small SVG files, written by hand: no drawing library comes with the queue.
+"""Charts of simulations as small SVG files, written without a drawing library.
 
-Three kinds: how full the machine was over time, which job stood on which node when, and how long jobs of each size waited.
+There are three: utilisation of the machine over time, jobs on nodes over time, and waits by size of job.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fluxqueue.queue.simulator.clock import Ran
 from fluxqueue.queue.simulator.metrics import SIZE_CLASSES, size_class, utilisation_over_time
+from fluxqueue.queue.simulator.simulation import SimulatedJob
 
 __all__ = ["occupancy_chart", "utilisation_chart", "waits_chart"]
 
@@ -23,8 +23,8 @@ _DAY_S = 86_400
 _POINTS = 240
 
 
-def utilisation_chart(results: Mapping[str, Sequence[Ran]], nodes: int) -> str:
-    """Part of the machine in use over time, one line for each policy."""
+def utilisation_chart(results: Mapping[str, Sequence[SimulatedJob]], nodes: int) -> str:
+    """Return a chart of the part of the machine in use over time, one line for each policy."""
     last = max(max(each.end_s for each in ran) for ran in results.values())
     parts = [_frame("Utilisation", "days", "%"), *_ticks_y([(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1.0)])]
     parts += _ticks_x(last / _DAY_S)
@@ -32,20 +32,20 @@ def utilisation_chart(results: Mapping[str, Sequence[Ran]], nodes: int) -> str:
         own_last = max(each.end_s for each in ran)
         shares = utilisation_over_time(ran, nodes, _POINTS)
         step = own_last / last / _POINTS
-        points = " ".join(f"{_x((place + 0.5) * step):.1f},{_y(share):.1f}" for place, share in enumerate(shares.tolist()))
+        points = " ".join(f"{_x((number + 0.5) * step):.1f},{_y(share):.1f}" for number, share in enumerate(shares.tolist()))
         parts.append(f'<polyline fill="none" stroke="{_COLOURS[index % len(_COLOURS)]}" stroke-width="1.3" points="{points}"/>')
     return _svg([*parts, *_legend(list(results))])
 
 
-def occupancy_chart(ran: Sequence[Ran], nodes: int, until_s: int, title: str) -> str:
-    """Nodes from bottom to top, time from left to right, a block for each job; promised ones are framed."""
+def occupancy_chart(ran: Sequence[SimulatedJob], nodes: int, until_s: int, title: str) -> str:
+    """Return a chart of nodes (from bottom to top) and time, with a block for each job. Jobs that had a reservation are framed."""
     parts = [_frame(title, "hours", "nodes"), *_ticks_y([(share, str(round(share * nodes))) for share in (0, 0.5, 1.0)])]
     parts += _ticks_x(until_s / 3600)
     for each in ran:
         if each.start_s >= until_s:
             continue
         left, right = _x(each.start_s / until_s), _x(min(each.end_s, until_s) / until_s)
-        frame = ' stroke="#222" stroke-width="0.8"' if each.first_promise_s is not None else ""
+        frame = ' stroke="#222" stroke-width="0.8"' if each.first_reserved_start_s is not None else ""
         colour = _COLOURS[each.job.number % len(_COLOURS)]
         for low, high in _stretches(each.hosts):
             top, bottom = _y((high + 1) / nodes), _y(low / nodes)
@@ -56,8 +56,8 @@ def occupancy_chart(ran: Sequence[Ran], nodes: int, until_s: int, title: str) ->
     return _svg(parts)
 
 
-def waits_chart(results: Mapping[str, Sequence[Ran]]) -> str:
-    """Median wait by size of job, one bar for each policy, on a logarithmic scale from a minute to a month or more."""
+def waits_chart(results: Mapping[str, Sequence[SimulatedJob]]) -> str:
+    """Return a chart of median waits by size of job, one bar for each policy, on a logarithmic scale from a minute to a month or more."""
     classes = len(SIZE_CLASSES) + 1
     medians = {
         name: [
@@ -74,18 +74,18 @@ def waits_chart(results: Mapping[str, Sequence[Ran]]) -> str:
     width = 0.7 / classes / max(len(results), 1)
     for index in range(classes):
         parts.append(_text(_x((index + 0.5) / classes), _HEIGHT - _BOTTOM + 14, names[index], "middle"))
-        for place, values in enumerate(medians.values()):
+        for number, values in enumerate(medians.values()):
             share = max(0.0, (np.log10(max(values[index], 10.0)) - low) / (high - low))
-            left = _x((index + 0.15) / classes + place * width)
+            left = _x((index + 0.15) / classes + number * width)
             parts.append(
                 f'<rect x="{left:.1f}" y="{_y(share):.1f}" width="{_x(width) - _x(0):.1f}" height="{_y(0) - _y(share):.1f}" '
-                f'fill="{_COLOURS[place % len(_COLOURS)]}"/>'
+                f'fill="{_COLOURS[number % len(_COLOURS)]}"/>'
             )
     return _svg([*parts, *_legend(list(results))])
 
 
 def _stretches(hosts: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring nodes as one block."""
+    """Adjacent nodes as (first, last)."""
     stretches: list[tuple[int, int]] = []
     for host in sorted(hosts):
         if stretches and stretches[-1][1] == host - 1:

@@ -1,4 +1,4 @@
-"""Results as a table for people, and as CSV and JSON for programs."""
+"""Results of simulations: a table for people, CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from fluxqueue.queue.simulator.clock import Ran
 from fluxqueue.queue.simulator.metrics import Summary
+from fluxqueue.queue.simulator.simulation import SimulatedJob
 from fluxqueue.queue.simulator.traces import Trace
 
 __all__ = ["as_csv", "as_json", "as_table"]
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
-    """One line for each policy, under a line about the trace."""
+    """Return a table with one line for each policy, under a line about the trace."""
     lines = [
         f"{trace.name}: {len(trace.jobs)} jobs on {trace.nodes} nodes, offered load {trace.load:.1%}, {trace.span_s / 86_400:.1f} days"
     ]
@@ -55,7 +55,7 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
 
 
 def as_csv(summaries: Mapping[str, Summary]) -> str:
-    """A row for each policy, a column for each figure."""
+    """Return CSV with a row for each policy and a column for each figure."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["policy", *Summary.__struct_fields__])
@@ -64,8 +64,8 @@ def as_csv(summaries: Mapping[str, Summary]) -> str:
     return text.getvalue()
 
 
-def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], results: Mapping[str, Sequence[Ran]]) -> bytes:
-    """Everything: a summary for each policy, and each job's submit, start and end in seconds."""
+def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], results: Mapping[str, Sequence[SimulatedJob]]) -> bytes:
+    """Return JSON with a summary for each policy, and submit, start and end of each job in seconds."""
     document: dict[str, Any] = {
         "trace": trace.name,
         "nodes": trace.nodes,
@@ -78,7 +78,7 @@ def as_json(trace: Trace, seed: int | None, summaries: Mapping[str, Summary], re
     return msgspec.json.encode(document) + b"\n"
 
 
-def _job(ran: Ran) -> dict[str, int | None]:
+def _job(ran: SimulatedJob) -> dict[str, int | None]:
     return {
         "job": ran.job.number,
         "nodes": ran.job.nodes,
@@ -86,7 +86,7 @@ def _job(ran: Ran) -> dict[str, int | None]:
         "submit": ran.job.submit_s,
         "start": ran.start_s,
         "end": ran.end_s,
-        "first_promise": ran.first_promise_s,
+        "first_promise": ran.first_reserved_start_s,
     }
 
 

@@ -1,14 +1,14 @@
 """Traces in the Standard Workload Format, version 2.2 (Feitelson and others, the Parallel Workloads Archive).
 
-One job a line, eighteen numbers, -1 where nothing is known; comment lines begin with a semicolon and may name the machine's size. Real
-traces have holes: each has a rule here, and every job that is left out is counted with the reason.
+Each line is one job with eighteen numbers; -1 means unknown. Comment lines begin with a semicolon and may state the size of the machine.
+Real traces have gaps. Each kind of gap has a rule here, and every job that is left out is counted with the reason.
 
 - runtime unknown or 0: left out (it never ran);
-- processors allocated unknown: those requested; neither known: left out;
+- allocated processors unknown: the requested ones; neither known: left out;
 - more processors than the machine has: left out;
 - requested time unknown or below the runtime: the runtime (a limit that was not enforced would only be an overrun);
 - submit time unknown: left out;
-- a line that is no eighteen numbers: an error that names it, because then the file is something else.
+- a line without eighteen numbers: an error that names it, because then the file is not a trace.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _SIZES = ("maxnodes", "maxprocs")
 
 
 class InvalidTrace(ValueError):
-    """The file is no trace; the message names the line."""
+    """The file is not a trace. The message names the line."""
 
 
 def read_swf(path: Path, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None) -> Trace:
-    """Read a file; see `parse_swf`.
+    """Return the trace of a file; see `parse_swf`.
 
     Raises
     ------
     InvalidTrace
-        The file cannot be read, or is no trace.
+        The file cannot be read or is not a trace.
     """
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -48,26 +48,26 @@ def read_swf(path: Path, *, processors_per_node: int = 1, nodes: int | None = No
 def parse_swf(
     lines: Iterable[str], name: str, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None
 ) -> Trace:
-    """Read the lines of a trace.
+    """Return the trace of these lines.
 
     Parameters
     ----------
     name
-        For messages and titles.
+        Name of the trace, for messages and titles.
     processors_per_node
-        Processors the trace counts for one node of ours; jobs are rounded up to whole nodes.
+        Processors of the trace for one simulated node. Jobs are rounded up to whole nodes.
     nodes
-        Size of the machine; None: what the header says (``MaxNodes``, else ``MaxProcs``), else the largest job.
+        Size of the machine; None: that of the header (``MaxNodes``, else ``MaxProcs``), else that of the largest job.
     limit
-        Jobs to read at most.
+        Most jobs to read.
 
     Raises
     ------
     InvalidTrace
-        A line is no job, or nothing remains.
+        A line is not a job, or no job remains.
     """
     header: dict[str, int] = {}
-    found: list[TraceJob] = []
+    read: list[TraceJob] = []
     left_out: Counter[str] = Counter()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -78,14 +78,14 @@ def parse_swf(
             continue
         if not text:
             continue
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(read) >= limit:
             break
         job = _job(text, number, name)
         if isinstance(job, str):
             left_out[job] += 1
         else:
-            found.append(job)
-    jobs = [TraceJob(job.number, job.submit_s, -(-job.nodes // processors_per_node), job.runtime_s, job.requested_s) for job in found]
+            read.append(job)
+    jobs = [TraceJob(job.number, job.submit_s, -(-job.nodes // processors_per_node), job.runtime_s, job.requested_s) for job in read]
     size = nodes or header.get("maxnodes") or -(-header.get("maxprocs", 0) // processors_per_node)
     size = size or max((job.nodes for job in jobs), default=0)
     fitting = [job for job in jobs if job.nodes <= size]
@@ -98,10 +98,10 @@ def parse_swf(
 
 
 def _job(text: str, number: int, name: str) -> TraceJob | str:
-    """A job, or why it is left out."""
-    words = text.split()
+    """The job of a line, or why it is left out."""
+    fields = text.split()
     try:
-        values = [float(word) for word in words]
+        values = [float(field) for field in fields]
     except ValueError:
         values = []
     if len(values) < _FIELDS:

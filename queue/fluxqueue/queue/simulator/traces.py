@@ -1,7 +1,7 @@
-"""A trace: what was submitted when, how much it asked for, how long it ran and how long it had said.
+"""A trace: when each job was submitted, its size, its runtime and its stated duration.
 
-Everything is in whole seconds and whole nodes; the simulator needs no more. `scaled` changes the offered load by stretching or
-squeezing the time between submissions, which leaves the jobs themselves as they are (the usual way since Feitelson).
+All times are whole seconds and all sizes whole nodes. `Trace.scaled` changes the offered load: it scales the time between submissions and
+leaves the jobs as they are, which is the usual method since Feitelson.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ class TraceJob:
     nodes
         Whole nodes.
     runtime_s
-        How long it truly runs, at least 1.
+        Real runtime, at least 1.
     requested_s
-        How long it says it will.
+        Stated duration.
+    queue, priority
+        Its queue, and its priority there.
     """
 
     number: int
@@ -37,16 +39,18 @@ class TraceJob:
     nodes: int
     runtime_s: int
     requested_s: int
+    queue: str = "default"
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in order of submission, for a machine of so many nodes.
+    """Jobs in order of submission, and the number of nodes of their machine.
 
     Attributes
     ----------
     left_out
-        Why jobs of the source are missing, with how many.
+        Reasons why jobs of the source are missing, each with their number.
     """
 
     name: str
@@ -61,17 +65,17 @@ class Trace:
 
     @property
     def load(self) -> float:
-        """Offered load: node-seconds asked for by what the machine could give while jobs arrive."""
+        """Offered load: node-seconds of all jobs in proportion to those of the machine while jobs arrive."""
         work = sum(job.nodes * job.runtime_s for job in self.jobs)
         return work / (self.nodes * self.span_s) if self.span_s else 0.0
 
     def scaled(self, load: float) -> Trace:
-        """The same jobs, submitted so that the offered load is this.
+        """Return the same jobs, submitted so that the offered load has this value.
 
         Raises
         ------
         ValueError
-            The load is not above 0, or all jobs were submitted at once.
+            The load is not above 0, or all jobs have the same submit time.
         """
         if load <= 0 or not self.span_s:
             raise ValueError(f"the load {load} cannot be offered: it must be above 0, and jobs must be submitted at different times")
@@ -80,7 +84,7 @@ class Trace:
         return replace(self, jobs=tuple(replace(job, submit_s=round((job.submit_s - first) * factor)) for job in self.jobs))
 
     def overestimated(self, low: float, high: float, seed: int) -> Trace:
-        """The same jobs, each saying it takes between ``low`` and ``high`` times what it does."""
+        """Return the same jobs, each with a stated duration between ``low`` and ``high`` times its runtime."""
         factors = np.random.default_rng([seed, 1]).uniform(low, high, len(self.jobs))
         jobs = tuple(
             replace(job, requested_s=max(job.runtime_s, round(job.runtime_s * factor)))
@@ -90,6 +94,6 @@ class Trace:
 
 
 def numbered(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
-    """Jobs in order of submission, numbered from 1."""
+    """Return the jobs in order of submission, numbered from 1."""
     ordered = sorted(jobs, key=lambda job: job.submit_s)
     return tuple(replace(job, number=number) for number, job in enumerate(ordered, start=1))

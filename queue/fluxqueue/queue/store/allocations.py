@@ -1,47 +1,64 @@
-"""Allocations and their slots: stored before anything is released, freed once and only once.
+"""Allocations and their slots: stored before anything is released, and freed exactly once.
 
-Every method first locks what it changes, in one order (workloads, allocations, slots), as a statement of its own; the statements
-after it therefore see what was committed while it waited. Two calls that each end one of an allocation's last two slots cannot both
-think the other's is still standing.
+Every method first locks what it changes, in one order (workloads, allocations, slots), in a statement of its own. The statements after
+it therefore see what was committed while it waited. So of two calls that each end one of an allocation's last two slots, one frees it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
-
-import psycopg
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.queue.records import Allocation, Epoch, FluxionJobId, Grant, Inheritance, Workload, WorkloadId
-from fluxqueue.queue.states import LIVE
-from fluxqueue.queue.store.errors import PodAlreadyPlaced
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.changes import Replacement, TakenSlot
+from fluxqueue.queue.model.records import Allocation, Epoch, FluxionJobId, Grant, SlotState, Workload
+from fluxqueue.queue.model.states import LIVE
+from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate, granted_allocation, granted_workload
 from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
-from fluxqueue.queue.store.transactions import Statement, Transactions
+from fluxqueue.queue.store.transactions import Statement
+from fluxqueue.queue.store.writes import Writes, ending_slots, taking, vacating
 
 __all__ = ["Allocations"]
 
 
-class Allocations(Transactions):
+class Allocations(Writes):
     """The part of the store about allocations, releases and slots."""
 
     async def next_jobids(self, n: int) -> list[FluxionJobId]:
-        """`n` Fluxion job ids nobody else gets."""
-        return [FluxionJobId(row["jobid"]) for row in await self._read("next_jobids", n=n)]
+        """Return `n` Fluxion job ids that nobody else gets."""
+        return _jobids(await self._read("next_jobids", n=n))
 
-    async def grant(self, epoch: Epoch, grants: Sequence[Grant]) -> list[WorkloadId]:
+    async def skip_jobids(self, epoch: Epoch, last: FluxionJobId) -> None:
+        """Give out no id up to this one any more: an object carries it, although the tables may be older than that.
+
+        If the tables are older, the next ten thousand ids are left out as well, for objects whose ids cannot be believed.
+        """
+        await self._write(epoch, Statement("skip_jobids", {"last": last}))
+
+    async def grant(self, epoch: Epoch, grants: Sequence[Grant], claimed_s: float = 0.0) -> Delta:
         """Store what the matcher granted: allocation, slots, Pending to Allocated, due for release at once.
 
-        Repeating a stored grant stores nothing and reports it as stored.
+        Repeating a stored grant stores nothing, and returns the rows as they are.
+
+        Parameters
+        ----------
+        epoch
+            Of the leader.
+        grants
+            Each for a workload of its own.
+        claimed_s
+            The caller releases them itself: for so many seconds no claim gets them, and this is the first attempt.
 
         Returns
         -------
-        list[WorkloadId]
-            Workloads that hold their grant now. The others were not pending any more, or edited: their job is the caller's to cancel.
+        Delta
+            ``allocations`` has those that hold what was granted. The other workloads were not pending any more, or were edited: the
+            caller cancels their jobs.
         """
         if not grants:
-            return []
+            return Delta()
         slots = [(grant.jobid, rank, node) for grant in grants for rank, node in enumerate(grant.hosts)]
         _, rows = await self._write(
             epoch,
@@ -61,14 +78,23 @@ class Allocations(Transactions):
                     "slot_ranks": [rank for _, rank, _ in slots],
                     "slot_nodes": [node for _, _, node in slots],
                     "no_node": names.NO_NODE,
+                    "claimed_s": claimed_s,
                 },
             ),
         )
-        return [WorkloadId(row["workload"]) for row in rows]
-
-    async def skip_jobids(self, epoch: Epoch, last: FluxionJobId) -> None:
-        """Give out no id up to this one any more: some object carries it, though the tables may be older than that."""
-        await self._write(epoch, Statement("skip_jobids", {"last": last}))
+        granted = {grant.jobid: grant for grant in grants}
+        new = [(granted[row["jobid"]], row) for row in rows if row["allocated_at"] is not None]
+        repeated = [granted[row["jobid"]] for row in rows if row["allocated_at"] is None]
+        delta = Delta(
+            workload_updates=tuple(granted_workload(grant, row["allocated_at"]) for grant, row in new),
+            allocations=tuple(granted_allocation(grant, row["allocated_at"], claimed=claimed_s > 0) for grant, row in new),
+            unreserved=tuple(grant.workload for grant, _ in new),
+        )
+        if not repeated:
+            return delta
+        workloads = [workload_of(row) for row in await self._read("workloads", ids=column(repeated, lambda grant: grant.workload))]
+        allocations = await self.allocations(column(repeated, lambda grant: grant.jobid))
+        return dataclasses.replace(delta, workloads=tuple(workloads), allocations=(*delta.allocations, *allocations))
 
     async def claim_releases(self, epoch: Epoch, limit: int, retry_after_s: float) -> list[tuple[Workload, Allocation]]:
         """Take allocations that are due for release; no other claim gets them for `retry_after_s` seconds.
@@ -82,7 +108,7 @@ class Allocations(Transactions):
         return [(workload_of(row), allocation_of(row)) for row in rows]
 
     async def next_release_at(self) -> datetime | None:
-        """When the next release is due (may be past); None if nothing waits for release."""
+        """Return when the next release is due (may be past); None if nothing waits for release."""
         at: datetime | None = (await self._read("next_release_at"))[0]["at"]
         return at
 
@@ -91,40 +117,46 @@ class Allocations(Transactions):
         (rows,) = await self._write(epoch, Statement("void_claims"))
         return _jobids(rows)
 
-    async def released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
-        """Note that the objects of these live allocations were let go; returns those for which it was news."""
-        (rows,) = await self._write(epoch, Statement("released", {"jobids": list(jobids)}))
+    async def mark_released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> Delta:
+        """Record that the objects of these live allocations were released; this clears a ``ReleaseFailed``."""
+        (rows,) = await self._write(epoch, Statement("mark_released", {"jobids": list(jobids)}))
+        return Delta(
+            allocation_updates=tuple(AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"]) for row in rows),
+            workload_updates=tuple(
+                WorkloadUpdate(id=row["recovered"], reason=Reason.NONE, message="") for row in rows if row["recovered"] is not None
+            ),
+        )
+
+    async def mark_release_failed(self, epoch: Epoch, jobid: FluxionJobId, message: str) -> Delta:
+        """Record why a release failed: the workload has the reason ``ReleaseFailed`` until one succeeds."""
+        (rows,) = await self._write(epoch, Statement("mark_release_failed", {"jobid": jobid, "message": message}))
+        return Delta(workload_updates=tuple(WorkloadUpdate(id=row["id"], reason=Reason.RELEASE_FAILED, message=message) for row in rows))
+
+    async def retry_releases(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
+        """Make failed releases due now instead of when their claim ends; returns those that were."""
+        (rows,) = await self._write(epoch, Statement("retry_releases", {"jobids": list(jobids)}))
         return _jobids(rows)
 
-    async def release_failed(self, epoch: Epoch, jobid: FluxionJobId, message: str) -> None:
-        """Note why a release did not work: the workload says so (reason ``ReleaseFailed``) until it does."""
-        await self._write(epoch, Statement("release_failed", {"jobid": jobid, "message": message}))
-
-    async def release_again(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
-        """Make refused releases due now instead of when their claim runs out; returns those that were."""
-        (rows,) = await self._write(epoch, Statement("release_again", {"jobids": list(jobids)}))
-        return _jobids(rows)
-
-    async def release_soon(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
-        """Make claimed releases due 1 s from now, 2 s after the second attempt, then 4, 8, ..., but no later than their claim runs out."""
-        (rows,) = await self._write(epoch, Statement("release_soon", {"jobids": list(jobids)}))
+    async def retry_releases_soon(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> list[FluxionJobId]:
+        """Make claimed releases due 1 s from now, 2 s after the second attempt, then 4, 8, ..., but no later than their claim ends."""
+        (rows,) = await self._write(epoch, Statement("retry_releases_soon", {"jobids": list(jobids)}))
         return _jobids(rows)
 
     async def live_allocations(self) -> list[Allocation]:
-        """All allocations that hold something, with their slots, by job id."""
+        """Return all allocations that hold something, with their slots, by job id."""
         return await self._records(allocation_of, "live_allocations")
 
     async def allocations(self, jobids: Sequence[FluxionJobId]) -> list[Allocation]:
-        """These allocations, live or freed, with their slots, by job id."""
+        """Return these allocations, live or freed, with their slots, by job id."""
         return [allocation_of(row) for row in await self._read("allocations", jobids=list(jobids))]
 
-    async def move_ends(self, epoch: Epoch, ends: Sequence[tuple[FluxionJobId, datetime]]) -> list[FluxionJobId]:
-        """Move the planned ends of live allocations (an overrun); returns those that were moved."""
+    async def move_ends(self, epoch: Epoch, ends: Sequence[tuple[FluxionJobId, datetime]]) -> Delta:
+        """Move the planned ends of live allocations, because they overrun."""
         latest = dict(ends)
         (rows,) = await self._write(epoch, Statement("move_ends", {"jobids": list(latest), "ends": list(latest.values())}))
-        return _jobids(rows)
+        return Delta(allocation_updates=tuple(AllocationUpdate(jobid=jobid, end=latest[jobid]) for jobid in _jobids(rows)))
 
-    async def take_slots(self, epoch: Epoch, taken: Sequence[tuple[FluxionJobId, int, str, str]]) -> list[tuple[FluxionJobId, int]]:
+    async def take_slots(self, epoch: Epoch, taken: Sequence[TakenSlot]) -> Delta:
         """Put pods into free slots.
 
         Parameters
@@ -132,67 +164,53 @@ class Allocations(Transactions):
         epoch
             Of the leader.
         taken
-            Job id, rank, pod uid and pod name.
+            Slots with their pods.
 
         Returns
         -------
-        list[tuple[FluxionJobId, int]]
-            The slots in which the given pod stands now. A slot that another pod holds, that ended or is of a freed allocation is left
-            out, and so is a pod that stands elsewhere.
+        Delta
+            The slots that hold the given pod now. A slot that another pod holds, that ended or belongs to a freed allocation is left
+            out, and so is a pod that holds another slot.
 
         Raises
         ------
         PodAlreadyPlaced
-            If one call gives a pod two slots, or two calls at the same moment do.
+            If one call gives a pod two slots, or two concurrent calls do.
         """
-        slots = _slots(taken)
-        pods = slots | {"pod_uids": [uid for _, _, uid, _ in taken]}
-        try:
-            _, _, rows = await self._write(
-                epoch,
-                Statement("lock_allocations", {"jobids": slots["jobids"]}),
-                Statement("take_slots", pods | {"pod_names": [name for _, _, _, name in taken]}),
-                Statement("slots_held", pods),
-            )
-        except psycopg.errors.UniqueViolation as error:
-            raise PodAlreadyPlaced(f"no slot was taken: {error.diag.message_detail}") from None
-        return [(FluxionJobId(row["jobid"]), row["rank"]) for row in rows]
+        return (await self._write_together(epoch, taking(taken)))[0]
 
-    async def vacate_slots(self, epoch: Epoch, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> list[tuple[FluxionJobId, int]]:
-        """Make slots (job id, rank) free again that still hold the pod of this uid; returns those that were."""
-        (rows,) = await self._write(epoch, Statement("vacate_slots", _slots(vacated) | {"pod_uids": [uid for _, _, uid in vacated]}))
-        return [(FluxionJobId(row["jobid"]), row["rank"]) for row in rows]
+    async def vacate_slots(self, epoch: Epoch, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> Delta:
+        """Make slots (job id, rank) free again that still hold the pod of this uid."""
+        return (await self._write_together(epoch, vacating(vacated)))[0]
 
-    async def end_slots(self, epoch: Epoch, ended: Sequence[tuple[FluxionJobId, int]]) -> list[FluxionJobId]:
+    async def end_slots(self, epoch: Epoch, ended: Sequence[tuple[FluxionJobId, int]]) -> Delta:
         """End slots (job id, rank): no pod follows in them. The last one frees its allocation.
 
         Returns
         -------
-        list[FluxionJobId]
-            Allocations freed by this call.
+        Delta
+            The slots that have ended, by this call or before, and the allocations that this call freed.
         """
-        slots = _slots(ended)
-        _, rows = await self._write(epoch, Statement("lock_allocations", {"jobids": slots["jobids"]}), Statement("end_slots", slots))
-        return _jobids(rows)
+        return (await self._write_together(epoch, ending_slots(ended)))[0]
 
-    async def inherit(self, epoch: Epoch, inheritances: Sequence[Inheritance]) -> list[WorkloadId]:
-        """End workloads, each of which leaves its allocation, as it is, to a pending one; returns the heirs that have it now.
+    async def replace(self, epoch: Epoch, replacements: Sequence[Replacement]) -> Delta:
+        """End workloads, each of which passes its allocation to a pending one.
 
-        The slots are free again, and the allocation is due for release. An heir that is not pending any more, or was named twice, leaves
-        the other workload as it stands.
+        The slots are free again, and the allocation is due for release. If the replacement is not pending any more, or is named twice,
+        the other workload stays as it is.
         """
-        latest = list({each.heir: each for each in inheritances}.values())
+        latest = list({each.replacement: each for each in replacements}.values())
         if not latest:
-            return []
+            return Delta()
         _, rows = await self._write(
             epoch,
-            Statement("lock_workloads", {"ids": [found for each in latest for found in (each.gone, each.heir)]}),
+            Statement("lock_workloads", {"ids": [workload for each in latest for workload in (each.replaced, each.replacement)]}),
             Statement(
-                "inherit",
+                "replace",
                 {
                     "epoch": epoch,
-                    "gone": column(latest, lambda each: each.gone),
-                    "heirs": column(latest, lambda each: each.heir),
+                    "replaced": column(latest, lambda each: each.replaced),
+                    "replacements": column(latest, lambda each: each.replacement),
                     "states": column(latest, lambda each: each.state),
                     "outcomes": column(latest, lambda each: each.outcome),
                     "messages": column(latest, lambda each: each.message),
@@ -200,13 +218,30 @@ class Allocations(Transactions):
                 },
             ),
         )
-        return [WorkloadId(row["heir"]) for row in rows]
+        return Delta(
+            ended=tuple(row["replaced"] for row in rows),
+            workload_updates=tuple(
+                WorkloadUpdate(
+                    id=row["replacement"],
+                    state=State.ALLOCATED,
+                    reason=Reason.NONE,
+                    message="",
+                    allocated_at=row["allocated_at"],
+                    jobid=row["jobid"],
+                    hosts=row["hosts"],
+                )
+                for row in rows
+            ),
+            allocation_updates=tuple(
+                AllocationUpdate(
+                    jobid=row["jobid"], workload=row["replacement"], granted_at=row["granted_at"], released_at=None, release_attempts=0
+                )
+                for row in rows
+            ),
+            slot_updates=tuple(SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.FREE) for row in rows for rank in row["emptied"]),
+            unreserved=tuple(row["replacement"] for row in rows),
+        )
 
 
 def _jobids(rows: Sequence[Row]) -> list[FluxionJobId]:
     return [FluxionJobId(row["jobid"]) for row in rows]
-
-
-def _slots(named: Sequence[tuple[FluxionJobId, int, *tuple[str, ...]]]) -> dict[str, list[Any]]:
-    """The columns of job ids and ranks."""
-    return {"jobids": [slot[0] for slot in named], "ranks": [slot[1] for slot in named]}

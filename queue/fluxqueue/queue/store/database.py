@@ -1,11 +1,10 @@
-"""The connection pool: bounded waits, connections that are looked at before they are trusted, errors that name the place.
+"""The connection pool: bounded waits, connections that are checked before use, errors that name the server.
 
-A connection that lay unused for a second is asked an empty query before it is handed out, so a Postgres that was restarted costs one
-look and no failed transaction; a busy pool pays nothing. Whoever waits longer than the pool's timeout gets `DatabaseUnavailable`, with
-host, port and database in it and never a password. The pool itself goes on trying.
+A connection that was idle for a second is checked with an empty query before it is used. So a restarted Postgres costs one query and no
+failed transaction, and a busy pool pays nothing. A caller that waits longer than the pool's timeout gets `DatabaseUnavailable`, with host,
+port and database in the message and never a password. The pool goes on trying to connect.
 
-The server ends sessions that sit idle inside a transaction for five seconds: a paused process must not hold the leader's fence against
-its successor. ``search_path`` holds procrastinate's schema beside ours (see `fluxqueue.queue.store.migrations`).
+What every session is set to, and what is different behind a pooler, is in `fluxqueue.queue.store.connections`.
 """
 
 from __future__ import annotations
@@ -16,59 +15,49 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-__all__ = ["Database", "DatabaseUnavailable", "place_of", "session_dsn"]
+from fluxqueue.queue.store.connections import cause_of, place_of, pooled_dsn, session_dsn
+
+__all__ = ["Database", "DatabaseUnavailable"]
 
 _GIVEN_UP = ("08", "25P03", "53", "55P03", "57", "58")
-"""SQLSTATEs that speak of the server or its resources, not of the statement: connection, idle transaction, memory or disk, lock
-timeout, shutdown or statement timeout, I/O. Without any, the connection broke."""
-_SESSION = (
-    "-c search_path=fluxqueue,procrastinate",
-    "-c idle_in_transaction_session_timeout=5s",
-    "-c statement_timeout=60s",
-    "-c lock_timeout=20s",
-    "-c timezone=UTC",
-)
+"""Classes of SQLSTATE about the server and not about the statement: connection, idle transaction, memory or disk, lock timeout, shutdown
+or statement timeout, I/O. An error without SQLSTATE is a broken connection."""
+_POOLED_TIMEOUT_S = 75.0
+"""How long a pooler may keep a transaction, in seconds: while it has no server, the server's own time-outs do not run."""
+_LOOK_S: Final = 60.0
+_IDENTITY = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datname = current_database()"
 
 
 class DatabaseUnavailable(Exception):
     """Postgres cannot be reached, or went away; the message names host and database, never the password."""
 
 
-def place_of(dsn: str) -> str:
-    """Where a connection string leads to, for people: ``host:port/database`` without user and password."""
-    try:
-        parts = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        return "the configured database (its connection string cannot be read)"
-    host = parts.get("host") or parts.get("hostaddr") or "local socket"
-    return f"Postgres {host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or 'postgres'}"
-
-
-def session_dsn(dsn: str, application_name: str) -> str:
-    """A connection string with the settings every session of the queue needs; options already in it win."""
-    parts = conninfo_to_dict(dsn)
-    settings: dict[str, Any] = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    settings |= {key: value for key, value in parts.items() if value is not None}
-    settings["options"] = " ".join((*_SESSION, str(parts.get("options") or ""))).strip()
-    settings.setdefault("application_name", application_name)
-    return make_conninfo("", **settings)
+_T = TypeVar("_T")
 
 
 class _Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection that remembers when it last proved to be alive."""
+    """A connection that remembers when it last answered, and that sleeps until its socket is ready.
+
+    psycopg interrupts each wait ten times a second, so that threads see Ctrl-C. The event loop cancels a wait without that.
+    """
 
     proved_at = float("-inf")
 
+    async def wait(self, gen: PQGen[_T], interval: float = _LOOK_S, timeout: float | None = None) -> _T:  # noqa: ASYNC109  # as in psycopg
+        """Carry out a part of the protocol."""
+        return await super().wait(gen, interval, timeout)
+
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Transactions are said, not begun by any query; JSON comes as its bytes: it is decoded where its type is known."""
+    """Begin transactions explicitly, and return JSON as bytes: it is decoded where its type is known."""
     await connection.set_autocommit(True)
     set_json_loads(lambda text: text.encode() if isinstance(text, str) else bytes(text), connection)
 
@@ -85,34 +74,45 @@ class Database:
     timeout_s
         How long a caller waits for a connection before `DatabaseUnavailable`.
     application_name
-        What ``pg_stat_activity`` shows, unless the connection string says.
+        What ``pg_stat_activity`` shows, unless the connection string sets it.
     trusted_s
-        How long a connection is taken to be alive after it was used.
+        How many seconds after its last use a connection is not checked.
+    pooled
+        True if a pooler lends its server sessions for one transaction: see `fluxqueue.queue.store.connections`.
     """
 
     def __init__(
-        self, dsn: str, *, size: int = 8, timeout_s: float = 10.0, application_name: str = "fluxqueue", trusted_s: float = 1.0
+        self,
+        dsn: str,
+        *,
+        size: int = 8,
+        timeout_s: float = 10.0,
+        application_name: str = "fluxqueue",
+        trusted_s: float = 1.0,
+        pooled: bool = False,
     ) -> None:
-        self.dsn = dsn
+        self.dsn = (pooled_dsn if pooled else session_dsn)(dsn, application_name)
         self.place = place_of(dsn)
+        self.pooled = pooled
         self.timeout_s = timeout_s
         self._trusted_s = trusted_s
-        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # ten lines a second while Postgres is away; callers say so once
+        logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # ten lines a second while Postgres is away; callers log it once
         self._pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
-            session_dsn(dsn, application_name),
+            self.dsn,
             connection_class=_Connection,
+            kwargs={"prepare_threshold": None} if pooled else None,
             min_size=1,
             max_size=size,
             timeout=timeout_s,
             max_idle=300,
             reconnect_timeout=2.0,
             configure=_configure,
-            check=self._look,
+            check=self._check,
             open=False,
         )
 
     async def __aenter__(self) -> Self:
-        """Open the pool; `DatabaseUnavailable` if no connection comes about within the timeout."""
+        """Open the pool; `DatabaseUnavailable` if there is no connection within the timeout."""
         await self._pool.open()
         try:
             await self._pool.wait(self.timeout_s)
@@ -126,11 +126,11 @@ class Database:
 
     @property
     def pool(self) -> AsyncConnectionPool[Any]:
-        """The pool itself, for a library that brings its own queries."""
+        """The pool itself, for a library with its own queries."""
         return self._pool
 
     async def healthy(self) -> bool:
-        """Whether a query is answered within two seconds."""
+        """Return True if a query is answered within two seconds."""
         try:
             async with asyncio.timeout(2.0), self.connection() as connection:
                 await connection.execute("SELECT 1")
@@ -138,44 +138,63 @@ class Database:
             return False
         return True
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
-        """A connection in autocommit mode.
+    async def refuse_other(self, dsn: str) -> None:
+        """Raise an error if another connection string leads to another database than this one.
 
         Raises
         ------
         DatabaseUnavailable
-            If none is to be had within the timeout, or it broke while it was used.
+            It does, or one of the two cannot be reached.
         """
         try:
-            async with self._pool.connection() as connection:
+            async with await psycopg.AsyncConnection.connect(make_conninfo(dsn, connect_timeout=10), autocommit=True) as direct:
+                there = await (await direct.execute(_IDENTITY)).fetchone()
+        except psycopg.Error as error:
+            raise DatabaseUnavailable(f"{place_of(dsn)} cannot be reached: {cause_of(error)}") from error
+        async with self.connection() as connection:
+            here = await (await connection.execute(_IDENTITY)).fetchone()
+        if here != there:
+            raise DatabaseUnavailable(
+                f"DATABASE_URL leads to {self.place} and DATABASE_DIRECT_URL to {place_of(dsn)}, which are two databases: "
+                "set both to the same one"
+            )
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
+        """Borrow a connection in autocommit mode.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            If there is none within the timeout, or it broke while it was used.
+        """
+        try:
+            async with asyncio.timeout(_POOLED_TIMEOUT_S if self.pooled else None), self._pool.connection() as connection:
                 yield connection
                 connection.proved_at = time.monotonic()
         except PoolTimeout as error:
             raise await self._unreachable() from error
+        except TimeoutError as error:
+            raise DatabaseUnavailable(f"{self.place} did not answer through its pooler for {_POOLED_TIMEOUT_S:g} s") from error
         except PoolClosed as error:
             raise DatabaseUnavailable(f"{self.place}: the pool is closed") from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if error.sqlstate is not None and not error.sqlstate.startswith(_GIVEN_UP):
                 raise
-            raise DatabaseUnavailable(f"{self.place} went away or gave up: {_first_line(error)}") from error
+            raise DatabaseUnavailable(f"{self.place} went away or gave up: {cause_of(error)}") from error
 
-    async def _look(self, connection: _Connection) -> None:
-        """Called by the pool before it hands out a connection; an error makes it take another."""
+    async def _check(self, connection: _Connection) -> None:
+        """Check a connection before the pool returns it; an error makes it try another."""
         if time.monotonic() - connection.proved_at > self._trusted_s:
             await AsyncConnectionPool.check_connection(connection)
             connection.proved_at = time.monotonic()
 
     async def _unreachable(self) -> DatabaseUnavailable:
-        """The error with its cause: the pool keeps that to its log, so one connection is tried here."""
+        """Return the error with its cause. The pool does not report the cause, so one connection is tried here."""
         cause = "all connections are in use"
         try:
-            probe = await psycopg.AsyncConnection.connect(self.dsn, connect_timeout=2)
+            probe = await psycopg.AsyncConnection.connect(make_conninfo(self.dsn, connect_timeout=2))
             await probe.close()
         except psycopg.Error as error:
-            cause = _first_line(error)
+            cause = cause_of(error)
         return DatabaseUnavailable(f"{self.place} gave no connection for {self.timeout_s:g} s: {cause}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""What the store refuses, and why."""
+"""Changes that the store refuses. Nothing was changed then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["IllegalTransition", "PodAlreadyPlaced", "StaleLeader", "StoreError"]
 
 
 class StoreError(Exception):
-    """The store refused; nothing was changed."""
+    """The store refused a change."""
 
 
 class StaleLeader(StoreError):
@@ -14,8 +14,8 @@ class StaleLeader(StoreError):
 
 
 class PodAlreadyPlaced(StoreError):
-    """A pod was to stand in two slots at once."""
+    """A pod was to take two slots at once."""
 
 
 class IllegalTransition(StoreError):
-    """A workload was to be moved along an arrow that `fluxqueue.queue.states` does not have."""
+    """A workload was to be moved in a way that `fluxqueue.queue.model.states` does not have."""

@@ -1,51 +1,63 @@
-"""Who leads, and since when: the fence every change passes.
+"""The leader's epoch: the fence that every change passes.
 
-Taking the lead of a shard raises its epoch under an exclusive advisory lock; every change takes the same lock shared and looks at the
-epoch behind it, in its own transaction. So a take-over waits for the changes already under way and outruns all later ones: a leader
-that was paused and wakes up finds `StaleLeader`, never a half-valid write. Advisory locks queue fairly and write nothing, which a row
-lock on the leader's row would, on every transaction.
+A new leader raises the epoch of its shard under an exclusive advisory lock. Every change takes the same lock shared and then checks the
+epoch, in its own transaction. So a new leader waits for changes that have begun, and later changes of the former one are refused: a leader
+that was paused and continues gets `StaleLeader`, and never writes half of something. Advisory locks are fair and write nothing; a lock on
+the leader's row would write in every transaction.
 
-An epoch is at least the Unix time of its beginning, so it stays the newest even where Postgres was restored from an older backup and
-the matcher still remembers the epochs after it.
+An epoch is at least the Unix time of its beginning. So it stays the newest even if Postgres was restored from an older backup and the
+matcher remembers later epochs.
+
+There is one shard today, ``default``. The key stays because it names the fence, and the queues and locks of control tasks, in tables that
+the version before reads; a second node set with a leader of its own would be a second shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import structlog
 
-from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store.rows import StalledTask
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
 __all__ = ["Leadership"]
 
 _log = structlog.get_logger(__name__)
+_NOTABLE = timedelta(seconds=1)
+STALLED_S: Final = 3.0
+"""A change takes milliseconds, and the next leader waits longer than this for the Lease of a frozen one."""
 
 
 class Leadership(Transactions):
     """The part of the store about the leader, its tasks and the clock."""
 
-    async def acquire_leadership(self, holder: str, shard: str = "default") -> Epoch:
-        """Become the leader of a shard: from here on every older epoch is refused.
+    async def acquire_leadership(self, holder: str, shard: str = "default", *, stalled_s: float = STALLED_S) -> Epoch:
+        """Become the leader of a shard: from now on every older epoch is refused.
 
-        Waits for changes of the former leader that are under way (at most the server's ``idle_in_transaction_session_timeout``). Its
-        control tasks that were being done wait to be done again, in the same transaction.
+        Changes of the former leader that began long ago are ended: it is frozen, and they hold the lock. Younger ones are awaited. Control
+        tasks that it was running are queued again, in the same transaction.
 
         Parameters
         ----------
         holder
-            Who leads from now on; for people.
+            Who leads from now on, for people.
         shard
             Lower case letters, digits and ``-``, at most 30.
+        stalled_s
+            The age in seconds from which a change is ended.
 
         Returns
         -------
         Epoch
             Larger than any before, of any shard.
         """
+        (stalled,) = await self._read("end_stalled_changes", shard=shard, stalled_s=stalled_s)
+        if stalled["ended"]:
+            _log.warning("leadership.stalled_changes_ended", shard=shard, sessions=stalled["ended"])
         _, _, raised, _ = await self._transaction(
             Statement("queue_up_to_lead"),
             Statement("shut_out_former_leader", {"shard": shard}),
@@ -53,32 +65,53 @@ class Leadership(Transactions):
             Statement("requeue_tasks_of_shard", {"shard": shard}),
         )
         epoch = Epoch(raised[0]["epoch"])
-        _log.info("leadership acquired", shard=shard, holder=holder, epoch=epoch)
+        _log.info("leadership.acquired", shard=shard, holder=holder, epoch=epoch)
         return epoch
 
     async def current_epoch(self, shard: str = "default") -> Epoch | None:
-        """The newest epoch of a shard; None if nobody ever led it."""
+        """Return the newest epoch of a shard; None if it never had a leader."""
         rows = await self._read("current_epoch", shard=shard)
         return Epoch(rows[0]["epoch"]) if rows else None
 
     async def now(self) -> datetime:
-        """The time of the database: the one clock of the queue."""
+        """Return the time of the tables: Postgres' clock, which never steps back (`keep_clock`)."""
         now: datetime = (await self._read("now"))[0]["now"]
         return now
 
+    async def keep_clock(self, epoch: Epoch, expected: datetime | None = None) -> datetime:
+        """Keep the clock from going back, as it would after a failover to a Postgres whose clock is behind.
+
+        Parameters
+        ----------
+        epoch
+            Of the leader.
+        expected
+            The time, if the caller knows it; the tables' time may be later.
+
+        Returns
+        -------
+        datetime
+            The time.
+        """
+        (rows,) = await self._write(epoch, Statement("keep_clock", {"epoch": epoch, "expected": expected}))
+        now: datetime = rows[0]["now"]
+        if rows[0]["stepped_back"] > _NOTABLE:
+            _log.warning("clock.stepped_back", by_s=rows[0]["stepped_back"].total_seconds())
+        return now
+
     async def stalled_tasks(self, shard: str = "default") -> list[StalledTask]:
-        """Control tasks of a shard marked as being done, oldest first: those that nobody does any more are among them."""
+        """Return the control tasks of a shard that are marked as running, oldest first; some of them may have no process any more."""
         return [StalledTask(**row) for row in await self._read("stalled_tasks", shard=shard)]
 
     async def requeue_tasks(self, epoch: Epoch, tasks: Sequence[int]) -> int:
-        """Let tasks that nobody does any more wait again.
+        """Queue tasks again that no process runs any more.
 
-        They get a new id: whoever still thought to do one cannot acknowledge, and so lose, its successor.
+        They get new ids: a process that still runs one cannot acknowledge, and so lose, the new one.
 
         Returns
         -------
         int
-            How many of them were still marked as being done.
+            How many of them were still marked as running.
         """
         (rows,) = await self._write(epoch, Statement("requeue_tasks", {"tasks": list(tasks)}))
         stopped: int = rows[0]["stopped"]

@@ -1,15 +1,14 @@
 """Bringing a database to this version: ordered SQL files, each applied once, under one lock.
 
-Two sources are kept in one table, ``fluxqueue.migration``. Ours are the files of the folder ``migrations``, in the order of their
-names. procrastinate's come from its wheel: a new database gets its current schema at once, and all its upgrade files are noted as
-applied; a later version of the wheel brings further upgrade files, and those are run. Its tables stand in a schema of their own,
-``procrastinate``, because their names are its affair; our connections carry both schemas in their ``search_path``, without which its
-triggers would not find their tables.
+Files of two sources are recorded in one table, ``fluxqueue.migration``. Ours are the files of the folder ``migrations``, in the order of
+their names. procrastinate's come from its wheel. A new database gets its current schema at once, and all its upgrade files are recorded as
+applied; the upgrade files of a later version of the wheel are run. Its tables are in a schema of their own, ``procrastinate``, so that
+their names cannot clash with ours. Our connections have both schemas in their ``search_path``, which its triggers need.
 
-Each file is a transaction together with the note that it was applied, so a kill leaves a whole number of files. An advisory lock held
-by the session lets any number of replicas migrate at once: one does it, the others find nothing left to do. A file that was applied
-and has another text now is an error, and so is a database that knows files this version does not have; the version before may go on
-running while a newer one has migrated (one step), but not begin anew on it.
+Each file is one transaction, together with the record that it was applied, so a killed process leaves whole files. An advisory lock of the
+session lets any number of replicas migrate at once: one does it, and the others have nothing left to do. An applied file whose text is
+different now is an error, and so is a database with files that this version does not have. The version before may go on running after a
+newer one has migrated (one step), but it cannot start again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ import psycopg
 import structlog
 from procrastinate.schema import SchemaManager
 
-from fluxqueue.queue.store.database import DatabaseUnavailable, place_of
+from fluxqueue.queue.store.connections import BehindPooler, cause_of, place_of, refuse_pooler
+from fluxqueue.queue.store.database import DatabaseUnavailable
 
 __all__ = ["MigrationChanged", "SchemaTooNew", "migrate", "our_migrations"]
 
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS fluxqueue.migration (
 
 
 class MigrationChanged(Exception):
-    """A migration that was applied has another text now."""
+    """The text of an applied migration is different now."""
 
 
 class SchemaTooNew(Exception):
@@ -54,7 +54,7 @@ class SchemaTooNew(Exception):
 
 
 def our_migrations() -> dict[str, str]:
-    """Our migrations: name to SQL, in order."""
+    """Return our migrations in order: name to SQL."""
     folder = resources.files(__package__) / "sql" / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return {_OURS + name.removesuffix(".sql"): (folder / name).read_text("utf-8") for name in names}
@@ -67,28 +67,28 @@ def _procrastinate_migrations() -> dict[str, str]:
 
 
 async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
-    """Apply what is missing, ours and procrastinate's.
+    """Apply the migrations that are missing, ours and procrastinate's.
 
     Parameters
     ----------
     dsn
-        Of a role that may create schemas in the database.
+        Of a role that may create schemas in the database; to Postgres itself, as the lock belongs to a session.
     timeout_s
-        How long to wait for the connection, and then for others who are migrating.
+        How long to wait for the connection, and then for others that migrate.
 
     Returns
     -------
     list[str]
-        Names of what was applied, in order; empty if nothing was missing.
+        Names of the applied migrations, in order; empty if none was missing.
 
     Raises
     ------
     DatabaseUnavailable
         If Postgres cannot be reached, or others migrate for longer than `timeout_s`.
     MigrationChanged
-        If an applied file of ours has another text now.
+        If the text of an applied file of ours is different now.
     SchemaTooNew
-        If the database knows a file of ours that this version does not.
+        If the database has a file of ours that this version does not have.
     """
     async with _locked(dsn, timeout_s) as connection:
         await connection.execute(_BEGINNING)
@@ -110,7 +110,7 @@ async def migrate(dsn: str, *, timeout_s: float = 60.0) -> list[str]:
                 await _apply(connection, text, {name: text})
                 done.append(name)
     if done:
-        _log.info("migrated", database=place_of(dsn), applied=len(done), newest=done[-1])
+        _log.info("migrations.applied", database=place_of(dsn), applied=len(done), newest=done[-1])
     return done
 
 
@@ -119,7 +119,7 @@ def _compare(ours: Mapping[str, str], applied: Mapping[str, str], place: str) ->
         if not name.startswith(_OURS):
             continue
         if name not in ours:
-            raise SchemaTooNew(f"{place} has the migration {name}, which this version does not know: run the newer version")
+            raise SchemaTooNew(f"{place} has the migration {name}, which this version does not have: run the newer version")
         if digest != _digest(ours[name]):
             raise MigrationChanged(f"{place} has the migration {name} with another text: applied files are never edited, add a new one")
 
@@ -138,13 +138,17 @@ def _digest(text: str) -> str:
 
 @asynccontextmanager
 async def _locked(dsn: str, timeout_s: float) -> AsyncIterator[psycopg.AsyncConnection]:
-    """A connection that holds the lock of migrations; closing it gives the lock back."""
+    """Borrow a connection that holds the lock of migrations; closing it releases the lock."""
     try:
         async with asyncio.timeout(timeout_s):
             connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True, application_name="fluxqueue-migrate")
     except (psycopg.OperationalError, TimeoutError) as error:
-        raise DatabaseUnavailable(f"{place_of(dsn)} cannot be reached to be migrated: {str(error) or 'no answer'}") from error
+        raise DatabaseUnavailable(f"{place_of(dsn)} cannot be reached to be migrated: {cause_of(error)}") from error
     async with connection:
+        try:
+            await refuse_pooler(connection, place_of(dsn))
+        except BehindPooler as error:
+            raise DatabaseUnavailable(str(error)) from None
         await connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(timeout_s * 1000)}ms",))
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))

@@ -1,6 +1,6 @@
 """The SQL of the store: read from the ``.sql`` files of the folder ``queries``, by name.
 
-A line ``-- name --`` begins a query; comment lines behind it say what must be known about it. Parameters are psycopg's ``%(name)s``.
+A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def parse(text: str) -> dict[str, bytes]:
     Raises
     ------
     ValueError
-        If a name stands twice, a query is empty, or there is SQL before the first name.
+        If a name occurs twice, a query is empty, or there is SQL before the first name.
     """
     before, *parts = _HEADING.split(text)
     if _without_comments(before):
@@ -30,7 +30,7 @@ def parse(text: str) -> dict[str, bytes]:
         if not sql:
             raise ValueError(f"the query {name} is empty")
         if name in queries:
-            raise ValueError(f"the query {name} stands twice")
+            raise ValueError(f"the query {name} occurs twice")
         queries[name] = sql.encode()
     return queries
 
@@ -44,10 +44,10 @@ def _load() -> dict[str, bytes]:
     queries: dict[str, bytes] = {}
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".sql"):
-            found = parse(entry.read_text("utf-8"))
-            if twice := queries.keys() & found.keys():
-                raise ValueError(f"queries that stand in two files: {', '.join(sorted(twice))}")
-            queries |= found
+            parsed = parse(entry.read_text("utf-8"))
+            if twice := queries.keys() & parsed.keys():
+                raise ValueError(f"queries in two files: {', '.join(sorted(twice))}")
+            queries |= parsed
     return queries
 
 

@@ -1,14 +1,16 @@
-"""Planned starts of pending workloads: the first promise and the present one.
+"""Reservations: planned starts of pending workloads, the first one and the present one.
 
-A promise outlives its process: the next leader puts it back into the graph before it matches anything, and people go on seeing the first
-estimate beside the present one. It leaves the table when its workload is granted, ends, or is promised nothing any more.
+A reservation outlives its process. The next leader puts it back into the graph before it matches anything, and people go on seeing the
+first estimate next to the present one. The row is deleted when its workload is granted, ends, or has no planned start any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from fluxqueue.queue.records import Epoch, FluxionJobId, Reservation, WorkloadId
+from fluxqueue.queue.model.records import Epoch, FluxionJobId, Reservation, WorkloadId
+from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.rows import Row, column, shares_of, shares_text
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
@@ -18,19 +20,19 @@ __all__ = ["Reservations"]
 class Reservations(Transactions):
     """The part of the store about reservations."""
 
-    async def plan(self, epoch: Epoch, made: Sequence[Reservation], given_up: Sequence[WorkloadId]) -> list[WorkloadId]:
-        """Store reservations made or moved, and forget those given up.
+    async def reserve(self, epoch: Epoch, made: Sequence[Reservation], dropped: Sequence[WorkloadId]) -> Delta:
+        """Store reservations that were made or moved, and delete those of some workloads.
 
         Returns
         -------
-        list[WorkloadId]
-            Workloads whose reservation is stored now. The others were not pending any more.
+        Delta
+            Without the reservations of workloads that were not pending any more.
         """
-        if not made and not given_up:
-            return []
+        if not made and not dropped:
+            return Delta()
         _, rows = await self._write(
             epoch,
-            Statement("unreserve", {"workloads": list(given_up)}),
+            Statement("unreserve", {"workloads": list(dropped)}),
             Statement(
                 "reserve",
                 {
@@ -44,10 +46,14 @@ class Reservations(Transactions):
                 },
             ),
         )
-        return [WorkloadId(row["workload"]) for row in rows]
+        stored = {each.workload: each for each in made}
+        return Delta(
+            reservations=tuple(replace(stored[row["workload"]], first_start=row["first_at"]) for row in rows),
+            unreserved=tuple(dropped),
+        )
 
     async def reservations(self) -> list[Reservation]:
-        """All reservations of pending workloads, by their start."""
+        """Return all reservations of pending workloads, by their start."""
         return [_reservation_of(row) for row in await self._read("reservations")]
 
 

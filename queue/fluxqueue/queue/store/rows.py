@@ -1,7 +1,7 @@
 """From rows to records and back.
 
-Rows come as dicts of column to value, so a table may have columns this version does not know: the version before goes on reading
-while a newer one has migrated. JSON arrives as its bytes and is decoded here, where its type is known.
+Rows are dicts of column to value, so a table may have columns that this version does not have: the version before goes on reading after
+a newer one has migrated. JSON arrives as bytes and is decoded here, where its type is known.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ import msgspec
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
-from fluxqueue.queue.jobspecs import labels_of
-from fluxqueue.queue.records import (
-    NO_SETBACKS,
-    NO_WISHES,
+from fluxqueue.queue.model.jobspecs import labels_of
+from fluxqueue.queue.model.records import (
+    NO_OVERRIDES,
+    NO_REQUEUE_STATE,
     Allocation,
     Epoch,
     FluxionJobId,
     ReleaseMode,
-    Setbacks,
+    RequeueState,
     Slot,
     SlotState,
+    SpecOverrides,
     Transition,
-    Wishes,
     Workload,
     WorkloadId,
 )
+from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
 __all__ = [
     "Counts",
-    "QueueRow",
     "Row",
     "StalledTask",
     "allocation_of",
     "column",
-    "setbacks_text",
+    "overrides_text",
+    "requeue_state_of",
+    "requeue_state_text",
     "shares_of",
     "shares_text",
+    "start_conditions_text",
     "transition_of",
-    "wishes_text",
     "workload_of",
 ]
 
@@ -51,23 +53,15 @@ Row = dict[str, Any]
 _T = TypeVar("_T")
 
 _shares = msgspec.json.Decoder(tuple[NodeShare, ...])
-_wishes = msgspec.json.Decoder(Wishes)
-_setbacks = msgspec.json.Decoder(Setbacks)
+_overrides = msgspec.json.Decoder(SpecOverrides)
+_requeue_state = msgspec.json.Decoder(RequeueState)
+_start_conditions = msgspec.json.Decoder(StartConditions)
 _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRow:
-    """A FluxQueue; ``spec`` is its specification as JSON text."""
-
-    name: str
-    generation: int
-    spec: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many workloads of a queue stand in a state for a reason, and how many slots they want."""
+    """How many workloads of a queue are in a state for a reason, and how many slots they request."""
 
     queue: str
     state: State
@@ -78,7 +72,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalledTask:
-    """A control task marked as being done."""
+    """A control task that is marked as running."""
 
     id: int
     task: str
@@ -86,22 +80,22 @@ class StalledTask:
 
 
 def column(records: Sequence[_T], value: Callable[[_T], Any]) -> list[Any]:
-    """One value of each record: a column of an ``unnest``."""
+    """Return one value of each record: a column of an ``unnest``."""
     return [value(record) for record in records]
 
 
 def shares_text(shares: Sequence[NodeShare]) -> str:
-    """What an allocation has on its nodes, as JSON."""
+    """Write what an allocation holds on its nodes as JSON."""
     return _encoder.encode(shares).decode()
 
 
 def shares_of(text: bytes) -> tuple[NodeShare, ...]:
-    """What `shares_text` wrote."""
+    """Read what `shares_text` wrote."""
     return _shares.decode(text)
 
 
 def workload_of(row: Row) -> Workload:
-    """A row of ``workload`` or ``history``."""
+    """Read a row of ``workload`` or ``history``."""
     return Workload(
         id=WorkloadId(row["id"]),
         uid=row["uid"],
@@ -129,33 +123,49 @@ def workload_of(row: Row) -> Workload:
         requeues=row["requeues"],
         jobid=row["jobid"],
         hosts=row["hosts"],
-        wishes=_wishes_of(row.get("wishes")),
+        overrides=_overrides_of(row.get("overrides")),
+        account=row.get("account", ""),
         done_indexes=row.get("done_indexes", ""),
-        setbacks=_setbacks_of(row.get("setbacks")),
+        requeue_state=requeue_state_of(row.get("requeue_state")),
+        start_conditions=_start_conditions_of(row.get("start_conditions")),
     )
 
 
-def _wishes_of(text: bytes | None) -> Wishes:
-    """Hardly anything has wishes, and what has ended has none left."""
-    return NO_WISHES if text is None or text == b"{}" else _wishes.decode(text)
+def _overrides_of(text: bytes | None) -> SpecOverrides:
+    """Read overrides; few workloads have any, and none in ``history``."""
+    return NO_OVERRIDES if text is None or text == b"{}" else _overrides.decode(text)
 
 
-def _setbacks_of(text: bytes | None) -> Setbacks:
-    return NO_SETBACKS if text is None or text == b"{}" else _setbacks.decode(text)
+def requeue_state_of(text: bytes | None) -> RequeueState:
+    """Read a requeue state; few workloads have one."""
+    return NO_REQUEUE_STATE if text is None or text == b"{}" else _requeue_state.decode(text)
 
 
-def setbacks_text(setbacks: Setbacks | None) -> str | None:
-    """As JSON; None stays None."""
-    return None if setbacks is None else _encoder.encode(setbacks).decode()
+def requeue_state_text(requeue_state: RequeueState | None) -> str | None:
+    """Write a requeue state as JSON; None stays None."""
+    return None if requeue_state is None else _encoder.encode(requeue_state).decode()
 
 
-def wishes_text(wishes: Wishes) -> str:
-    """As JSON."""
-    return _encoder.encode(wishes).decode()
+def _start_conditions_of(text: bytes | None) -> StartConditions:
+    """Read start conditions; few workloads have any."""
+    return NO_START_CONDITIONS if text is None or text == b"{}" else _start_conditions.decode(text)
+
+
+def start_conditions_text(start_conditions: StartConditions) -> str:
+    """Write start conditions as JSON."""
+    return _encoder.encode(start_conditions).decode()
+
+
+def overrides_text(overrides: SpecOverrides) -> str:
+    """Write overrides as JSON."""
+    return _encoder.encode(overrides).decode()
 
 
 def allocation_of(row: Row) -> Allocation:
-    """Columns ``a_*`` of ``allocation`` with the slots' columns as arrays by rank."""
+    """Read columns ``a_*`` of ``allocation``, with the slots' columns as arrays by rank.
+
+    The table keeps the last pod of an ended slot, for people. A `Slot` that has ended has none: its pod may get another slot.
+    """
     jobid = FluxionJobId(row["a_jobid"])
     shares = _shares.decode(row["a_shares"])
     labels = labels_of(shares, len(row["ranks"] or ()))
@@ -177,8 +187,8 @@ def allocation_of(row: Row) -> Allocation:
                 rank=rank,
                 node=node,
                 state=SlotState(state),
-                pod_uid=uid,
-                pod_name=name,
+                pod_uid=uid if state != SlotState.ENDED else None,
+                pod_name=name if state != SlotState.ENDED else None,
                 label=labels[rank],
             )
             for rank, node, state, uid, name in slots
@@ -187,7 +197,7 @@ def allocation_of(row: Row) -> Allocation:
 
 
 def transition_of(row: Row) -> Transition:
-    """A row of ``transition``."""
+    """Read a row of ``transition``."""
     return Transition(
         workload=WorkloadId(row["workload"]),
         at=row["at"],

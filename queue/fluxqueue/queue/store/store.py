@@ -1,21 +1,22 @@
-"""The store as one thing: what the controllers hold."""
+"""The store: all its parts in one class."""
 
 from __future__ import annotations
 
 from fluxqueue.queue.store.allocations import Allocations
+from fluxqueue.queue.store.ended_workloads import EndedWorkloads
 from fluxqueue.queue.store.leadership import Leadership
-from fluxqueue.queue.store.queues import Queues
 from fluxqueue.queue.store.reservations import Reservations
+from fluxqueue.queue.store.retention import Retention
 from fluxqueue.queue.store.workloads import Workloads
 
 __all__ = ["Store"]
 
 
-class Store(Leadership, Workloads, Allocations, Reservations, Queues):
+class Store(Leadership, Workloads, Allocations, Reservations, Retention, EndedWorkloads):
     """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are fenced.
 
-    Any of them raises `DatabaseUnavailable` when Postgres cannot be reached within the pool's timeout or goes away meanwhile: then a
-    change may or may not have been made, and repeating the call is right. Fenced ones raise `StaleLeader`.
+    Any of them raises `DatabaseUnavailable` if Postgres cannot be reached within the pool's timeout or goes away meanwhile. Then a change
+    may have been made or not, and the call may be repeated. Fenced methods raise `StaleLeader`.
 
     Examples
     --------

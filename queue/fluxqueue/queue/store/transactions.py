@@ -1,13 +1,20 @@
 """One transaction, one round trip.
 
-A transaction of the store is a list of statements known beforehand, so all of it (BEGIN, the fence, the statements, COMMIT) is sent in
-one go with Postgres' pipeline mode and answered in one go: no process can stop between two of its statements and leave a transaction
-open, and a method costs one round trip however many statements it has. A statement that must see what was committed while a lock was
-waited for comes after the statement that takes the lock: each statement has its own snapshot.
+The statements of a transaction are known before it begins. So all of it (the fence and the statements) is sent at once, with Postgres'
+pipeline mode, and answered at once. No process can stop between two statements and leave a transaction open, and a method costs one round
+trip however many statements it has. There is no BEGIN and no COMMIT: Postgres runs what comes before the end of a pipeline (Sync) as one
+transaction. If a caller fails or is cancelled before all is sent, its connection is closed instead, so nothing is committed. Each statement
+has its own snapshot: one that must see what was committed while a lock was awaited comes after the statement that takes the lock.
 
-Deadlocks between two such transactions are possible where rows are locked along different paths; Postgres ends one of them, nothing of
-it was done, and it is sent again. So is one that meets a table which a newer version has just given another column: the connection with
-its prepared statements is closed, and the next one plans afresh.
+psycopg prepares a statement after a connection has sent it a few times, and Postgres then keeps a plan for it, made for short lists and
+the tables of that time. A statement with long lists is planned each time, because the kept plan may read a table, which was small then,
+once for each of a thousand rows.
+
+Two such transactions may deadlock if they lock rows in different order. Postgres ends one of them without any effect, and it is sent
+again. So is one that finds a table to which a newer version has just added a column: the connection with its prepared statements is
+closed, and the next one plans again.
+
+Behind a pooler, the first statement of every transaction makes the settings that a session of its own would have; still one round trip.
 """
 
 from __future__ import annotations
@@ -20,7 +27,9 @@ import psycopg
 import structlog
 from psycopg.rows import dict_row
 
-from fluxqueue.queue.records import Epoch
+from fluxqueue.queue.model.records import Epoch
+from fluxqueue.queue.store.arrays import with_array_texts
+from fluxqueue.queue.store.connections import SESSION_SETTINGS
 from fluxqueue.queue.store.database import Database
 from fluxqueue.queue.store.errors import StaleLeader
 from fluxqueue.queue.store.queries import QUERIES
@@ -31,9 +40,10 @@ __all__ = ["Statement", "Transactions"]
 _T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
-_STALE = "FQ001"  # raised by fluxqueue.hold_epoch
+_STALE = "FQ001"  # raised by fluxqueue.hold_epoch of migration 0001
 _ATTEMPTS = 4
 _CHUNK = 1000
+_LONG = 100
 _TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.FeatureNotSupported)
 
 
@@ -51,12 +61,12 @@ class Transactions:
         self._database = database
 
     async def _read(self, name: str, /, **parameters: Any) -> list[Row]:
-        """The rows of one statement."""
+        """Return the rows of one statement."""
         (rows,) = await self._transaction(Statement(name, parameters))
         return rows
 
     async def _records(self, build: Callable[[Row], _T], name: str, /, **parameters: Any) -> list[_T]:
-        """The records of one statement that may have very many: other coroutines, such as the one that renews the lease, go on."""
+        """Return the records of a statement that may have very many; other coroutines, such as the one that renews the Lease, go on."""
         records: list[_T] = []
         for chunk in _chunks(await self._read(name, **parameters)):
             records += map(build, chunk)
@@ -64,7 +74,7 @@ class Transactions:
         return records
 
     async def _write(self, epoch: Epoch, *statements: Statement) -> list[list[Row]]:
-        """The rows of each statement of a transaction that only the leader of `epoch` may do."""
+        """Return the rows of each statement of a transaction that only the leader of `epoch` may make."""
         try:
             _held, *rows = await self._transaction(Statement("hold_epoch", {"epoch": epoch}), *statements)
         except psycopg.DatabaseError as error:
@@ -82,7 +92,7 @@ class Transactions:
                 if attempt == _ATTEMPTS:
                     raise
                 names = [statement.name for statement in statements]
-                _log.info("transaction repeated", statements=names, attempt=attempt, because=type(error).__name__)
+                _log.info("transaction.repeated", statements=names, attempt=attempt, error=type(error).__name__)
                 attempt += 1
 
     async def _once(self, statements: tuple[Statement, ...]) -> list[list[Row]]:
@@ -95,14 +105,38 @@ class Transactions:
             return [await _fetch(cursor) for cursor in cursors]
 
     async def _send(self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[psycopg.AsyncCursor[Row]]:
-        cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
-        if len(statements) == 1:
-            await cursors[0].execute(QUERIES[statements[0].name], statements[0].parameters)
+        if self._database.pooled:
+            settings = Statement("set_transaction", {"names": list(SESSION_SETTINGS), "values": list(SESSION_SETTINGS.values())})
+            _, *cursors = await self._send_together(connection, (settings, *statements))
             return cursors
-        async with connection.pipeline(), connection.transaction():
-            for cursor, statement in zip(cursors, statements, strict=True):
-                await cursor.execute(QUERIES[statement.name], statement.parameters)
+        if len(statements) > 1:
+            return await self._send_together(connection, statements)
+        cursor = connection.cursor(row_factory=dict_row, binary=True)
+        await _execute(cursor, statements[0])
+        return [cursor]
+
+    async def _send_together(
+        self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]
+    ) -> list[psycopg.AsyncCursor[Row]]:
+        cursors = [connection.cursor(row_factory=dict_row, binary=True) for _ in statements]
+        async with connection.pipeline():
+            try:
+                for cursor, statement in zip(cursors, statements, strict=True):
+                    await _execute(cursor, statement)
+            except BaseException as error:
+                if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+                    await connection.close()  # the end of the pipeline would commit the statements that were sent
+                raise
         return cursors
+
+
+async def _execute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> None:
+    await cursor.execute(QUERIES[statement.name], with_array_texts(statement.parameters), prepare=_prepare(statement))
+
+
+def _prepare(statement: Statement) -> bool | None:
+    """Return False for a statement with long lists; None lets psycopg decide by how often it is sent."""
+    return False if any(isinstance(value, list) and len(value) > _LONG for value in statement.parameters.values()) else None
 
 
 def _chunks(rows: list[Row]) -> Iterator[list[Row]]:
@@ -110,10 +144,13 @@ def _chunks(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 async def _fetch(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    """All rows, decoded a thousand at a time; they are in this process already."""
+    """Return all rows, decoded a thousand at a time; they are in this process already."""
     rows: list[Row] = []
-    while cursor.description and (chunk := await cursor.fetchmany(_CHUNK)):
+    if cursor.pgresult is None or not cursor.pgresult.nfields:
+        return rows
+    while True:
+        chunk = await cursor.fetchmany(_CHUNK)
         rows += chunk
-        if len(chunk) == _CHUNK:
-            await asyncio.sleep(0)
-    return rows
+        if len(chunk) < _CHUNK:
+            return rows
+        await asyncio.sleep(0)

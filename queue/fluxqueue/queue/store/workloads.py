@@ -1,95 +1,105 @@
-"""Workloads: found, waiting, moved along their states, remembered.
+"""Workloads: described by the intake, pending, moved along their states, kept after their end.
 
-The intake is level-triggered and repeats itself, so `upsert` compares what it says now with what it said before (``found_reason``,
-the specification), never with what the scheduler wrote since: a sweep over unchanged objects changes nothing.
+The intake is level-triggered and repeats itself. So `upsert` compares what it describes with what it described before (``found_reason``
+and the specification), never with what the scheduler has written since: a sweep over unchanged objects changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from operator import attrgetter
 
-from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.queue.records import (
+from msgspec import UNSET
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Requeue, SlotWrites
+from fluxqueue.queue.model.records import (
     UNREAD,
     Epoch,
     FluxionJobId,
     NewWorkload,
-    PutBack,
-    ReasonChange,
-    StoredNow,
-    TakeBack,
+    RequeueState,
+    SlotState,
     Transition,
     Workload,
     WorkloadId,
 )
-from fluxqueue.queue.states import ENDED, LIVE, sources
-from fluxqueue.queue.store.errors import IllegalTransition
-from fluxqueue.queue.store.rows import Counts, Row, column, setbacks_text, transition_of, wishes_text, workload_of
-from fluxqueue.queue.store.transactions import Statement, Transactions
+from fluxqueue.queue.model.states import LIVE, sources
+from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate
+from fluxqueue.queue.store.rows import (
+    Counts,
+    Row,
+    column,
+    overrides_text,
+    requeue_state_of,
+    requeue_state_text,
+    start_conditions_text,
+    transition_of,
+    workload_of,
+)
+from fluxqueue.queue.store.transactions import Statement
+from fluxqueue.queue.store.writes import Writes, moving
 
 __all__ = ["Workloads"]
 
-_FOUND = tuple(each.name for each in fields(NewWorkload))
+_DESCRIBED = tuple(each.name for each in fields(NewWorkload))
 
 
-class Workloads(Transactions):
+class Workloads(Writes):
     """The part of the store about workloads and their history."""
 
-    async def upsert(self, epoch: Epoch, found: Sequence[NewWorkload]) -> list[StoredNow]:
-        """Take in what the intake found.
+    async def upsert(self, epoch: Epoch, described: Sequence[NewWorkload]) -> Delta:
+        """Insert or update workloads as the intake describes them.
 
-        New ones begin as Pending. Of pending ones, those whose specification or reason is not what it was when last found are brought
-        up to date, keeping ``submitted_at`` and id; a changed specification also clears a reason the scheduler gave. All others, ended
-        and forgotten ones included, stay as they are.
+        New ones begin as Pending. A pending one is updated if its specification or reason is not what the intake described last; it
+        keeps ``submitted_at`` and id. A changed specification also clears a reason of the scheduler. All others stay as they are, also
+        those that ended or were moved to ``history``.
 
         Returns
         -------
-        list[StoredNow]
-            One per found workload, in the same order.
+        Delta
+            The rows that were inserted or updated, in the order of `described`. If that names one twice, the last one counts.
         """
-        latest = list({new.uid: new for new in found}.values())
+        latest = list({new.uid: new for new in described}.values())
         if not latest:
-            return []
-        columns = {name: column(latest, attrgetter(name)) for name in _FOUND}
-        columns["wishes"] = column(latest, lambda new: wishes_text(new.wishes))
-        stored, rows = await self._write(
-            epoch,
-            Statement("upsert", columns | {"epoch": epoch}),
-            Statement("workloads_by_uid", {"uid": columns["uid"]}),
-        )
-        inserted = {row["uid"]: row["inserted"] for row in stored}
-        now = {
-            row["uid"]: StoredNow(workload=workload_of(row), inserted=inserted.get(row["uid"], False), changed=row["uid"] in inserted)
-            for row in rows
-        }
-        return [now[new.uid] for new in found]
+            return Delta()
+        columns = {name: column(latest, attrgetter(name)) for name in _DESCRIBED}
+        columns["overrides"] = column(latest, lambda new: overrides_text(new.overrides))
+        columns["requeue_state"] = column(latest, lambda new: requeue_state_text(new.requeue_state))
+        columns["start_conditions"] = column(latest, lambda new: start_conditions_text(new.start_conditions))
+        (rows,) = await self._write(epoch, Statement("upsert", columns | {"epoch": epoch}))
+        by_uid = {row["uid"]: row for row in rows}
+        return Delta(workloads=tuple(workload_of(by_uid[uid]) for new in latest if (uid := new.uid) in by_uid))
 
     async def pending(self) -> list[Workload]:
-        """All pending workloads in policy order: priority descending, submit time, id."""
+        """Return all pending workloads in policy order: priority descending, submit time, id."""
         return await self._records(workload_of, "pending")
 
+    async def owner_requeue_states(self, since: datetime) -> list[tuple[RequeueState, datetime]]:
+        """Return the requeue states of pods that a controller replaces, with the time of their end, oldest first. A live one ends now."""
+        return [(requeue_state_of(row["requeue_state"]), row["at"]) for row in await self._read("owner_requeue_states", since=since)]
+
     async def live_workloads(self) -> list[Workload]:
-        """Workloads that are Allocated, Running or Draining, by id."""
+        """Return workloads that are Allocated, Running or Draining, by id."""
         return await self._records(workload_of, "live_workloads")
 
     async def workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
-        """The workloads of these ids that exist, by id; forgotten ones come without their jobspec."""
+        """Return the workloads of these ids that exist, by id; those in ``history`` come without their jobspec."""
         return [workload_of(row) for row in await self._read("workloads", ids=list(ids))]
 
     async def workload_by_uid(self, uid: str) -> Workload | None:
-        """The workload of an object, be it forgotten; None if it was never taken in."""
+        """Return the workload of an object, also from ``history``; None if it never had one."""
         rows = await self._read("workloads_by_uid", uid=[uid])
         return workload_of(rows[0]) if rows else None
 
     async def workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
-        """The workloads of these objects that were ever taken in, in no particular order; forgotten ones come without their jobspec."""
+        """Return the workloads of these objects, in no particular order; those in ``history`` come without their jobspec."""
         return [workload_of(row) for row in await self._read("workloads_by_uid", uid=list(uids))]
 
-    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> list[WorkloadId]:
-        """Say why workloads wait.
+    async def set_reasons(self, epoch: Epoch, changes: Sequence[ReasonChange], *, live: bool = False) -> Delta:
+        """Write why workloads wait.
 
         Parameters
         ----------
@@ -98,126 +108,118 @@ class Workloads(Transactions):
         changes
             Reason and message by workload.
         live
-            Speak of Allocated, Running and Draining workloads (``BindFailed``) instead of pending ones.
+            Change Allocated and Running workloads (``BindFailed``) instead of pending ones. What drains with a reason is evicted.
 
         Returns
         -------
-        list[WorkloadId]
-            Those that were written: in such a state, and with another reason or message before.
+        Delta
+            The workloads that are in such a state and had another reason or message before.
         """
-        latest = list({change.workload: change for change in changes}.values())
+        latest = {change.workload: change for change in changes}
         if not latest:
-            return []
+            return Delta()
         (rows,) = await self._write(
             epoch,
             Statement(
                 "set_reasons",
                 {
-                    "ids": column(latest, lambda change: change.workload),
-                    "reasons": column(latest, lambda change: change.reason),
-                    "messages": column(latest, lambda change: change.message),
-                    "states": list(LIVE) if live else [State.PENDING],
+                    "ids": list(latest),
+                    "reasons": [change.reason for change in latest.values()],
+                    "messages": [change.message for change in latest.values()],
+                    "states": [State.ALLOCATED, State.RUNNING] if live else [State.PENDING],
                 },
             ),
         )
-        return _ids(rows)
+        written = [latest[workload] for workload in _ids(rows)]
+        return Delta(workload_updates=tuple(WorkloadUpdate(id=each.workload, reason=each.reason, message=each.message) for each in written))
 
-    async def started(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> list[WorkloadId]:
-        """Move Allocated workloads to Running; returns those that were moved."""
-        return await self._move(epoch, ids, State.RUNNING)
-
-    async def draining(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> list[WorkloadId]:
-        """Move Allocated and Running workloads to Draining; returns those that were moved."""
-        return await self._move(epoch, ids, State.DRAINING)
-
-    async def _move(self, epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> list[WorkloadId]:
+    async def set_requeue_states(self, epoch: Epoch, changes: Mapping[WorkloadId, RequeueState]) -> Delta:
+        """Write the requeue states of workloads that have not ended."""
         (rows,) = await self._write(
-            epoch, Statement("move", {"ids": list(ids), "after": after, "from": list(sources(after)), "epoch": epoch})
+            epoch,
+            Statement(
+                "set_requeue_states",
+                {"ids": list(changes), "requeue_state": [requeue_state_text(requeue_state) for requeue_state in changes.values()]},
+            ),
         )
-        return _ids(rows)
+        return Delta(workload_updates=tuple(WorkloadUpdate(id=workload, requeue_state=changes[workload]) for workload in _ids(rows)))
 
-    async def finish(self, epoch: Epoch, ends: Sequence[tuple[WorkloadId, State, Outcome, str]]) -> list[FluxionJobId]:
-        """End workloads, from wherever they are, and give back what they hold.
+    async def mark_started(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
+        """Move Allocated workloads to Running."""
+        return (await self._write_together(epoch, moving(epoch, ids, State.RUNNING)))[0]
 
-        Parameters
-        ----------
-        epoch
-            Of the leader.
-        ends
-            Workload, its final state, outcome and a message. Those that ended before stay as they ended.
+    async def mark_draining(self, epoch: Epoch, ids: Sequence[WorkloadId]) -> Delta:
+        """Move Allocated and Running workloads to Draining."""
+        return (await self._write_together(epoch, moving(epoch, ids, State.DRAINING)))[0]
+
+    async def finish(self, epoch: Epoch, endings: Sequence[Ending]) -> Delta:
+        """End workloads in whatever state they are, and free what they hold. Those that have ended before stay as they ended.
 
         Returns
         -------
-        list[FluxionJobId]
-            Allocations freed by this call, to be cancelled in the matcher.
+        Delta
+            All of them as ended, and the allocations freed by this call, which are to be cancelled in the matcher.
 
         Raises
         ------
         IllegalTransition
             If a state is not a final one.
         """
-        for workload, state, outcome, _ in ends:
-            if state not in ENDED or outcome is Outcome.NONE:
-                raise IllegalTransition(f"workload {workload} cannot end as {state} with outcome {outcome or 'none'!s}")
-        first = {workload: (state, outcome, message) for workload, state, outcome, message in reversed(ends)}
-        _, rows = await self._write(
-            epoch,
-            Statement("lock_workloads", {"ids": list(first)}),
-            Statement(
-                "finish",
-                {
-                    "epoch": epoch,
-                    "ids": list(first),
-                    "states": [state for state, _, _ in first.values()],
-                    "outcomes": [outcome for _, outcome, _ in first.values()],
-                    "messages": [message for _, _, message in first.values()],
-                    "from": list(sources(State.COMPLETED)),
-                },
-            ),
-        )
-        return [FluxionJobId(row["jobid"]) for row in rows]
+        return (await self.write_slots(epoch, SlotWrites(endings=list(endings))))[-1] if endings else Delta()
 
-    async def take_back(self, epoch: Epoch, wanted: Sequence[TakeBack]) -> list[WorkloadId]:
-        """Move Allocated and Running workloads to Draining and note why they are to wait again; returns those that do."""
-        latest = list({each.workload: each for each in wanted}.values())
+    async def evict(self, epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:
+        """Move Allocated and Running workloads to Draining, and write why they are to be queued again."""
+        latest = {each.workload: each for each in evictions}
         (rows,) = await self._write(
             epoch,
             Statement(
-                "take_back",
+                "evict",
                 {
                     "epoch": epoch,
-                    "ids": column(latest, lambda each: each.workload),
-                    "reasons": column(latest, lambda each: each.reason),
-                    "messages": column(latest, lambda each: each.message),
-                    "setbacks": column(latest, lambda each: setbacks_text(each.setbacks)),
+                    "ids": list(latest),
+                    "reasons": [each.reason for each in latest.values()],
+                    "messages": [each.message for each in latest.values()],
+                    "requeue_state": [requeue_state_text(each.requeue_state) for each in latest.values()],
                     "from": list(sources(State.DRAINING)),
                 },
             ),
         )
-        return _ids(rows)
+        evicted = [latest[workload] for workload in _ids(rows)]
+        return Delta(
+            workload_updates=tuple(
+                WorkloadUpdate(
+                    id=each.workload,
+                    state=State.DRAINING,
+                    reason=each.reason,
+                    message=each.message,
+                    requeue_state=each.requeue_state if each.requeue_state is not None else UNSET,
+                )
+                for each in evicted
+            )
+        )
 
-    async def requeue(self, epoch: Epoch, backs: Sequence[PutBack]) -> tuple[list[WorkloadId], list[FluxionJobId]]:
-        """Let Allocated and Draining workloads wait again: submit time kept, requeues counted, allocations freed.
+    async def requeue(self, epoch: Epoch, requeues: Sequence[Requeue]) -> Delta:
+        """Move Allocated and Draining workloads to Pending: submit time kept, requeues counted, allocations freed.
 
-        An allocation of which slots are kept becomes a remnant that holds those and nothing else, until they end.
+        An allocation of which slots are kept becomes a remnant: it holds those slots and nothing else, until they end.
 
         Returns
         -------
-        tuple
-            The workloads that wait now, and the allocations freed by this call, to be cancelled in the matcher.
+        Delta
+            The workloads that wait now, the remnants, and the allocations freed by this call, which are to be cancelled in the matcher.
         """
-        latest = list({each.workload: each for each in backs}.values())
-        kept = [slot for each in latest for slot in each.kept]
+        latest = {each.workload: each for each in requeues}
+        kept = [slot for each in latest.values() for slot in each.kept]
         _, rows = await self._write(
             epoch,
-            Statement("lock_workloads", {"ids": column(latest, lambda each: each.workload)}),
+            Statement("lock_workloads", {"ids": list(latest)}),
             Statement(
                 "requeue",
                 {
                     "epoch": epoch,
-                    "ids": column(latest, lambda each: each.workload),
-                    "reasons": column(latest, lambda each: each.reason),
-                    "messages": column(latest, lambda each: each.message),
+                    "ids": list(latest),
+                    "reasons": [each.reason for each in latest.values()],
+                    "messages": [each.message for each in latest.values()],
                     "kept_jobids": [jobid for jobid, _ in kept],
                     "kept_ranks": [rank for _, rank in kept],
                     "from": list(sources(State.PENDING) & LIVE),
@@ -225,37 +227,63 @@ class Workloads(Transactions):
                 },
             ),
         )
-        return list(dict.fromkeys(_ids(rows))), [FluxionJobId(row["jobid"]) for row in rows if row["freed"]]
-
-    async def take_up_again(self, epoch: Epoch, uids: Sequence[str]) -> list[Workload]:
-        """Let cancelled workloads wait once more: submitted now, with no wish of anybody; returns those that were cancelled."""
-        _, rows = await self._write(
-            epoch,
-            Statement("take_up_again", {"epoch": epoch, "uids": list(uids)}),
-            Statement("workloads_by_uid", {"uid": list(uids)}),
+        remnants = [row for row in rows if row["jobid"] is not None and not row["freed"]]
+        return Delta(
+            workload_updates=tuple(
+                WorkloadUpdate(
+                    id=row["id"],
+                    state=State.PENDING,
+                    reason=latest[row["id"]].reason,
+                    message=latest[row["id"]].message,
+                    allocated_at=None,
+                    started_at=None,
+                    jobid=None,
+                    hosts="",
+                    requeues=row["requeues"],
+                    generation=UNREAD,
+                )
+                for row in rows
+            ),
+            allocation_updates=tuple(
+                AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"], remnant=True) for row in remnants
+            ),
+            slot_updates=tuple(
+                SlotUpdate(jobid=row["jobid"], rank=rank, state=SlotState.ENDED) for row in remnants for rank in row["ended"]
+            ),
+            freed=tuple(FluxionJobId(row["jobid"]) for row in rows if row["freed"]),
         )
-        return [found for found in map(workload_of, rows) if found.state is State.PENDING]
 
-    async def history(self, workload: WorkloadId) -> list[Transition]:
-        """All a workload went through, oldest first; also after it was forgotten."""
-        return [transition_of(row) for row in await self._read("history", workload=workload)]
+    async def resubmit(self, epoch: Epoch, uids: Sequence[str]) -> Delta:
+        """Move cancelled workloads to Pending, submitted now and without overrides. One in ``history`` comes back from there.
 
-    async def forget(self, epoch: Epoch, before: datetime, limit: int = 10_000) -> int:
-        """Move workloads that ended before a time to the table ``history``, without their jobspecs, allocations and slots.
-
-        Their transitions stay, and so does the memory that their object was served: it is not taken in again.
+        Their first ends are recorded (`fluxqueue.queue.store.retention`).
 
         Returns
         -------
-        int
-            How many were moved; ask again while it is `limit`.
+        Delta
+            Those of the workloads that are pending now, as whole rows.
         """
-        (rows,) = await self._write(epoch, Statement("forget", {"before": before, "limit": limit}))
-        forgotten: int = rows[0]["forgotten"]
-        return forgotten
+        *_, rows = await self._write(
+            epoch,
+            Statement("remember", {"uids": list(uids)}),
+            Statement("make_months"),
+            Statement("record_resumed", {"uids": list(uids)}),
+            Statement("resubmit", {"epoch": epoch, "uids": list(uids)}),
+            Statement("workloads_by_uid", {"uid": list(uids)}),
+        )
+        return Delta(workloads=tuple(workload for workload in map(workload_of, rows) if workload.state is State.PENDING))
+
+    async def history(self, workload: WorkloadId) -> list[Transition]:
+        """Return all transitions of a workload, oldest first; also of one in ``history``, until that is pruned."""
+        return [transition_of(row) for row in await self._read("history", workload=workload)]
+
+    async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
+        """Return the transitions by which a workload was last requeued, oldest first, with their reasons."""
+        rows = await self._read("requeue_reasons", workload=workload, limit=limit)
+        return [transition_of(row) for row in reversed(rows)]
 
     async def counts(self) -> list[Counts]:
-        """Workloads and slots wanted by queue, state and reason: for metrics. Forgotten ones are not counted."""
+        """Count workloads and requested slots by queue, state and reason, for metrics; without ``history``."""
         return [
             Counts(
                 queue=row["queue"], state=State(row["state"]), reason=Reason(row["reason"]), workloads=row["workloads"], pods=row["pods"]

@@ -2,12 +2,16 @@
 SELECT nextval('fluxqueue.jobid') AS jobid FROM generate_series(1, %(n)s);
 
 -- skip_jobids --
--- A sequence is outside of transactions: behind the fence of this one all the same.
-SELECT setval('fluxqueue.jobid', %(last)s) FROM fluxqueue.jobid WHERE last_value < %(last)s;
+-- A sequence does not belong to the transaction; the statement still comes after its fence.
+-- The tables are older than an object: others that were released just before that have no FluxJob, and their ids are not known.
+SELECT setval('fluxqueue.jobid', %(last)s + 10000) FROM fluxqueue.jobid WHERE last_value < %(last)s;
 
 -- grant --
--- After lock_workloads. The last part answers a repetition: the grant stands already.
-WITH wanted AS (
+-- After lock_workloads. No CTE is joined with another: Postgres expects few rows of each, and would compare all with
+-- all. The last part is for repetitions: such a grant is stored already, and has no allocated_at here.
+WITH now AS (
+    SELECT fluxqueue.clock() AS at
+), wanted AS (
     SELECT *
       FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
                   %(ends)s::timestamptz[], %(hosts)s::text[], %(generations)s::bigint[])
@@ -19,9 +23,11 @@ WITH wanted AS (
        AND (g.generation IS NULL OR g.generation = w.generation)
        AND NOT EXISTS (SELECT FROM fluxqueue.allocation a WHERE a.jobid = g.jobid)
 ), stored AS (
-    INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at)
-    SELECT jobid, workload, shares, (SELECT clock_timestamp()), starts_at, ends_at, (SELECT clock_timestamp()) FROM target
-), places AS (
+    INSERT INTO fluxqueue.allocation (jobid, workload, shares, granted_at, starts_at, ends_at, next_release_at, release_attempts)
+    SELECT jobid, workload, shares, (SELECT at FROM now), starts_at, ends_at,
+           (SELECT at FROM now) + make_interval(secs => %(claimed_s)s), CASE WHEN %(claimed_s)s > 0 THEN 1 ELSE 0 END
+      FROM target
+), slots AS (
     INSERT INTO fluxqueue.slot (jobid, rank, node, state)
     SELECT s.jobid, s.rank, s.node, CASE WHEN s.node = %(no_node)s THEN 'ended' ELSE 'free' END
       FROM unnest(%(slot_jobids)s::bigint[], %(slot_ranks)s::integer[], %(slot_nodes)s::text[]) AS s (jobid, rank, node)
@@ -29,35 +35,37 @@ WITH wanted AS (
 ), moved AS (
     UPDATE fluxqueue.workload w
        SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts,
-           allocated_at = (SELECT clock_timestamp())
+           allocated_at = (SELECT at FROM now),
+           promised_at = COALESCE(w.promised_at, (SELECT r.first_at FROM fluxqueue.reservation r WHERE r.workload = w.id))
       FROM target t
      WHERE w.id = t.workload
+    RETURNING w.jobid, w.allocated_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT workload, (SELECT clock_timestamp()), 'Pending', 'Allocated', '', 'job ' || jobid, %(epoch)s FROM target
-), begun AS (
+    SELECT workload, (SELECT at FROM now), 'Pending', 'Allocated', '', 'job ' || jobid, %(epoch)s FROM target
+), unreserved AS (
     DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.workload
 )
-SELECT workload FROM target
-UNION
-SELECT a.workload
+SELECT jobid, allocated_at FROM moved
+UNION ALL
+SELECT a.jobid, NULL
   FROM wanted g JOIN fluxqueue.allocation a USING (jobid, workload)
  WHERE a.freed_at IS NULL
- ORDER BY workload;
+ ORDER BY jobid;
 
 -- claim_releases --
 WITH due AS (
-    -- The state is asked row by row: as a join, Postgres takes few of the due for Allocated and reads all live workloads to find them.
+    -- The state is read row by row: with a join, Postgres expects few Allocated ones among the due and reads all live workloads.
     SELECT a.jobid
       FROM fluxqueue.allocation a
-     WHERE a.next_release_at <= (SELECT clock_timestamp()) AND a.kind = 'grant'
+     WHERE a.next_release_at <= (SELECT fluxqueue.clock()) AND a.kind = 'grant'
        AND (SELECT w.state FROM fluxqueue.workload w WHERE w.id = a.workload) = 'Allocated'
      ORDER BY a.next_release_at
      LIMIT %(limit)s
        FOR UPDATE OF a SKIP LOCKED
 ), claimed AS (
     UPDATE fluxqueue.allocation a
-       SET next_release_at = (SELECT clock_timestamp()) + make_interval(secs => %(retry_after_s)s),
+       SET next_release_at = (SELECT fluxqueue.clock()) + make_interval(secs => %(retry_after_s)s),
            release_attempts = a.release_attempts + 1
       FROM due
      WHERE a.jobid = due.jobid
@@ -84,22 +92,23 @@ SELECT min(a.next_release_at) AS at
 
 -- void_claims --
 UPDATE fluxqueue.allocation
-   SET next_release_at = (SELECT clock_timestamp())
- WHERE next_release_at > (SELECT clock_timestamp())
+   SET next_release_at = (SELECT fluxqueue.clock())
+ WHERE next_release_at > (SELECT fluxqueue.clock())
 RETURNING jobid;
 
--- released --
+-- mark_released --
 WITH target AS (
     UPDATE fluxqueue.allocation
-       SET released_at = (SELECT clock_timestamp()), next_release_at = NULL, release_error = ''
+       SET released_at = (SELECT fluxqueue.clock()), next_release_at = NULL, release_error = ''
      WHERE jobid = ANY (%(jobids)s::bigint[]) AND released_at IS NULL AND freed_at IS NULL
-    RETURNING jobid, workload
-), better AS (
+    RETURNING jobid, workload, released_at
+), recovered AS (
     UPDATE fluxqueue.workload w SET reason = '', message = '' FROM target t WHERE w.id = t.workload AND w.reason = 'ReleaseFailed'
+    RETURNING w.id
 )
-SELECT jobid FROM target ORDER BY jobid;
+SELECT t.jobid, t.released_at, r.id AS recovered FROM target t LEFT JOIN recovered r ON r.id = t.workload ORDER BY t.jobid;
 
--- release_failed --
+-- mark_release_failed --
 WITH target AS (
     UPDATE fluxqueue.allocation SET release_error = %(message)s
      WHERE jobid = %(jobid)s AND released_at IS NULL AND freed_at IS NULL
@@ -108,18 +117,19 @@ WITH target AS (
 UPDATE fluxqueue.workload w
    SET reason = 'ReleaseFailed', message = %(message)s
   FROM target t
- WHERE w.id = t.workload AND w.state = 'Allocated';
+ WHERE w.id = t.workload AND w.state = 'Allocated'
+RETURNING w.id;
 
--- release_again --
+-- retry_releases --
 UPDATE fluxqueue.allocation
-   SET next_release_at = (SELECT clock_timestamp())
- WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at > (SELECT clock_timestamp()) AND release_error <> ''
+   SET next_release_at = (SELECT fluxqueue.clock())
+ WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at > (SELECT fluxqueue.clock()) AND release_error <> ''
 RETURNING jobid;
 
--- release_soon --
+-- retry_releases_soon --
 UPDATE fluxqueue.allocation
    SET next_release_at = LEAST(next_release_at,
-                               (SELECT clock_timestamp()) + make_interval(secs => power(2, LEAST(release_attempts, 10) - 1)))
+                               (SELECT fluxqueue.clock()) + make_interval(secs => power(2, LEAST(release_attempts, 10) - 1)))
  WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at IS NOT NULL
 RETURNING jobid;
 
@@ -171,7 +181,7 @@ UPDATE fluxqueue.slot s
    AND NOT EXISTS (SELECT FROM fluxqueue.slot o WHERE o.pod_uid = t.pod_uid AND o.state = 'taken');
 
 -- slots_held --
-SELECT s.jobid, s.rank
+SELECT s.jobid, s.rank, s.pod_uid, s.pod_name
   FROM unnest(%(jobids)s::bigint[], %(ranks)s::integer[], %(pod_uids)s::text[]) AS t (jobid, rank, pod_uid)
   JOIN fluxqueue.slot s USING (jobid, rank)
  WHERE s.state = 'taken' AND s.pod_uid = t.pod_uid
@@ -192,7 +202,7 @@ WITH gone AS (
     UPDATE fluxqueue.slot s SET state = 'ended' FROM gone e WHERE s.jobid = e.jobid AND s.rank = e.rank AND s.state <> 'ended'
 )
 UPDATE fluxqueue.allocation a
-   SET freed_at = (SELECT clock_timestamp()), next_release_at = NULL
+   SET freed_at = (SELECT fluxqueue.clock()), next_release_at = NULL
  WHERE a.jobid IN (SELECT jobid FROM gone)
    AND a.freed_at IS NULL
    AND NOT EXISTS (
@@ -200,46 +210,52 @@ UPDATE fluxqueue.allocation a
         WHERE s.jobid = a.jobid AND s.state <> 'ended' AND (s.jobid, s.rank) NOT IN (SELECT jobid, rank FROM gone))
 RETURNING a.jobid;
 
--- inherit --
--- After lock_workloads of both. The allocation keeps its job id, so nothing changes in the matcher; it is due for release once more.
+-- replace --
+-- After lock_workloads of both. The allocation keeps its job id, so nothing changes in the matcher; its release is due again.
 WITH wanted AS (
     SELECT *
-      FROM unnest(%(gone)s::bigint[], %(heirs)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[])
-           AS i (gone, heir, after, outcome, message)
+      FROM unnest(%(replaced)s::bigint[], %(replacements)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[])
+           AS i (replaced, replacement, after, outcome, message)
 ), target AS (
-    SELECT i.*, a.jobid, g.state AS before, g.hosts
+    SELECT i.*, a.jobid, f.state AS before, f.hosts
       FROM wanted i
-      JOIN fluxqueue.workload g ON g.id = i.gone AND g.state = ANY (%(from)s::text[])
-      JOIN fluxqueue.workload h ON h.id = i.heir AND h.state = 'Pending'
-      JOIN fluxqueue.allocation a ON a.workload = g.id AND a.kind = 'grant' AND a.freed_at IS NULL
+      JOIN fluxqueue.workload f ON f.id = i.replaced AND f.state = ANY (%(from)s::text[])
+      JOIN fluxqueue.workload n ON n.id = i.replacement AND n.state = 'Pending'
+      JOIN fluxqueue.allocation a ON a.workload = f.id AND a.kind = 'grant' AND a.freed_at IS NULL
 ), passed AS (
     UPDATE fluxqueue.allocation a
-       SET workload = t.heir, granted_at = (SELECT clock_timestamp()), released_at = NULL, next_release_at = (SELECT clock_timestamp()),
+       SET workload = t.replacement, granted_at = (SELECT fluxqueue.clock()), released_at = NULL, next_release_at = (SELECT fluxqueue.clock()),
            release_attempts = 0, release_error = ''
       FROM target t
      WHERE a.jobid = t.jobid
+    RETURNING a.jobid, a.granted_at
 ), emptied AS (
     UPDATE fluxqueue.slot s
        SET state = 'free', pod_uid = NULL, pod_name = NULL
       FROM target t
      WHERE s.jobid = t.jobid AND s.state = 'taken'
+    RETURNING s.jobid, s.rank
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts, allocated_at = (SELECT clock_timestamp())
+       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts, allocated_at = (SELECT fluxqueue.clock())
       FROM target t
-     WHERE w.id = t.heir
-), over AS (
+     WHERE w.id = t.replacement
+    RETURNING w.id, w.allocated_at
+), ended AS (
     UPDATE fluxqueue.workload w
-       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT clock_timestamp())
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT fluxqueue.clock())
       FROM target t
-     WHERE w.id = t.gone
+     WHERE w.id = t.replaced
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT gone, (SELECT clock_timestamp()), before, after, outcome, message, %(epoch)s FROM target
+    SELECT replaced, (SELECT fluxqueue.clock()), before, after, outcome, message, %(epoch)s FROM target
     UNION ALL
-    SELECT heir, (SELECT clock_timestamp()), 'Pending', 'Allocated', '', 'job ' || jobid || ', inherited from workload ' || gone, %(epoch)s
+    SELECT replacement, (SELECT fluxqueue.clock()), 'Pending', 'Allocated', '', 'job ' || jobid || ', taken over from workload ' || replaced, %(epoch)s
       FROM target
-), begun AS (
-    DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.heir
+), unreserved AS (
+    DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.replacement
 )
-SELECT heir FROM target ORDER BY heir;
+SELECT t.replaced, t.replacement, t.jobid, t.hosts, p.granted_at, m.allocated_at,
+       ARRAY(SELECT e.rank FROM emptied e WHERE e.jobid = t.jobid ORDER BY e.rank) AS emptied
+  FROM target t JOIN passed p USING (jobid) JOIN moved m ON m.id = t.replacement
+ ORDER BY t.replacement;

@@ -1,21 +1,35 @@
+-- set_transaction --
+-- First statement of every transaction behind a pooler, where no session has settings of ours.
+SELECT set_config(setting.name, setting.value, true) FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value);
+
 -- hold_epoch --
 -- The fence: first statement of every change.
 SELECT fluxqueue.hold_epoch(%(epoch)s);
 
 -- queue_up_to_lead --
--- Take-overs of all shards follow one another, so that no two choose the same epoch.
+-- New leaders of all shards come one after the other, so no two choose the same epoch.
 SELECT pg_advisory_xact_lock(hashtextextended('fluxqueue take-over', 0));
 
 -- shut_out_former_leader --
--- Waits for its changes under way; those that come later wait for us, and then find their epoch stale.
+-- Waits for its changes that have begun. Later ones wait for this lock, and then find their epoch stale.
 SELECT pg_advisory_xact_lock(hashtextextended('fluxqueue leader ' || %(shard)s, 0));
+
+-- end_stalled_changes --
+-- A process that was frozen between two messages of a transaction keeps its lock, and no time-out of an idle transaction applies to it.
+SELECT count(pg_terminate_backend(held.pid)) AS ended
+  FROM pg_locks AS held
+  JOIN pg_stat_activity AS of ON of.pid = held.pid
+ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1 AND held.pid <> pg_backend_pid()
+   AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND (held.classid::bigint << 32 | held.objid::bigint) = hashtextextended('fluxqueue leader ' || %(shard)s, 0)
+   AND of.xact_start < clock_timestamp() - %(stalled_s)s * interval '1 second';
 
 -- raise_epoch --
 INSERT INTO fluxqueue.leader AS l (shard, epoch, holder, acquired_at)
 SELECT %(shard)s,
        GREATEST((SELECT max(epoch) + 1 FROM fluxqueue.leader), floor(extract(epoch FROM clock_timestamp()))::bigint),
        %(holder)s,
-       clock_timestamp()
+       fluxqueue.clock()
 ON CONFLICT (shard) DO UPDATE
    SET epoch = EXCLUDED.epoch, holder = EXCLUDED.holder, acquired_at = EXCLUDED.acquired_at
 RETURNING l.epoch;
@@ -24,4 +38,17 @@ RETURNING l.epoch;
 SELECT epoch FROM fluxqueue.leader WHERE shard = %(shard)s;
 
 -- now --
-SELECT clock_timestamp() AS now;
+SELECT fluxqueue.clock() AS now;
+
+-- keep_clock --
+-- The time that any leader saw last is never later than now. If it is, Postgres' clock has stepped back.
+UPDATE fluxqueue.leader l
+   SET clock_ahead = (SELECT max(clock_ahead) FROM fluxqueue.leader)
+                     + CASE WHEN seen.latest > seen.now + interval '1 second' THEN seen.latest - seen.now ELSE interval '0' END,
+       clock_seen = GREATEST(seen.latest, seen.now)
+  FROM (SELECT (SELECT fluxqueue.clock()) AS now,
+               GREATEST(%(expected)s::timestamptz,
+                        (SELECT max(clock_seen) FROM fluxqueue.leader),
+                        (SELECT at FROM fluxqueue.transition ORDER BY id DESC LIMIT 1)) AS latest) AS seen
+ WHERE l.epoch = %(epoch)s
+RETURNING l.clock_seen AS now, GREATEST(seen.latest - seen.now, interval '0') AS stepped_back;

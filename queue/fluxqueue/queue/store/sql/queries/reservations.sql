@@ -9,7 +9,7 @@ SELECT f.workload, f.jobid, f.first_at, f.current_at, f.ends_at, f.shares, f.cau
 ON CONFLICT (workload) DO UPDATE
    SET jobid = EXCLUDED.jobid, current_at = EXCLUDED.current_at, ends_at = EXCLUDED.ends_at, shares = EXCLUDED.shares,
        cause = EXCLUDED.cause
-RETURNING workload;
+RETURNING workload, first_at;
 
 -- unreserve --
 DELETE FROM fluxqueue.reservation WHERE workload = ANY (%(workloads)s::bigint[]);

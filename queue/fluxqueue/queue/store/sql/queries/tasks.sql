@@ -8,7 +8,7 @@ SELECT job.id,
  ORDER BY job.id;
 
 -- requeue_tasks --
--- A new row under a new id instead of status todo: an acknowledgement by whoever held the old one finds nothing to delete.
+-- A new row under a new id instead of status todo: the acknowledgement of a process that had the old one finds nothing to delete.
 WITH stopped AS (
     DELETE FROM procrastinate.procrastinate_jobs
      WHERE status = 'doing' AND id = ANY (%(tasks)s::bigint[])
@@ -21,11 +21,14 @@ WITH stopped AS (
 SELECT count(*) AS stopped FROM stopped;
 
 -- requeue_tasks_of_shard --
+-- The version before had jobs for cycles and releases too, and nobody runs those that its last leader left.
 WITH stopped AS (
     DELETE FROM procrastinate.procrastinate_jobs
-     WHERE status = 'doing' AND args->>'shard' = %(shard)s
+     WHERE (status = 'doing' OR task_name IN ('fluxqueue.schedule', 'fluxqueue.release')) AND args->>'shard' = %(shard)s
     RETURNING queue_name, task_name, priority, lock, queueing_lock, args
 )
 INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, priority, lock, queueing_lock, args)
-SELECT queue_name, task_name, priority, lock, queueing_lock, args FROM stopped
+SELECT queue_name, task_name, priority, lock, queueing_lock, args
+  FROM stopped
+ WHERE task_name NOT IN ('fluxqueue.schedule', 'fluxqueue.release')
 ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING;

@@ -5,16 +5,20 @@ WITH found AS (
       FROM unnest(%(uid)s::text[], %(api_version)s::text[], %(kind)s::text[], %(namespace)s::text[], %(name)s::text[],
                   %(queue)s::text[], %(priority)s::bigint[], %(jobspec)s::text[], %(shape)s::text[], %(pods)s::integer[],
                   %(duration_s)s::bigint[], %(duration_assumed)s::boolean[], %(release_mode)s::text[], %(generation)s::bigint[],
-                  %(reason)s::text[], %(message)s::text[], %(wishes)s::jsonb[], %(done_indexes)s::text[])
+                  %(reason)s::text[], %(message)s::text[], %(overrides)s::jsonb[], %(done_indexes)s::text[], %(requeue_state)s::jsonb[],
+                  %(submitted_at)s::timestamptz[], %(start_conditions)s::jsonb[], %(account)s::text[])
       WITH ORDINALITY AS f (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s,
-                            duration_assumed, release_mode, generation, reason, message, wishes, done_indexes, place)
+                            duration_assumed, release_mode, generation, reason, message, overrides, done_indexes, requeue_state, submitted_at,
+                            start_conditions, account, place)
 ), stored AS (
     INSERT INTO fluxqueue.workload AS w (
         uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed, release_mode,
-        generation, state, reason, message, found_reason, found_message, wishes, done_indexes, submitted_at)
+        generation, state, reason, message, found_reason, found_message, overrides, done_indexes, requeue_state, submitted_at,
+        start_conditions, account)
     SELECT f.uid, f.api_version, f.kind, f.namespace, f.name, f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s,
            f.duration_assumed, f.release_mode, f.generation, 'Pending', f.reason, f.message, f.reason, f.message,
-           f.wishes, f.done_indexes, (SELECT clock_timestamp())
+           f.overrides, f.done_indexes, f.requeue_state, coalesce(f.submitted_at, (SELECT fluxqueue.clock())),
+           f.start_conditions, f.account
       FROM found f
      WHERE NOT EXISTS (SELECT FROM fluxqueue.history h WHERE h.uid = f.uid)
        AND NOT EXISTS (
@@ -22,10 +26,10 @@ WITH found AS (
             WHERE o.uid = f.uid
               AND (o.state <> 'Pending'
                    OR (o.queue, o.priority, o.jobspec, o.shape, o.pods, o.duration_s, o.duration_assumed, o.release_mode,
-                       o.generation, o.found_reason, o.found_message, o.wishes, o.done_indexes)
+                       o.generation, o.found_reason, o.found_message, o.overrides, o.done_indexes, o.start_conditions, o.account)
                       IS NOT DISTINCT FROM
                       (f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s, f.duration_assumed, f.release_mode,
-                       f.generation, f.reason, f.message, f.wishes, f.done_indexes)))
+                       f.generation, f.reason, f.message, f.overrides, f.done_indexes, f.start_conditions, f.account)))
      ORDER BY f.place
     ON CONFLICT (uid) DO UPDATE
        SET queue = EXCLUDED.queue,
@@ -39,8 +43,10 @@ WITH found AS (
            generation = EXCLUDED.generation,
            found_reason = EXCLUDED.found_reason,
            found_message = EXCLUDED.found_message,
-           wishes = EXCLUDED.wishes,
+           overrides = EXCLUDED.overrides,
            done_indexes = EXCLUDED.done_indexes,
+           start_conditions = EXCLUDED.start_conditions,
+           account = EXCLUDED.account,
            (reason, message) = (
                SELECT CASE WHEN same THEN w.reason ELSE EXCLUDED.reason END,
                       CASE WHEN same THEN w.message ELSE EXCLUDED.message END
@@ -49,15 +55,15 @@ WITH found AS (
                               (EXCLUDED.queue, EXCLUDED.jobspec, EXCLUDED.shape, EXCLUDED.pods, EXCLUDED.duration_s,
                                EXCLUDED.release_mode, EXCLUDED.found_reason, EXCLUDED.found_message) AS same) AS judged)
      WHERE w.state = 'Pending'
-    RETURNING w.id, w.uid, w.xmax = 0 AS inserted
+    RETURNING w.*, w.xmax = 0 AS inserted
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT s.id, (SELECT clock_timestamp()), NULL, 'Pending', f.reason, f.message, %(epoch)s
+    SELECT s.id, (SELECT fluxqueue.clock()), NULL, 'Pending', f.reason, f.message, %(epoch)s
       FROM stored s JOIN found f USING (uid)
      WHERE s.inserted
      ORDER BY s.id
 )
-SELECT uid, inserted FROM stored;
+SELECT * FROM stored;
 
 -- workloads_by_uid --
 SELECT * FROM fluxqueue.workload WHERE uid = ANY (%(uid)s::text[])
@@ -72,6 +78,16 @@ SELECT * FROM fluxqueue.history WHERE id = ANY (%(ids)s::bigint[])
 
 -- pending --
 SELECT * FROM fluxqueue.workload WHERE state = 'Pending' ORDER BY priority DESC, submitted_at, id;
+
+-- owner_requeue_states --
+SELECT w.requeue_state, COALESCE(w.finished_at, (SELECT fluxqueue.clock())) AS at
+  FROM fluxqueue.workload w
+ WHERE w.finished_at > %(since)s AND w.requeue_state ->> 'owner' <> ''
+UNION ALL
+SELECT w.requeue_state, (SELECT fluxqueue.clock())
+  FROM fluxqueue.workload w
+ WHERE w.state IN ('Allocated', 'Running', 'Draining') AND w.requeue_state ->> 'owner' <> ''
+ ORDER BY at;
 
 -- live_workloads --
 SELECT * FROM fluxqueue.workload WHERE state IN ('Allocated', 'Running', 'Draining') ORDER BY id;
@@ -95,6 +111,21 @@ UPDATE fluxqueue.workload w
  WHERE w.id = t.id
 RETURNING w.id;
 
+-- set_requeue_states --
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(requeue_state)s::jsonb[]) AS x (id, requeue_state)
+), target AS (
+    SELECT w.id FROM fluxqueue.workload w JOIN wanted x USING (id)
+     WHERE w.state IN ('Pending', 'Allocated', 'Running', 'Draining')
+     ORDER BY w.id
+       FOR UPDATE OF w
+)
+UPDATE fluxqueue.workload w
+   SET requeue_state = x.requeue_state
+  FROM target t JOIN wanted x USING (id)
+ WHERE w.id = t.id
+RETURNING w.id;
+
 -- move --
 WITH target AS (
     SELECT id, state AS before FROM fluxqueue.workload
@@ -106,15 +137,15 @@ WITH target AS (
        SET state = %(after)s,
            reason = '',
            message = '',
-           started_at = CASE WHEN %(after)s = 'Running' THEN (SELECT clock_timestamp()) ELSE w.started_at END
+           started_at = CASE WHEN %(after)s = 'Running' THEN (SELECT fluxqueue.clock()) ELSE w.started_at END
       FROM target t
      WHERE w.id = t.id
-    RETURNING w.id, t.before
+    RETURNING w.id, t.before, w.started_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), before, %(after)s, '', '', %(epoch)s FROM moved
+    SELECT id, (SELECT fluxqueue.clock()), before, %(after)s, '', '', %(epoch)s FROM moved
 )
-SELECT id FROM moved ORDER BY id;
+SELECT id, started_at FROM moved ORDER BY id;
 
 -- finish --
 -- After lock_workloads.
@@ -125,15 +156,16 @@ WITH target AS (
      WHERE w.state = ANY (%(from)s::text[])
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT clock_timestamp())
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT fluxqueue.clock())
       FROM target t
      WHERE w.id = t.id
+    RETURNING w.id, w.finished_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), before, after, outcome, message, %(epoch)s FROM target
+    SELECT id, (SELECT fluxqueue.clock()), before, after, outcome, message, %(epoch)s FROM target
 ), freed AS (
     UPDATE fluxqueue.allocation a
-       SET freed_at = (SELECT clock_timestamp()), next_release_at = NULL
+       SET freed_at = (SELECT fluxqueue.clock()), next_release_at = NULL
       FROM target t
      WHERE a.workload = t.id AND a.freed_at IS NULL
     RETURNING a.jobid
@@ -142,13 +174,16 @@ WITH target AS (
 ), unplanned AS (
     DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.id
 )
-SELECT jobid FROM freed ORDER BY jobid;
+SELECT NULL::bigint AS id, NULL::timestamptz AS finished_at, jobid FROM freed
+UNION ALL
+SELECT id, finished_at, NULL FROM moved
+ ORDER BY jobid, id;
 
--- take_back --
+-- evict --
 -- What drains without a reason is ending; it gets the reason, and no line of history.
 WITH wanted AS (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(reasons)s::text[], %(messages)s::text[], %(setbacks)s::jsonb[])
-        AS x (id, reason, message, setbacks)
+    SELECT * FROM unnest(%(ids)s::bigint[], %(reasons)s::text[], %(messages)s::text[], %(requeue_state)s::jsonb[])
+        AS x (id, reason, message, requeue_state)
 ), target AS (
     SELECT w.id, w.state AS before
       FROM fluxqueue.workload w JOIN wanted x USING (id)
@@ -157,12 +192,12 @@ WITH wanted AS (
        FOR UPDATE OF w
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = 'Draining', reason = x.reason, message = x.message, setbacks = COALESCE(x.setbacks, w.setbacks)
+       SET state = 'Draining', reason = x.reason, message = x.message, requeue_state = COALESCE(x.requeue_state, w.requeue_state)
       FROM target t JOIN wanted x USING (id)
      WHERE w.id = t.id
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), before, 'Draining', x.reason, x.message, %(epoch)s
+    SELECT id, (SELECT fluxqueue.clock()), before, 'Draining', x.reason, x.message, %(epoch)s
       FROM target JOIN wanted x USING (id)
      WHERE before <> 'Draining'
 )
@@ -184,14 +219,15 @@ WITH wanted AS (
            jobid = NULL, hosts = '', requeues = w.requeues + 1, generation = %(unread)s
       FROM target t
      WHERE w.id = t.id
+    RETURNING w.id, w.requeues
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), before, 'Pending', reason, message, %(epoch)s FROM target
+    SELECT id, (SELECT fluxqueue.clock()), before, 'Pending', reason, message, %(epoch)s FROM target
 ), reduced AS (
     UPDATE fluxqueue.allocation a
        SET kind = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN 'remnant' ELSE a.kind END,
-           released_at = COALESCE(a.released_at, (SELECT clock_timestamp())),
-           freed_at = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN NULL ELSE (SELECT clock_timestamp()) END,
+           released_at = COALESCE(a.released_at, (SELECT fluxqueue.clock())),
+           freed_at = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN NULL ELSE (SELECT fluxqueue.clock()) END,
            next_release_at = NULL
       FROM target t
      WHERE a.workload = t.id AND a.freed_at IS NULL AND a.kind <> 'remnant'
@@ -200,22 +236,26 @@ WITH wanted AS (
     UPDATE fluxqueue.slot s SET state = 'ended'
       FROM reduced r
      WHERE s.jobid = r.jobid AND s.state <> 'ended' AND (s.jobid, s.rank) NOT IN (SELECT jobid, rank FROM kept)
+    RETURNING s.jobid, s.rank
 )
-SELECT t.id, r.jobid, r.freed FROM target t LEFT JOIN reduced r ON r.workload = t.id ORDER BY t.id, r.jobid;
+SELECT m.id, m.requeues, r.jobid, r.freed, r.released_at,
+       ARRAY(SELECT e.rank FROM ended e WHERE e.jobid = r.jobid AND NOT r.freed ORDER BY e.rank) AS ended
+  FROM moved m LEFT JOIN reduced r ON r.workload = m.id
+ ORDER BY m.id, r.jobid;
 
--- take_up_again --
+-- resubmit --
 WITH target AS (
     SELECT id FROM fluxqueue.workload WHERE uid = ANY (%(uids)s::text[]) AND state = 'Cancelled' ORDER BY id FOR UPDATE
 ), moved AS (
     UPDATE fluxqueue.workload w
        SET state = 'Pending', outcome = '', reason = '', message = '', found_reason = '', found_message = '', finished_at = NULL,
-           submitted_at = (SELECT clock_timestamp()), allocated_at = NULL, started_at = NULL, jobid = NULL, hosts = '',
-           wishes = '{}', setbacks = '{}', generation = -1
+           submitted_at = (SELECT fluxqueue.clock()), promised_at = NULL, allocated_at = NULL, started_at = NULL, jobid = NULL, hosts = '',
+           overrides = '{}', requeue_state = '{}', start_conditions = '{}', generation = -1
       FROM target t
      WHERE w.id = t.id
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT clock_timestamp()), 'Cancelled', 'Pending', '', 'its user resumed it', %(epoch)s FROM target
+    SELECT id, (SELECT fluxqueue.clock()), 'Cancelled', 'Pending', '', 'its user resumed it', %(epoch)s FROM target
 )
 SELECT id FROM target ORDER BY id;
 
@@ -225,27 +265,13 @@ SELECT workload, at, before, after, reason, detail, epoch
  WHERE workload = %(workload)s
  ORDER BY id;
 
--- forget --
--- Allocations, slots and reservations go with their workload.
-WITH old AS (
-    SELECT id FROM fluxqueue.workload
-     WHERE finished_at < %(before)s
-     ORDER BY finished_at
-     LIMIT %(limit)s
-       FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM fluxqueue.workload w USING old WHERE w.id = old.id RETURNING w.*
-), kept AS (
-    INSERT INTO fluxqueue.history (
-        id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
-        release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-        finished_at, outcome, requeues, jobid, hosts)
-    SELECT id, uid, api_version, kind, namespace, name, queue, priority, '', shape, pods, duration_s, duration_assumed,
-           release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-           finished_at, outcome, requeues, jobid, hosts
-      FROM gone
-)
-SELECT count(*) AS forgotten FROM gone;
+-- requeue_reasons --
+-- What drains to be matched again has a reason; what a release refused goes back without draining.
+SELECT workload, at, before, after, reason, detail, epoch
+  FROM fluxqueue.transition
+ WHERE workload = %(workload)s AND reason <> '' AND (after = 'Draining' OR (before = 'Allocated' AND after = 'Pending'))
+ ORDER BY id DESC
+ LIMIT %(limit)s;
 
 -- counts --
 SELECT queue, state, reason, count(*) AS workloads, COALESCE(sum(pods), 0)::bigint AS pods

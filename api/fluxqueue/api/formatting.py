@@ -1,0 +1,151 @@
+"""Amounts, constraints and node lists, formatted for people.
+
+The graph counts millicores and MiB, a constraint is JSON (RFC 31), and nodes are a hostlist (RFC 29). Messages, Events and tables show
+``4 cpu``, ``2 GiB memory``, ``2 nvidia.com/gpu``, ``disk=ssd, not on node-2`` and ``node-4 (2)`` instead. All text for people is
+formatted here; data for programs keeps the other forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fluxqueue.api import hostlists, names
+from fluxqueue.api.bounds import is_measured_in_bytes
+from fluxqueue.api.graphnames import CPU, POD_SLOTS, display_name, is_port
+
+__all__ = ["format_constraint", "format_graph_amount", "format_nodes", "format_quantity"]
+
+_SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_MEBI = 1 << 20
+_NAMED = 5
+_LONGEST = 400
+_TAINT = "taint:"
+
+
+def format_quantity(resource: str, amount: float) -> str:
+    """Format an amount of a Kubernetes resource, given in its base unit: cores, bytes or items.
+
+    Examples
+    --------
+    >>> format_quantity("cpu", 0.25), format_quantity("memory", 2 << 30), format_quantity("nvidia.com/gpu", 2)
+    ('0.25 cpu', '2 GiB memory', '2 nvidia.com/gpu')
+    """
+    if is_measured_in_bytes(resource):
+        for unit, size in _SIZES:
+            if amount >= size:
+                return f"{_number(amount / size)} {unit} {resource}"
+    return f"{_number(amount)} {resource}"
+
+
+def format_graph_amount(kind: str, amount: int) -> str:
+    """Format an amount of a resource type of the graph, given in millicores, MiB or items.
+
+    Examples
+    --------
+    >>> format_graph_amount("cpu", 4000), format_graph_amount("memory", 512), format_graph_amount("pods", 1)
+    ('4 cpu', '512 MiB memory', '1 pod slot')
+    """
+    if kind == POD_SLOTS:
+        return "1 pod slot" if amount == 1 else f"{amount} pod slots"
+    resource = display_name(kind)
+    if is_port(kind):
+        return resource
+    if kind == CPU:
+        return format_quantity(resource, amount / 1000)
+    return format_quantity(resource, amount * _MEBI if is_measured_in_bytes(resource) else amount)
+
+
+def format_constraint(constraint: Mapping[str, Any] | None) -> str:
+    """Format a constraint on nodes (RFC 31); empty if it allows every node.
+
+    Examples
+    --------
+    >>> format_constraint({"and": [{"properties": ["disk=ssd"]}, {"not": [{"hostlist": ["node-2"]}]}]})
+    'disk=ssd, not on node-2'
+    """
+    text = _words(constraint) if constraint else ""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def format_nodes(nodes: str | Sequence[str]) -> str:
+    """Format a hostlist, or hosts by rank: each node once, with the number of its pods if there are several.
+
+    Examples
+    --------
+    >>> format_nodes("node-[4,4,5-6]")
+    'node-4 (2), node-[5-6]'
+    """
+    try:
+        hosts = hostlists.decode(nodes) if isinstance(nodes, str) else nodes
+    except hostlists.InvalidHostlist:
+        return str(nodes)
+    pods: dict[str, int] = {}
+    for host in hosts:
+        if host != names.NO_NODE:
+            pods[host] = pods.get(host, 0) + 1
+    counts: dict[int, list[str]] = {}
+    for host, count in pods.items():
+        counts.setdefault(count, []).append(host)
+    return ", ".join(_with_count(group, count) for count, group in counts.items())
+
+
+def _with_count(group: Sequence[str], count: int) -> str:
+    text = hostlists.encode(group)
+    if count == 1:
+        return text
+    return f"{text} ({count})" if len(group) == 1 else f"{text} ({count} each)"
+
+
+def _number(amount: float) -> str:
+    return f"{amount:.0f}" if amount == int(amount) else f"{amount:.4g}"
+
+
+def _words(value: Any, *, negated: bool = False, inner: bool = False) -> str:
+    """Format one term. An invalid term is left out, because the matcher refuses it with a message of its own."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return ""
+    ((operator, operands),) = value.items()
+    if not isinstance(operands, list):
+        return ""
+    match operator:
+        case "and":
+            return _joined(operands, " or " if negated else ", ", negated=negated, inner=inner)
+        case "or":
+            return _joined(operands, ", " if negated else " or ", negated=negated, inner=inner)
+        case "not":
+            return _words({"and": operands}, negated=not negated, inner=inner)
+        case "properties":
+            return _parted([_property(str(text), negated=negated) for text in operands], " or " if negated else ", ", inner=inner)
+        case "hostlist":
+            return f"{'not ' if negated else ''}on {_listed(operands)}"
+        case "ranks":
+            return f"{'not ' if negated else ''}of rank {_listed(operands)}"
+    return ""
+
+
+def _joined(operands: Sequence[Any], between: str, *, negated: bool, inner: bool) -> str:
+    several = len(operands) > 1
+    return _parted([_words(each, negated=negated, inner=several or inner) for each in operands], between, inner=inner)
+
+
+def _parted(parts: Iterable[str], between: str, *, inner: bool) -> str:
+    unique = list(dict.fromkeys(part for part in parts if part))
+    text = between.join(unique)
+    return f"({text})" if inner and len(unique) > 1 and between == " or " else text
+
+
+def _property(text: str, *, negated: bool) -> str:
+    if text.startswith("^"):
+        return _property(text[1:], negated=not negated)
+    if text.startswith(_TAINT):
+        return f"{'without' if negated else 'with'} the taint {text.removeprefix(_TAINT)}"
+    if "=" not in text:
+        return f"{'without' if negated else 'with'} the label {text}"
+    return f"not {text}" if negated else text
+
+
+def _listed(operands: Sequence[Any]) -> str:
+    hosts = [str(each) for each in operands]
+    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    return f"{', '.join(hosts[:_NAMED])}{more}"

@@ -1,0 +1,83 @@
+"""Host ports: the ports of a node that a pod opens.
+
+Two pods with the same host port cannot run on one node. In the graph a port is a resource like any other: a node has one unit of each
+port, and a pod takes it. So gangs, reservations and backfill handle ports without special rules.
+
+In the graph a port is a protocol and a number; the address on which it is opened (``hostIP``) is ignored there. Two pods that open the
+same port on two addresses are placed on different nodes, although they could share one. `conflicting_port` decides exactly, as the
+scheduler does: it compares addresses, and it ignores the ports of init containers that end before the pod does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from fluxqueue.api.graphnames import port_resource
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.requests import InvalidRequest, pod_requests
+
+__all__ = ["MAX_HOST_PORTS", "OpenPort", "conflicting_port", "host_ports", "open_ports", "pod_needs"]
+
+MAX_HOST_PORTS: Final = 16
+"""Host ports that one pod may open."""
+
+_ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104
+
+
+class OpenPort(NamedTuple):
+    """A port that a pod opens on its node for as long as it runs."""
+
+    protocol: str
+    number: int
+    address: str
+
+    def excludes(self, other: OpenPort) -> bool:
+        """True if two pods with these ports cannot run on one node."""
+        if self[:2] != other[:2]:
+            return False
+        return self.address == other.address or _ALL_ADDRESSES in (self.address, other.address)
+
+
+def open_ports(spec: PodSpec) -> Iterator[OpenPort]:
+    """Yield the ports that a pod opens on its node for as long as it runs: those of its containers and sidecars."""
+    sidecars = (container for container in spec.init_containers or () if container.restart_policy == "Always")
+    for container in (*spec.containers, *sidecars):
+        for port in container.ports or ():
+            if number := port.host_port or (port.container_port if spec.host_network else 0):
+                yield OpenPort(port.protocol or "TCP", number, port.host_ip or _ALL_ADDRESSES)
+
+
+def conflicting_port(spec: PodSpec, present: Iterable[PodSpec]) -> OpenPort | None:
+    """Return a port that a pod opens and that a pod on the node has opened; None if there is no conflict."""
+    wanted = [*open_ports(spec)]
+    if not wanted:
+        return None
+    taken = [port for other in present for port in open_ports(other)]
+    return min((port for port in wanted if any(port.excludes(other) for other in taken)), default=None)
+
+
+def host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
+    """Return protocol and number of each port that a pod opens on its node.
+
+    If the pod uses the host network, all ports of its containers are ports of the node. The API server writes them as ``hostPort`` into
+    pods, but not into templates.
+    """
+    ports = [port for container in (*spec.containers, *(spec.init_containers or ())) for port in container.ports or ()]
+    numbers = [(port.protocol or "TCP", port.host_port or (port.container_port if spec.host_network else 0)) for port in ports]
+    return frozenset((protocol, number) for protocol, number in numbers if number)
+
+
+def pod_needs(spec: PodSpec) -> dict[str, Decimal]:
+    """Return what a pod takes of a node: its effective requests, and one unit of each host port.
+
+    Raises
+    ------
+    InvalidRequest
+        See `fluxqueue.api.requests.pod_requests`; also if the pod has more host ports than it may.
+    """
+    ports = host_ports(spec)
+    if len(ports) > MAX_HOST_PORTS:
+        raise InvalidRequest(f"its containers open {len(ports)} host ports, a pod may have {MAX_HOST_PORTS}: use a Service, or fewer ports")
+    return {**pod_requests(spec), **{port_resource(protocol, number): Decimal(1) for protocol, number in sorted(ports)}}

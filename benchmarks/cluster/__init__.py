@@ -1,0 +1,1 @@
+"""Plain Kubernetes, fluxqueue and Kueue under the same work on the same local control plane, in turn: `make bench-cluster`."""

@@ -1,0 +1,78 @@
+"""Publish the results of a comparison: ``python -m cluster.publish`` in the folder ``benchmarks``.
+
+The raw data go to ``docs/cluster-benchmark.json``. Everything else is derived from that file: the section of ``docs/benchmarks.md``, its
+pictures, and the speed table of the README. A unit test compares them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from cluster.pictures import pictures
+from cluster.report import PICTURES, markdown, speed_table
+from cluster.summary import Summary
+
+__all__ = ["derived", "filled", "main"]
+
+_ROOT = Path(__file__).parents[2]
+_RESULTS = _ROOT / "benchmarks" / "results" / "cluster.json"
+_RAW = Path("docs", "cluster-benchmark.json")
+_PAGE, _README = Path("docs", "benchmarks.md"), Path("README.md")
+_PICTURES = Path("docs", "pictures")
+_NOTHING = "No comparison is published yet."
+
+
+def main() -> int:
+    """Publish; with ``--check`` write nothing and return 1 if a file differs from the published data."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, default=_RESULTS, help="the results to publish (default: those of the last run)")
+    parser.add_argument("--check", action="store_true", help="compare the pages with the published data")
+    arguments = parser.parse_args()
+    if not arguments.check:
+        shutil.copyfile(arguments.json, _ROOT / _RAW)
+    differing = {path: text for path, text in derived(_ROOT).items() if not path.exists() or path.read_text() != text}
+    for path, text in differing.items():
+        if not arguments.check:
+            path.write_text(text)
+        state = "differs from docs/cluster-benchmark.json: run python -m cluster.publish" if arguments.check else "written"
+        print(f"{path.relative_to(_ROOT)} {state}")
+    return 1 if arguments.check and differing else 0
+
+
+def derived(root: Path) -> dict[Path, str]:
+    """Return the files that follow from the published data, by path. Without such data the pages say so."""
+    section = table = _NOTHING
+    charts: dict[str, str] = {}
+    if (root / _RAW).exists():
+        document = json.loads((root / _RAW).read_text())
+        charts = pictures(Summary(document))
+        shown = [f"![{title}](pictures/{name})" for name, title in PICTURES.items() if name in charts]
+        section, table = "\n".join([markdown(document).rstrip(), "", *shown]), speed_table(document)
+    return {
+        root / _PAGE: filled((root / _PAGE).read_text(), "cluster", section),
+        root / _README: filled((root / _README).read_text(), "speed", table),
+    } | {root / _PICTURES / name: text for name, text in charts.items()}
+
+
+def filled(page: str, name: str, content: str) -> str:
+    """Return a page with a generated region filled.
+
+    Raises
+    ------
+    ValueError
+        The page has no such region.
+    """
+    region = f"<!-- generated: {name} -->"
+    text, found = re.subn(f"{region}.*?<!-- end -->", lambda _: f"{region}\n{content}\n<!-- end -->", page, flags=re.DOTALL)
+    if found != 1:
+        raise ValueError(f"a page must have one region '{region} ... <!-- end -->', this one has {found}")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

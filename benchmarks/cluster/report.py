@@ -1,0 +1,185 @@
+"""The report of a comparison as Markdown: goals, the short table of the README, and a table of each scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cluster.goals import verdicts
+from cluster.summary import FLUXQUEUE, PLAIN, Figure, Summary
+
+__all__ = ["PICTURES", "markdown", "speed_table"]
+
+PICTURES: Mapping[str, str] = {
+    "cluster-rates.svg": "Jobs started in a second, by burst",
+    "cluster-waits.svg": "Wait of the Jobs of a burst of 600",
+    "cluster-cpu.svg": "CPU time of one Job, by program",
+}
+_TITLES = {
+    "idle": "No work, for 60 s",
+    "burst-300": "A burst of 300 Jobs",
+    "burst-600": "A burst of 600 Jobs",
+    "burst-2000": "A burst of 2,000 Jobs",
+    "gangs-100x8": "100 Indexed Jobs of 8 pods",
+    "steady-10": "10 Jobs a second for 3 minutes",
+    "steady-20": "20 Jobs a second for 3 minutes",
+    "backlog-10000": "10,000 pending Jobs behind a full cluster; waits are from a node that becomes free to the next pod bound",
+    "baseline-3000": "Kueue's baseline scenario, 30 queues, 3,000 Workloads as Jobs",
+    "baseline-15000": "Kueue's baseline scenario, 30 queues, 15,000 Workloads as Jobs",
+    "clogging": "Clogging: 100 Jobs of 2 to 6 pods of a whole node each, on 8 nodes",
+    "profile-600": "CPU time of the API server during a burst of 600 Jobs, by area of its code (areas overlap)",
+}
+_LABELS = {
+    "jobs_per_s": "Jobs/s, create to bound",
+    "wait_p50_s": "wait p50, s",
+    "wait_p99_s": "wait p99, s",
+    "makespan_s": "all ended after, s",
+    "created_after_s": "all created after, s",
+    "restarted": "pods bound again after preemption",
+    "small_mean_wait_s": "mean wait, priority 50 (1 CPU), s",
+    "medium_mean_wait_s": "mean wait, priority 100 (5 CPUs), s",
+    "large_mean_wait_s": "mean wait, priority 200 (20 CPUs), s",
+    "inversions": "pairs of sizes that wait in the wrong order",
+    "finished": "Jobs finished",
+    "partial_starts": "partial starts",
+    "mean_turnaround_s": "mean turnaround of those that finished, s",
+    "created_per_s": "Jobs created/s",
+    "settled_s": "writing ended after the last creation, s",
+    "writes": "objects written per Job",
+    "events": "Events written per Job",
+    "cpu_ms": "CPU per Job, ms",
+    "cpu_percent": "CPU, % of a core",
+}
+_LAST = ("writes", "events", "cpu_ms", "cpu_percent")
+_SPEED = (
+    ("burst-600", "jobs_per_s", "burst of 600 Jobs: Jobs/s, create to bound"),
+    ("burst-600", "wait_p50_s", "- wait p50, s"),
+    ("burst-600", "cpu_ms", "- CPU per Job, ms"),
+    ("burst-600", "cpu_ms kube-apiserver", "- of that, API server"),
+    ("burst-600", "writes", "- objects written per Job"),
+    ("steady-10", "wait_p50_s", "10 Jobs/s for 3 minutes: wait p50, s"),
+    ("steady-10", "wait_p99_s", "- wait p99, s"),
+    ("gangs-100x8", "jobs_per_s", "100 Indexed Jobs of 8 pods: Jobs/s"),
+    ("backlog-10000", "wait_p50_s", "10,000 pending: node free to next pod bound, s"),
+    ("baseline-3000", "makespan_s", "Kueue's baseline scenario, 3,000 Jobs: all ended after, s"),
+    ("clogging", "finished", "clogging, 100 Jobs: finished"),
+)
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """Return the whole report."""
+    summary = Summary(document)
+    lines = [*_conditions(summary), "", *_goals(summary)]
+    for scenario in summary.scenarios:
+        title = _TITLES.get(scenario, scenario)
+        lines += ["", f"**{title}** (`{scenario}`, {_rounds(summary, scenario)})", "", *_table(summary, scenario)]
+    if requests := document.get("request_ms"):
+        lines += [
+            "",
+            "**CPU time of the API server for one request of each kind**",
+            "",
+            "| request | ms |",
+            "|---|---|",
+        ]
+        lines += [f"| {name} | {_number(cost_ms)} |" for name, cost_ms in requests.items()]
+    for failure in document["failures"]:
+        problem = " ".join(str(failure["problem"]).split())[:300]
+        lines += ["", f"Failed: `{failure['scenario']}`, {failure['key']}, round {failure['round'] + 1}: {problem}"]
+    return "\n".join(lines) + "\n"
+
+
+def speed_table(document: Mapping[str, Any]) -> str:
+    """Return the short table of the README."""
+    summary = Summary(document)
+    names = list(dict.fromkeys(name for scenario, _, _ in _SPEED for name in summary.contenders(scenario)))
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for scenario, figure, label in _SPEED:
+        values = [summary.median(scenario, name, figure) for name in names]
+        if any(value is not None for value in values):
+            lines.append(f"| {label} | " + " | ".join("-" if value is None else _number(value) for value in values) + " |")
+    return "\n".join(lines)
+
+
+def _conditions(summary: Summary) -> list[str]:
+    document = summary.document
+    machine, versions = document["machine"], document["versions"]
+    lines = [
+        f"Measured on {document['at'][:10]}: {machine['cpus']} x {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}, "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + "."
+    ]
+    if document["scale"] != 1:
+        lines.append(f"This is a short form: every number of Jobs is multiplied by {document['scale']:g}.")
+    most = max((outcome["others_cpu_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
+    stolen = max((outcome["stolen_s"] / outcome["lasted_s"] for outcome in document["outcomes"]), default=0.0)
+    return [
+        *lines,
+        f"During a run other programs used at most {most:.0%} of a core, and the host of this virtual machine took at most {stolen:.0%}.",
+    ]
+
+
+def _goals(summary: Summary) -> Iterator[str]:
+    yield from ("| goal | must | aim | measured | reached |", "|---|---|---|---|---|")
+    for verdict in verdicts(summary):
+        goal = verdict.goal
+        sign, unit = (">=" if goal.higher else "<="), f" {goal.unit}" if goal.unit else ""
+        limits = f"{sign} {goal.must:g}{unit} | {sign} {goal.aim:g}{unit}"
+        yield f"| {goal.claim} | {limits} | {_number(verdict.figure)}{unit} | {verdict.text} |"
+
+
+def _rounds(summary: Summary, scenario: str) -> str:
+    rounds = {len(summary.outcomes(scenario, name)) for name in summary.contenders(scenario)}
+    code = f"fluxqueue {', '.join(summary.commits(scenario))}"
+    if rounds == {1}:
+        return f"one round, {code}"
+    return f"{'-'.join(map(str, sorted({min(rounds), max(rounds)})))} rounds, {code}: median, and least-greatest"
+
+
+def _table(summary: Summary, scenario: str) -> list[str]:
+    contenders = summary.contenders(scenario)
+    lines = ["| | " + " | ".join(contenders) + " |", "|---|" + "---|" * len(contenders)]
+    for name in _ordered(summary.names(scenario), profiled=scenario.startswith("profile")):
+        plain = summary.figure(scenario, PLAIN, name)
+        cells = [_cell(summary.figure(scenario, each, name), plain if each == FLUXQUEUE else None, name) for each in contenders]
+        lines.append(f"| {_label(name)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _ordered(names: Sequence[str], *, profiled: bool) -> list[str]:
+    """Times first, then writes, then CPU with its parts, then memory."""
+    if profiled:
+        return [name for name in names if name.startswith("profile ")]
+    own = [name for name in _LABELS if name in names and name not in _LAST]
+    own += [name for name in _LAST if name in names]
+    return [*own, *(name for name in names if name.startswith(("cpu_ms ", "cpu_percent ", "pss_mib ")))]
+
+
+def _label(name: str) -> str:
+    kind, _, what = name.partition(" ")
+    if not what:
+        return _LABELS[name]
+    if kind == "pss_mib":
+        return f"memory at the end, {what}, MiB"
+    if kind == "profile":
+        return "CPU time in all, s" if what == "seconds" else what
+    return "- all that is added to Kubernetes" if what == "added" else f"- {what}"
+
+
+def _cell(figure: Figure | None, plain: Figure | None, name: str) -> str:
+    if figure is None:
+        return ""
+    if name.startswith("profile ") and name != "profile seconds":
+        return f"{figure.median:.1%}"
+    text = _number(figure.median)
+    if figure.least != figure.greatest:
+        text += f" ({_number(figure.least)}-{_number(figure.greatest)})"
+    if plain is not None and plain.median > 0 and not name.startswith(("profile", "pss_mib")):
+        text += f"; {figure.median / plain.median:.2f} x plain"
+    return text
+
+
+def _number(value: float) -> str:
+    """Return a number with three significant digits, without an exponent."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 1 and abs(value) >= 0.01 else f"{value:.3g}"

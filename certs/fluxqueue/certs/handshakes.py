@@ -1,0 +1,93 @@
+"""Connections from their arrival to the end of their TLS handshakes.
+
+The event loop by itself begins a handshake with everybody who connects, and waits a minute for its end. Here a connection counts from its
+arrival, so unfinished handshakes are limited in number and time like every other connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+
+from fluxqueue.certs.connections import ConnectionEnding, Connections, Stage
+
+__all__ = ["Acceptor"]
+
+_SHUTDOWN_S = 2.0
+_PAUSE_S = 0.1
+
+
+class Acceptor:
+    """Accepts connections and completes their handshakes.
+
+    Parameters
+    ----------
+    connections
+        All connections of the server.
+    context
+        The TLS context.
+    follow
+        Makes the protocol of a connection whose handshake is complete.
+    """
+
+    def __init__(self, connections: Connections, context: ssl.SSLContext, follow: Callable[[], asyncio.Protocol]) -> None:
+        self._book = connections
+        self._context = context
+        self._follow = follow
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(self, listening: socket.socket) -> None:
+        """Accept connections until cancelled."""
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while True:
+            try:
+                arrived, address = await loop.sock_accept(listening)
+            except OSError:  # the client has gone already, or the process has too many open files
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            handshake = _Handshake(arrived, address[0], self._book.clock())
+            self._book.enter(handshake)
+            if handshake.ended:
+                arrived.close()
+                continue
+            task = loop.create_task(self._encrypt(handshake))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _encrypt(self, handshake: _Handshake) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._follow,
+                handshake.socket,
+                ssl=self._context,
+                ssl_handshake_timeout=2 * self._book.limits.request_s,  # it is ended, and counted, before
+                ssl_shutdown_timeout=_SHUTDOWN_S,
+            )
+        except OSError:  # ssl.SSLError, a time-out and a closed connection are such errors
+            handshake.end(ConnectionEnding.SLOW)
+        finally:
+            self._book.leave(handshake)
+
+
+class _Handshake:
+    """A connection whose handshake is not complete."""
+
+    def __init__(self, arrived: socket.socket, address: str, since: float) -> None:
+        arrived.setblocking(False)
+        self.socket = arrived
+        self.address = address
+        self.stage = Stage.HANDSHAKE
+        self.since = since
+        self.answered = False
+        self.held = 0
+        self.ended = False
+
+    def end(self, _ending: ConnectionEnding) -> None:
+        """Make the connection end; there is nobody to answer yet."""
+        self.ended = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)

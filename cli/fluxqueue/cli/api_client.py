@@ -1,0 +1,292 @@
+"""A client of the API server that uses only the standard library.
+
+It has one keep-alive connection. The plugin reads objects, and writes only the fields of FluxJobs that people may edit. Errors have
+kubectl's form, because people know ``Error from server (Forbidden)``. The services use `fluxqueue.kube`; importing it takes longer than a
+whole command of the plugin.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fluxqueue.cli.kubeconfig import Connection
+
+__all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
+
+_TIMEOUT_S = 30.0
+
+
+class ClusterError(Exception):
+    """A request failed; the message is complete."""
+
+
+class ServerUnreachable(ClusterError):
+    """The server did not answer."""
+
+
+class ApiRefused(ClusterError):
+    """The server, or a program behind it, returned an error status; ``body`` is the response."""
+
+    def __init__(self, status: int, reason: str, message: str, body: bytes = b"") -> None:
+        super().__init__(f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}")
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+
+class ObjectNotFound(ApiRefused):
+    """The object does not exist."""
+
+
+class NoSuchResource(ApiRefused):
+    """The server does not serve the resource (the CRD is not installed)."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One request."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] | None = None
+    accept: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+class ApiClient:
+    """A client of one API server.
+
+    Parameters
+    ----------
+    connection
+        Address and credentials.
+    timeout_s
+        Time limit of connecting and of each response; watches have no time limit.
+    """
+
+    def __init__(self, connection: Connection, timeout_s: float = _TIMEOUT_S) -> None:
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._url = urllib.parse.urlsplit(connection.server)
+        if self._url.scheme not in ("http", "https") or not self._url.hostname:
+            raise ClusterError(f"error: {connection.server!r} is not an address of an API server")
+        self._tls = _tls(connection) if self._url.scheme == "https" else None
+        self._http: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Send a GET and return the body.
+
+        Parameters
+        ----------
+        path
+            Absolute path, for example ``/api/v1/namespaces/default/pods``.
+        params
+            Query parameters.
+        accept
+            Media type of the response, for example that of a server-side Table.
+        headers
+            Further headers.
+
+        Raises
+        ------
+        ServerUnreachable, ObjectNotFound, NoSuchResource, ApiRefused
+            With kubectl's message.
+        """
+        return self._body(self._answer(_Call("GET", path, params, accept, headers or {})))
+
+    def patch(self, path: str, change: Mapping[str, Any]) -> bytes:
+        """Patch an object, as ``kubectl patch --type=merge`` does, and return the patched object.
+
+        Parameters
+        ----------
+        path
+            Path of the object.
+        change
+            The fields to change.
+
+        Raises
+        ------
+        ServerUnreachable, ObjectNotFound, NoSuchResource, ApiRefused
+            With kubectl's message.
+        """
+        merge = {"Content-Type": "application/merge-patch+json"}
+        field_manager = {"fieldManager": "kubectl-fluxqueue"}
+        return self._body(self._answer(_Call("PATCH", path, field_manager, headers=merge, body=json.dumps(change).encode())))
+
+    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:
+        """Send a POST, once, and return the body of the response, which may take a minute.
+
+        Parameters
+        ----------
+        path
+            Absolute path.
+        body
+            Sent as JSON; nothing is sent for None.
+        headers
+            Further headers.
+
+        Raises
+        ------
+        ServerUnreachable, ObjectNotFound, NoSuchResource, ApiRefused
+            With kubectl's message.
+        """
+        self.close()
+        content = None if body is None else json.dumps(body).encode()
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        return self._body(self._answer(_Call("POST", path, None, headers={**typed, **(headers or {})}, body=content)))
+
+    def _body(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._unreachable(error) from None
+        if response.status >= 300:
+            raise _refusal(response.status, body)
+        return body
+
+    def watch(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """Watch a resource; yield each watch event as a line of JSON until the server ends the watch."""
+        response = self._answer(_Call("GET", path, {**(params or {}), "watch": "true"}))
+        try:
+            if response.status >= 300:
+                raise _refusal(response.status, response.read())
+            if self._http is not None and self._http.sock is not None:
+                self._http.sock.settimeout(None)
+            while line := response.readline():
+                yield line
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            self.close()
+
+    def _answer(self, call: _Call) -> http.client.HTTPResponse:
+        target = self._url.path.rstrip("/") + call.path + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
+        headers = {"Accept": call.accept, "User-Agent": "kubectl-fluxqueue", **call.headers, **self._connection.headers}
+        for attempt in (1, 2):
+            reused = self._http is not None
+            if self._http is None:
+                self._http = self._connect()
+            try:
+                # A merge patch has the same result when it is repeated, so it may be sent again like a GET.
+                self._http.request(call.method, target, body=call.body, headers=headers)
+                return self._http.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                # The server may have closed the kept-alive connection meanwhile; a new connection shows whether it is reachable.
+                if not reused or attempt == 2 or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                    raise self._unreachable(error) from None
+        raise AssertionError("the second attempt returns or raises")
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        proxy = self._connection.proxy_url
+        address = urllib.parse.urlsplit(proxy) if proxy else self._url
+        via, via_port = address.hostname or host, address.port or (443 if address.scheme == "https" else 80)
+        if self._tls is None:
+            plain = http.client.HTTPConnection(via, via_port, timeout=self._timeout_s)
+            if proxy:
+                plain.set_tunnel(host, port or 80)
+            return plain
+        secure = _NamedHTTPSConnection(via, via_port, timeout=self._timeout_s, context=self._tls)
+        secure.expected_name = self._connection.tls_server_name
+        if proxy:
+            login = f"{address.username}:{address.password or ''}" if address.username else ""
+            authorization = {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+            secure.set_tunnel(host, port or 443, headers=authorization)
+        return secure
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        server = self._url.netloc
+        if isinstance(error, ConnectionRefusedError):
+            return ServerUnreachable(f"The connection to the server {server} was refused - did you specify the right host or port?")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return ServerUnreachable(f"Unable to connect to the server: x509: {error.verify_message} ({server})")
+        if isinstance(error, TimeoutError):
+            return ServerUnreachable(f"Unable to connect to the server: {server} did not answer within {self._timeout_s:g} s")
+        return ServerUnreachable(f"Unable to connect to the server: {server}: {error or type(error).__name__}")
+
+
+class _NamedHTTPSConnection(http.client.HTTPSConnection):
+    """An HTTPS connection that can expect another name in the server's certificate (``tls-server-name``)."""
+
+    expected_name: str | None = None
+    _context: ssl.SSLContext
+    _tunnel_host: str | None
+
+    def connect(self) -> None:
+        """Connect, through the proxy's tunnel if there is one, then start TLS with the expected name."""
+        http.client.HTTPConnection.connect(self)
+        name = self.expected_name or self._tunnel_host or self.host
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=name)
+
+
+def _tls(connection: Connection) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=connection.ca_pem.decode() if connection.ca_pem else None)
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise ClusterError("error: certificate-authority holds no PEM certificate") from None
+    # Strict mode (default since Python 3.13) refuses CA certificates without key identifiers, which Go and so every cluster accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if connection.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if connection.client_cert_pem and connection.client_key_pem:
+        # The ssl module reads key pairs only from files: a private one, which is deleted when the pair is loaded.
+        with tempfile.TemporaryDirectory(prefix="fluxqueue-") as folder:
+            pair = Path(folder) / "pair.pem"
+            handle = os.open(pair, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(connection.client_key_pem.rstrip() + b"\n" + connection.client_cert_pem)
+            try:
+                context.load_cert_chain(pair)
+            except ssl.SSLError as error:
+                raise ClusterError(f"error: tls: the client certificate and key do not form a pair: {error.reason}") from None
+    return context
+
+
+def _refusal(status: int, body: bytes) -> ApiRefused:
+    """Return the error for a Status object, or for any other error response."""
+    try:
+        answer = json.loads(body)
+        reason, message, details = str(answer.get("reason", "")), str(answer.get("message", "")), answer.get("details") or {}
+    except (ValueError, AttributeError):
+        text = " ".join(body.decode(errors="replace").split())[:200]
+        if status == 404:
+            return NoSuchResource(status, "NotFound", text or "the server could not find the requested resource")
+        return ApiRefused(status, "", text or f"HTTP {status}")
+    if status == 401:
+        return ApiRefused(status, reason, "You must be logged in to the server (the credentials were not accepted)")
+    if status == 404:
+        return (ObjectNotFound if details.get("name") else NoSuchResource)(status, reason, message)
+    return ApiRefused(status, reason, message or f"HTTP {status}", body)

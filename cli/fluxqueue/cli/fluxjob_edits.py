@@ -1,0 +1,145 @@
+"""The commands that edit FluxJobs: hold, release, cancel, prioritize, move.
+
+Each one is a small merge patch of the FluxJob's spec, as ``kubectl patch`` would send it, with the person's own permissions. The queue
+applies edits of pending workloads and reverts edits of workloads that have nodes. This module checks that first, so that the person gets an
+error at once instead of an Event later. An edit that changes nothing is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, ServerUnreachable
+from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.listing import collection
+from fluxqueue.cli.lookup import fluxjobs_of
+
+__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "held", "moved", "prioritized", "released"]
+
+_LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
+_FORBIDDEN = 403
+
+
+@dataclass(frozen=True)
+class FluxJobEdit:
+    """An edit of FluxJobs.
+
+    ``spec`` is the merge patch, ``done`` the word for messages. ``objection`` returns why the edit is not possible for a FluxJob, empty if
+    it is possible.
+    """
+
+    spec: dict[str, Any]
+    done: str
+    objection: Callable[[FluxJob], str]
+
+
+def held() -> FluxJobEdit:
+    """Return the edit that keeps a workload from starting."""
+    return FluxJobEdit({"hold": True}, "held", _only_what_waits("held"))
+
+
+def released() -> FluxJobEdit:
+    """Return the edit that lets a held workload start."""
+    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"))
+
+
+def prioritized(priority: int) -> FluxJobEdit:
+    """Return the edit that sets the priority."""
+    return FluxJobEdit({"priority": priority}, f"has priority {priority}", _only_what_waits("given another priority"))
+
+
+def moved(client: ApiClient, queue: str) -> FluxJobEdit:
+    """Return the edit that moves a workload to another queue.
+
+    Raises
+    ------
+    ClusterError
+        There is no such queue. A person who may not read queues finds that out from the workload's reason.
+    """
+    if queue != names.DEFAULT_QUEUE:
+        try:
+            client.get(f"{collection(names.FLUXQUEUES)}/{queue}")
+        except ApiRefused as refused:
+            if refused.status != _FORBIDDEN:
+                raise
+    return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"))
+
+
+def cancelled() -> FluxJobEdit:
+    """Return the edit that cancels a workload: a Job is suspended, a waiting pod is deleted."""
+    return FluxJobEdit({"cancel": True}, "cancelled", _not_a_running_pod)
+
+
+def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], change: FluxJobEdit, out: TextIO) -> int:
+    """Edit every workload of the given names, and print a line for each.
+
+    Returns
+    -------
+    int
+        0.
+
+    Raises
+    ------
+    ClusterError
+        After all edits, with a line for each name that does not exist, cannot be edited any more, or is refused by the server; the others
+        are edited. Of a Deployment with some running pods, the waiting ones are edited. At once if the server does not answer.
+    """
+    errors: list[str] = []
+    for name in wanted:
+        try:
+            _steer_one(client, namespace, name, change, out)
+        except ServerUnreachable:
+            raise
+        except ClusterError as error:
+            errors.append(str(error))
+    if errors:
+        raise ClusterError("\n".join(errors))
+    return 0
+
+
+def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO) -> None:
+    objections = [(job, change.objection(job)) for job in fluxjobs_of(client, namespace, name)]
+    if all(objection for _, objection in objections):
+        job, objection = objections[0]
+        raise ClusterError(f"error: {_title(job)} {objection}")
+    for job, objection in objections:
+        if not objection:
+            out.write(f"{_title(job)} {change.done}{'' if _change(client, job, change) else ' (no change)'}\n")
+
+
+def _title(job: FluxJob) -> str:
+    return object_name(job) or job.metadata.name
+
+
+def _change(client: ApiClient, job: FluxJob, change: FluxJobEdit) -> bool:
+    """Patch a FluxJob; return false if there is nothing to change."""
+    now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
+    if all(now[field] == value for field, value in change.spec.items()):
+        return False
+    client.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec})
+    return True
+
+
+def _only_what_waits(done: str) -> Callable[[FluxJob], str]:
+    def objection(job: FluxJob) -> str:
+        state = state_of(job)
+        if state == State.PENDING:
+            return ""
+        doing = _LIVE.get(State(state), "has ended") if state in list(State) else "does not wait"
+        return f"{doing}: only what waits can be {done}"
+
+    return objection
+
+
+def _not_a_running_pod(job: FluxJob) -> str:
+    state = state_of(job)
+    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+        return f"has ended already ({state})"
+    if job.spec.object_ref.kind == "Pod" and state in (State.RUNNING, State.DRAINING):
+        name = job.spec.object_ref.name
+        return f"{_LIVE[State(state)]}, and a pod cannot be stopped without deleting it: kubectl delete pod {name} ends it"
+    return ""

@@ -1,0 +1,59 @@
+"""Messages for invalid command lines: one sentence that says what to type.
+
+argparse reports errors in its own terms. Here each command has an example, and each type of error has a message that uses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+__all__ = ["UsageParser", "whole_number"]
+
+_FAILED = 1
+_CHOICE = re.compile(r"argument (?P<argument>\S+): invalid choice: '(?P<given>.*)' \(choose from (?P<choices>.*)\)", re.DOTALL)
+_MISSING = re.compile(r"the following arguments are required: (?P<missing>.+)", re.DOTALL)
+_UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.+)", re.DOTALL)
+_NO_VALUE = re.compile(r"argument (?P<argument>\S+): expected one argument")
+_OURS = re.compile(r"argument \S+: (?P<message>.+)", re.DOTALL)
+_COMMAND = "COMMAND"
+
+
+class UsageParser(argparse.ArgumentParser):
+    """A parser that reports an error in one line, with kubectl's exit code 1; ``example`` is a valid command line."""
+
+    example = ""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit."""
+        self.exit(_FAILED, f"error: {self._sentence(message)} (see '{self.prog} --help')\n")
+
+    def _sentence(self, message: str) -> str:
+        command = self.prog.rpartition(" ")[2]
+        such_as = f", such as {self.example}" if self.example else ""
+        if match := _CHOICE.fullmatch(message):
+            choices = match["choices"].replace("'", "")
+            if match["argument"] == _COMMAND:
+                return f"there is no command {match['given']!r}: there are {choices}"
+            return f"{match['argument']} takes {choices}, not {match['given']!r}"
+        if match := _MISSING.fullmatch(message):
+            return f"{command} needs {match['missing'].replace(', ', ' and ')}{such_as}"
+        if match := _UNKNOWN.fullmatch(message):
+            return f"{command} does not understand {match['given']!r}{such_as}"
+        if match := _NO_VALUE.fullmatch(message):
+            return f"{match['argument']} needs a value{such_as}"
+        return match["message"] if (match := _OURS.fullmatch(message)) else message
+
+
+def whole_number(what: str, example: str) -> Callable[[str], int]:
+    """Return a reader of whole numbers; ``what`` names the number in messages, ``example`` is a valid command line."""
+
+    def read(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{what} is a whole number at the end, such as {example}: {text!r} is none") from None
+
+    return read

@@ -1,0 +1,1 @@
+"""Commands around the service: graphs as files and recorded cases."""

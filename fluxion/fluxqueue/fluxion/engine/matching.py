@@ -1,0 +1,311 @@
+"""The extended matching calls: MatchBatch, ReserveAt and Satisfy.
+
+A job id of the caller's makes a request repeatable: a granted job repeats its answer. A reservation whose start has come becomes an
+allocation of the same vertices. If something still holds them, the job is matched again, and its reservation is kept until that succeeds.
+A failed request tells whether it cannot match now (BUSY) or never (UNSATISFIABLE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fluxqueue.fluxion.engine.reserved_times import anywhere, in_the_way, obstacle, refusal_inside, rooms
+from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES
+from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
+from fluxqueue.fluxion.graph.vertices import Vertex
+from fluxqueue.fluxion.match.jobspec import InvalidJobspec, Jobspec
+from fluxqueue.fluxion.match.matcher import LaterPlacement, Matcher, Restriction
+from fluxqueue.fluxion.match.policies import UnknownPolicy, read_policy
+from fluxqueue.fluxion.match.state import GraphState
+from fluxqueue.fluxion.match.windows import Window
+from fluxqueue.fluxion.match.writers import node_shares, write_r
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict, Shortage
+
+__all__ = ["JobMatching"]
+
+_MAX_CACHED = 10_000
+
+
+class JobMatching:
+    """Answers `MatchBatch`, `ReserveAt` and `Satisfy`."""
+
+    def __init__(self, state: GraphState, matcher: Matcher) -> None:
+        self._state = state
+        self._matcher = matcher
+        self._matchers: dict[str, Matcher] = {"": matcher, state.policy.name: matcher}
+        self._no_fit: dict[tuple[object, ...], MatchResult] = {}
+        self._no_fit_at = (-1, -1)
+
+    def match(self, request: JobMatchRequest, *, with_allocation: bool) -> MatchResult:
+        """Match one job of a batch."""
+        state = self._state
+        live = state.jobs.get(request.jobid) if request.jobid else None
+        if live is not None and not live.reserved:
+            return self._answer(MatchVerdict.GRANTED, live, with_allocation)
+        try:
+            matcher = self._matcher_of(request.policy)
+            jobspec = self._read(request.jobspec, matcher)
+            duration_s = jobspec.duration_s if request.duration_s is None else self._override(request.duration_s)
+        except (InvalidJobspec, UnknownPolicy) as error:
+            return MatchResult(MatchVerdict.INVALID, request.jobid, reason=str(error))
+        if live is not None and live.start > state.now:
+            if not request.improve:
+                return self._answer(MatchVerdict.RESERVED, live, with_allocation)
+            return self._improve(live, jobspec, duration_s, request, matcher, with_allocation)
+        if live is not None:
+            return self._start(live, jobspec, duration_s, request, matcher, with_allocation)
+        return self._match_new(jobspec, duration_s, request, matcher, with_allocation)
+
+    def _matcher_of(self, policy: str) -> Matcher:
+        """Return the matcher of a policy; `UnknownPolicy` if there is none."""
+        matcher = self._matchers.get(policy)
+        if matcher is None:
+            matcher = self._matchers[policy] = Matcher(self._state, policy=read_policy(policy))
+        return matcher
+
+    def _read(self, text: str, matcher: Matcher) -> Jobspec:
+        jobspec = self._matcher.read(text)
+        if not jobspec.takes_something and not matcher.policy.node_exclusive:
+            raise InvalidJobspec("resources: nothing is exclusive: ask for a slot, or set exclusive: true")
+        return jobspec
+
+    def _override(self, duration_s: int) -> int:
+        if duration_s < 0:
+            raise InvalidJobspec(f"duration: {duration_s} is negative")
+        return duration_s
+
+    def _match_new(
+        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+    ) -> MatchResult:
+        state = self._state
+        end = state.end_of(state.now, duration_s)
+        key = (jobspec, request.exclude, end - state.now, request.reserve, request.explain, matcher.policy.name)
+        if self._no_fit_at != (state.releases, state.topology):
+            self._no_fit.clear()
+            self._no_fit_at = (state.releases, state.topology)
+        known = self._no_fit.get(key)
+        if known is not None:
+            return replace(known, jobid=request.jobid)
+        placement, later = self._search(jobspec, duration_s, request, matcher)
+        if placement is not None:
+            return self._book(MatchVerdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
+        if later.placement is not None:
+            blocked_by, reason = self._blocked(jobspec, end, request, matcher)
+            booked = self._book_later(request, jobspec, later, duration_s, with_allocation)
+            return replace(booked, reason=reason, blocked_by=blocked_by)
+        result = self._refuse(jobspec, duration_s, request, matcher)
+        if len(self._no_fit) >= _MAX_CACHED:
+            self._no_fit.clear()
+        self._no_fit[key] = result
+        return result
+
+    def _search(
+        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, replaced: GraphJob | None = None
+    ) -> tuple[GraphPlacement | None, LaterPlacement]:
+        """Return a placement that begins now; else, if reservations are wanted, the earliest later one."""
+        state, later = self._state, LaterPlacement()
+        end = state.end_of(state.now, duration_s)
+        for room in rooms(state, jobspec, self._vertices(request.exclude)):
+            if (placement := matcher.place(jobspec, state.now, end, room)) is not None:
+                return placement, later
+            if request.reserve or replaced is not None:
+                later = matcher.reserve(jobspec, duration_s, room, replaced=replaced)
+                if later.placement is not None:
+                    break
+        return None, later
+
+    def _blocked(self, jobspec: Jobspec, end: int, request: JobMatchRequest, matcher: Matcher) -> tuple[str, str]:
+        """Return which advance reservation alone keeps a request from starting now, and that in a sentence; empty if none does."""
+        if not request.explain or not self._state.reserved_times:
+            return "", ""
+        for room in rooms(self._state, jobspec, self._vertices(request.exclude)):
+            if (time := in_the_way(self._state, matcher, jobspec, end, room)) is not None:
+                return time.name, obstacle(self._state, time)
+        return "", ""
+
+    def _start(
+        self, job: GraphJob, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+    ) -> MatchResult:
+        """Turn a reservation whose start has come into an allocation."""
+        state = self._state
+        end = state.end_of(state.now, duration_s)
+        result: list[MatchResult] = []
+
+        def restart() -> bool:
+            state.free(job)
+            if self._still_free(job, jobspec, end):
+                result.append(self._book(MatchVerdict.GRANTED, job.jobid, state.now, end, job.placement, with_allocation))
+                return True
+            result.append(self._match_new(jobspec, duration_s, request, matcher, with_allocation))
+            return result[-1].verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED)
+
+        state.atomically(restart)
+        return result[-1]
+
+    def _improve(
+        self, job: GraphJob, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, with_allocation: bool
+    ) -> MatchResult:
+        """Replace a reservation by an earlier start, if there is one."""
+        state = self._state
+        alike = state.end_of(job.start, duration_s) == job.end and not request.exclude and not jobspec.reservation
+        if not alike or matcher.may_improve(job, jobspec, duration_s):
+            end = state.end_of(state.now, duration_s)
+            # Out of the graph only: derived structures change only if the reservation is really replaced.
+            job.release()
+            try:
+                now, later = self._search(jobspec, duration_s, request, matcher, replaced=job)
+            finally:
+                job.book()
+            if now is not None:
+                state.free(job)
+                return self._book(MatchVerdict.GRANTED, job.jobid, state.now, end, now, with_allocation)
+            if later.placement is not None:
+                state.free(job)
+                return self._book_later(request, jobspec, later, duration_s, with_allocation)
+            if alike:
+                self._record_shortfall(job, request, later)
+        return self._answer(MatchVerdict.RESERVED, job, with_allocation)
+
+    def _book_later(
+        self, request: JobMatchRequest, jobspec: Jobspec, later: LaterPlacement, duration_s: int, with_allocation: bool
+    ) -> MatchResult:
+        """Make a reservation."""
+        assert later.placement is not None
+        end = self._state.end_of(later.start, duration_s)
+        answer = self._book(MatchVerdict.RESERVED, request.jobid, later.start, end, later.placement, with_allocation)
+        job = self._state.jobs[answer.jobid]
+        job.jobspec, job.policy = jobspec, request.policy
+        self._record_shortfall(job, request, later)
+        return answer
+
+    def _record_shortfall(self, job: GraphJob, request: JobMatchRequest, later: LaterPlacement) -> None:
+        """Record with a reservation what was available at earlier times."""
+        if not request.exclude and later.shortfall is not None:
+            job.shortfall = replace(later.shortfall, tick=self._state.table.freed.next_tick())
+
+    def _still_free(self, job: GraphJob, jobspec: Jobspec, end: int) -> bool:
+        if not jobspec.reservation:
+            return self._is_free(job, end)
+        for room in rooms(self._state, jobspec):
+            if room.inside is not None and room.inside.covers(self._state.now, end):
+                with room.inside.opened():
+                    return self._is_free(job, end)
+        return False
+
+    def _is_free(self, job: GraphJob, end: int) -> bool:
+        window = Window(self._state.now, end, self._state.now)
+        for vertex, exclusive in job.placement.vertices.items():
+            if not window.admits(vertex, exclusive):
+                return False
+        return all(not mask & ~window.free(run, exclusive=True) for run, mask in job.placement.leaves.items())
+
+    def _book(
+        self, verdict: MatchVerdict, jobid: int, start: int, end: int, placement: GraphPlacement, with_allocation: bool
+    ) -> MatchResult:
+        state = self._state
+        job = GraphJob(jobid or state.pick_jobid(), start, end, placement, reserved=verdict is MatchVerdict.RESERVED)
+        job.shares = node_shares(placement)
+        state.book(job)
+        state.update_weights(placement)
+        return self._answer(verdict, job, with_allocation)
+
+    def _answer(self, verdict: MatchVerdict, job: GraphJob, with_allocation: bool) -> MatchResult:
+        allocation = write_r(job.placement) if with_allocation else ""
+        return MatchResult(verdict, job.jobid, job.start, job.end, job.shares, allocation=allocation)
+
+    def _refuse(self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher) -> MatchResult:
+        jobid, state, everywhere = request.jobid, self._state, anywhere(self._state, jobspec)
+        if not request.explain:
+            return MatchResult(MatchVerdict.BUSY, jobid)
+        if jobspec.reservation and (reason := refusal_inside(state, jobspec, duration_s)):
+            return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason)
+        if matcher.on_empty(jobspec, everywhere) is None:
+            reason, shortages = self._why_never(matcher, jobspec, everywhere)
+            return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
+        end = state.end_of(state.now, duration_s)
+        blocked_by, reason = self._blocked(jobspec, end, request, matcher)
+        if blocked_by:
+            return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, blocked_by=blocked_by)
+        if jobspec.reservation:
+            return MatchResult(MatchVerdict.BUSY, jobid, reason=f"does not fit at any time of the reservation {jobspec.reservation!r}")
+        exclude = self._vertices(request.exclude)
+        window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=exclude)
+        reason, shortages = matcher.explain(jobspec, window)
+        return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
+
+    def _why_never(self, matcher: Matcher, jobspec: Jobspec, restriction: Restriction) -> tuple[str, tuple[Shortage, ...]]:
+        constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
+        window = Window(0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only)
+        return matcher.explain(jobspec, window)
+
+    def reserve_at(self, jobid: int, text: str, start: int, nodes: Sequence[str], policy: str = "") -> MatchResult:
+        """Reserve from a given time on."""
+        state = self._state
+        live = state.jobs.get(jobid) if jobid else None
+        if live is not None:
+            return self._answer(MatchVerdict.RESERVED if live.reserved else MatchVerdict.GRANTED, live, with_allocation=False)
+        try:
+            matcher = self._matcher_of(policy)
+            jobspec = self._read(text, matcher)
+        except (InvalidJobspec, UnknownPolicy) as error:
+            return MatchResult(MatchVerdict.INVALID, jobid, reason=str(error))
+        start = max(start, state.now)
+        end = state.end_of(start, jobspec.duration_s)
+        only = self._vertices(nodes) if nodes else None
+        places = (matcher.place(jobspec, start, end, room) for room in rooms(state, jobspec, only=only))
+        placement = next((place for place in places if place is not None), None)
+        restriction = Restriction(only=only)
+        if placement is not None:
+            answer = self._book(MatchVerdict.RESERVED, jobid, start, end, placement, with_allocation=False)
+            job = state.jobs[answer.jobid]
+            job.jobspec, job.policy = jobspec, policy
+            return answer
+        if matcher.on_empty(jobspec, restriction) is None:
+            reason, shortages = self._why_never(matcher, jobspec, restriction)
+            return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
+        window = Window(start, end, state.now, constraint=jobspec.constraint, only=restriction.only)
+        reason, shortages = matcher.explain(jobspec, window)
+        return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
+
+    def drop_unfit(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Drop reservations on changed nodes that could not be made there any more; return their ids."""
+        state = self._state
+        nodes = [node for name in names if (node := state.graph.by_name.get(name)) is not None]
+        touched = {job.jobid: job for node in nodes for job in (*node.shared, *node.exclusive) if job.reserved}
+        unfit = [jobid for jobid, job in sorted(touched.items()) if not self._still_fits(job)]
+        for jobid in unfit:
+            state.free(touched[jobid])
+        return tuple(unfit)
+
+    def _still_fits(self, job: GraphJob) -> bool:
+        """Return True if the request accepts each node of its reservation, and together they have its resources at its time."""
+        jobspec = job.jobspec
+        if jobspec is None:
+            return True
+        nodes = frozenset(vertex for vertex in job.placement.vertices if vertex.type in CONSTRAINED_TYPES)
+        if jobspec.constraint is not None and not all(jobspec.constraint.accepts(node) for node in nodes):
+            return False
+        job.release()  # out of the graph only, as in `_improve`
+        try:
+            matcher, only = self._matcher_of(job.policy), rooms(self._state, jobspec, only=nodes)
+            return any(matcher.place(jobspec, job.start, job.end, room) is not None for room in only)
+        finally:
+            job.book()
+
+    def satisfy(self, text: str) -> MatchResult:
+        """Return GRANTED if the request fits the empty graph, else the reason; nothing is booked."""
+        try:
+            jobspec = self._read(text, self._matcher)
+        except InvalidJobspec as error:
+            return MatchResult(MatchVerdict.INVALID, reason=str(error))
+        everywhere = anywhere(self._state, jobspec)
+        placement = self._matcher.on_empty(jobspec, everywhere)
+        if placement is not None:
+            return MatchResult(MatchVerdict.GRANTED, shares=node_shares(placement))
+        reason, shortages = self._why_never(self._matcher, jobspec, everywhere)
+        return MatchResult(MatchVerdict.UNSATISFIABLE, reason=reason, shortages=shortages)
+
+    def _vertices(self, names: Sequence[str]) -> frozenset[Vertex]:
+        by_name = self._state.graph.by_name
+        return frozenset(by_name[name] for name in names if name in by_name)

@@ -1,0 +1,369 @@
+"""The matcher: it places requests now, at a given time, as early as possible, or on the emptied graph.
+
+A request whose top levels are several slots, each with its own label, is a group of different pods. flux-sched matches no such request.
+Here the slots are placed one after the other, the largest first, each on what the others left. The request fits if all of them fit.
+There is no search: a group that would fit only in another order of its slots is answered as one that does not fit now.
+
+A request with domain rules is placed by `fluxqueue.fluxion.match.domain_placement`, whatever its shape, and one below levels of the
+topology by `fluxqueue.fluxion.match.level_placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
+from fluxqueue.fluxion.graph.vertices import NODE, Vertex
+from fluxqueue.fluxion.match.domain_placement import place_by_domains
+from fluxqueue.fluxion.match.domains import WholeNodes
+from fluxqueue.fluxion.match.earliest import EarliestStart
+from fluxqueue.fluxion.match.explain import explain
+from fluxqueue.fluxion.match.freed_resources import Shortfall
+from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
+from fluxqueue.fluxion.match.level_explain import explain_levels
+from fluxqueue.fluxion.match.level_placement import LevelPlacer
+from fluxqueue.fluxion.match.plans import Plan, plan_for
+from fluxqueue.fluxion.match.policies import MatchPolicy
+from fluxqueue.fluxion.match.row_groups import RowGroups
+from fluxqueue.fluxion.match.shortcuts import NeedsTraversal, Shortcut
+from fluxqueue.fluxion.match.state import GraphState
+from fluxqueue.fluxion.match.traverser import Traverser
+from fluxqueue.fluxion.match.windows import Window
+from fluxqueue.fluxion.messages import Shortage
+
+__all__ = ["LaterPlacement", "Matcher", "Restriction"]
+
+BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
+_MAX_CACHED = 4_096
+_MAX_CACHED_TEXT = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Nodes that a single request must not use, the only nodes that it may use, or the reserved time that it must be within."""
+
+    exclude: Collection[Vertex] = frozenset()
+    only: Collection[Vertex] | None = None
+    inside: ReservedTime | None = None
+
+
+NO_RESTRICTION = Restriction()
+
+
+@dataclass(frozen=True, slots=True)
+class LaterPlacement:
+    """The earliest later start of a request.
+
+    Attributes
+    ----------
+    start, placement
+        When and where; no placement if there is no such start.
+    shortfall
+        What was available at earlier times, where that was computed.
+    """
+
+    start: int = 0
+    placement: GraphPlacement | None = None
+    shortfall: Shortfall | None = None
+
+
+class Matcher:
+    """Finds placements; books nothing.
+
+    Parameters
+    ----------
+    deep_slots
+        True to count slots that are one level too deep, as flux-sched does.
+    policy
+        Match policy; the state's if None.
+    """
+
+    def __init__(self, state: GraphState, *, deep_slots: bool = False, policy: MatchPolicy | None = None) -> None:
+        self._state = state
+        self.policy = policy or state.policy
+        self.deep_slots = deep_slots
+        self._jobspecs: dict[str, Jobspec] = {}
+        self._known: dict[tuple[object, ...], Jobspec] = {}
+        self._shortcut = Shortcut(state.graph, self.policy, state.table)
+        self._levels = LevelPlacer(state.graph, state.table, self.policy, self._try)
+        self._plans: dict[Jobspec, tuple[int, Plan | None]] = {}
+        self._satisfiable: dict[tuple[object, ...], GraphPlacement | None] = {}
+        self._satisfiable_topology = -1
+
+    def read(self, text: str) -> Jobspec:
+        """Read a jobspec, or take it from the cache; `InvalidJobspec` if it cannot be read."""
+        jobspec = self._jobspecs.get(text) if len(text) <= _MAX_CACHED_TEXT else None
+        if jobspec is None:
+            jobspec = read_jobspec(text)
+            if len(text) <= _MAX_CACHED_TEXT:
+                jobspec = self._known.setdefault(_identity(jobspec), jobspec)
+                if len(self._jobspecs) >= _MAX_CACHED:
+                    self._jobspecs.clear()
+                    self._known.clear()
+                self._jobspecs[text] = jobspec
+        return jobspec
+
+    def check_types(self, jobspec: Jobspec) -> None:
+        """Refuse types that are neither built in nor in the graph, as flux-sched does."""
+        known = self._state.graph.types
+        for level in jobspec.walk():
+            if level.type not in BUILT_IN_TYPES and level.type not in known:
+                raise InvalidJobspec(f"resources: type {level.type!r:.60} does not occur in this graph")
+
+    def place(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction = NO_RESTRICTION) -> GraphPlacement | None:
+        """Return a placement of the request in [start, end), or None."""
+        window, inside = self._window(jobspec, start, end, restriction), restriction.inside
+        if inside is None:
+            return self._try(jobspec, window)
+        if not inside.covers(start, end):
+            return None
+        with inside.opened():
+            return self._try(jobspec, window)
+
+    def _try(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
+        """Place a request in a window, without a traversal where possible."""
+        if jobspec.asks_for_none:
+            return None
+        if jobspec.level_needs and not self.deep_slots:
+            return self._levels.place(jobspec, window)
+        if jobspec.domains:
+            return self._under_rules(jobspec, window)
+        if not self.deep_slots and _unlike_slots(jobspec):
+            return self._each_part(jobspec, window)
+        return self._place_levels(jobspec.resources, self._plan(jobspec), window)
+
+    def _place_levels(self, levels: tuple[Resource, ...], plan: Plan | None, window: Window) -> GraphPlacement | None:
+        if plan is not None:
+            try:
+                return self._shortcut.place(plan, window)
+            except NeedsTraversal:
+                pass
+        return Traverser(self._state.graph, self.policy, window, self.deep_slots).place(levels)
+
+    def _under_rules(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
+        """Place a request under domain rules, by its plan if they are part of one."""
+        plan = self._plan(jobspec)
+        if plan is not None:
+            try:
+                return self._shortcut.place(plan, window)
+            except NeedsTraversal:
+                pass
+        return self._by_domains(jobspec, window)
+
+    def _by_domains(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
+        """Place slots, or nodes of one slot each, so that the domain rules of the request are kept."""
+        if not all(_slot_of(part) for part in jobspec.resources):
+            return None
+        parts = sorted(jobspec.resources, key=_size, reverse=True)
+        whole = any(isinstance(rule, WholeNodes) for rule in jobspec.domains)
+        nodes = sorted(
+            (node for node in self._state.graph.nodes if window.admits(node, exclusive=whole)),
+            key=lambda node: node.id,
+            reverse=self.policy.descending,
+        )
+
+        def place(part: Resource, only: Collection[Vertex], so_far: GraphPlacement) -> GraphPlacement | None:
+            rest = replace(window, only=only, already_taken=so_far.leaves)
+            if part.type == NODE:
+                rest = replace(rest, exclude={*window.exclude, *(vertex for vertex in so_far.vertices if vertex.type == NODE)})
+            plan = plan_for((part,))
+            return self._place_levels((part,), plan if plan is not None and self._shortcut.covers(plan) else None, rest)
+
+        placement = place_by_domains(jobspec.domains, parts, nodes, place)
+        for node in {slot.node for slot in placement.slots} if placement is not None and whole else ():
+            if placement is not None and node is not None:
+                placement.take_vertex(node, exclusive=True, whole=True)
+        return placement
+
+    def _each_part(self, jobspec: Jobspec, window: Window) -> GraphPlacement | None:
+        """Place slots of several labels one after the other, each without a traversal where possible.
+
+        Parts that request nodes never share one.
+        """
+        together = GraphPlacement()
+        asked_for: set[Vertex] = set()
+        for part in sorted(jobspec.resources, key=_size, reverse=True):
+            rest = replace(window, already_taken=together.leaves)
+            if part.type == NODE:
+                rest = replace(rest, exclude={*window.exclude, *asked_for})
+            placement = self._part(part, rest)
+            if placement is None:
+                return None
+            if part.type == NODE:
+                asked_for.update(vertex for vertex in placement.vertices if vertex.type == NODE)
+            together.join(placement)
+        return together
+
+    def _part(self, part: Resource, window: Window) -> GraphPlacement | None:
+        plan = plan_for((part,))
+        if plan is not None and self._shortcut.covers(plan):
+            try:
+                return self._shortcut.place(plan, window)
+            except NeedsTraversal:
+                pass
+        return Traverser(self._state.graph, self.policy, window).place((part,))
+
+    def _plan(self, jobspec: Jobspec) -> Plan | None:
+        """Return the plan of a request, if this graph and policy allow one; cached until the graph changes."""
+        topology = self._state.topology
+        known = self._plans.get(jobspec)
+        if known is not None and known[0] == topology:
+            return known[1]
+        if len(self._plans) >= _MAX_CACHED:
+            self._plans.clear()
+        plan = plan_for(jobspec.resources, jobspec.domains)
+        if plan is not None and not self._shortcut.covers(plan):
+            plan = None
+        self._plans[jobspec] = topology, plan
+        return plan
+
+    def reserve(
+        self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION, replaced: GraphJob | None = None
+    ) -> LaterPlacement:
+        """Return the earliest later time at which the request fits, and its placement.
+
+        Parameters
+        ----------
+        replaced
+            A reservation that the caller has taken out of the graph. Only earlier starts than its own count.
+        """
+        state = self._state
+        if jobspec.level_needs and restriction.inside is None:
+            planned = self._levels.plan(jobspec)
+            if planned is not None:
+                return self._reserve_below(jobspec, planned[0], duration_s, restriction, replaced)
+        elif restriction.inside is None and (plan := self._plan(jobspec)) is not None:
+            earliest = self._earliest_start(jobspec, plan, duration_s, restriction, replaced)
+            try:
+                for start, slots in earliest.start_times():
+                    window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
+                    if (placement := self._shortcut.place_among(plan, window, slots > 0)) is not None:
+                        return LaterPlacement(start, placement, earliest.shortfall(start))
+            except NeedsTraversal:
+                pass
+            else:
+                return LaterPlacement(shortfall=earliest.shortfall(replaced.start if replaced is not None else state.horizon))
+        for start, ending, _ in state.points.after(state.now):
+            if start >= state.horizon or (replaced is not None and start >= replaced.start):
+                break
+            if restriction.inside is not None and not _may_begin(restriction.inside, start, ending):
+                continue
+            if (ending or restriction.inside is not None) and (
+                placement := self.place(jobspec, start, state.end_of(start, duration_s), restriction)
+            ) is not None:
+                return LaterPlacement(start, placement)
+        return LaterPlacement()
+
+    def _reserve_below(
+        self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, replaced: GraphJob | None
+    ) -> LaterPlacement:
+        """Return the earliest later placement of a request below levels of the topology."""
+        groups = self._levels.row_groups(jobspec, plan)
+        total = self._levels.total(jobspec, plan)
+        earliest = self._earliest_start(jobspec, total, duration_s, restriction, replaced, groups)
+        for start, slots in earliest.start_times():
+            window = self._window(jobspec, start, self._state.end_of(start, duration_s), restriction)
+            if (placement := self._levels.place(jobspec, window, slots)) is not None:
+                return LaterPlacement(start, placement)
+        return LaterPlacement()
+
+    def may_improve(self, reservation: GraphJob, jobspec: Jobspec, duration_s: int) -> bool:
+        """Return True if anything has become free that allows an earlier start, or if that is not known.
+
+        What is free from some time on has been free since an end before it, so only what became free since counts. An exception is a job
+        that is held beyond its end: it counts as free later and not now, so any new end may be the first to try.
+        """
+        state, shortfall = self._state, reservation.shortfall
+        plan = self._plan(jobspec) if not jobspec.level_needs else None
+        if plan is None or shortfall is None or shortfall.before < reservation.start or state.timetable.overdue(state.now):
+            return True
+        freed = state.table.freed.since(shortfall.tick)
+        if freed is None:
+            return True
+        earliest = self._earliest_start(jobspec, plan, duration_s, NO_RESTRICTION, reservation)
+        return earliest.may_start_earlier(freed, shortfall)
+
+    def _earliest_start(
+        self,
+        jobspec: Jobspec,
+        plan: Plan,
+        duration_s: int,
+        restriction: Restriction,
+        replaced: GraphJob | None,
+        groups: RowGroups | None = None,
+    ) -> EarliestStart:
+        state = self._state
+        probe = self._window(jobspec, state.now, state.now + 1, restriction)
+        static = self._shortcut.allowed(probe, state.table.present)
+        whole = self._shortcut.whole(plan)
+        return EarliestStart(state, plan, static, whole=whole, duration_s=duration_s, replaced=replaced, groups=groups)
+
+    def _window(self, jobspec: Jobspec, start: int, end: int, restriction: Restriction) -> Window:
+        now = self._state.now
+        return Window(start, end, now, constraint=jobspec.constraint, exclude=restriction.exclude, only=restriction.only)
+
+    def explain(self, jobspec: Jobspec, window: Window) -> tuple[str, tuple[Shortage, ...]]:
+        """Explain why a request does not fit a window: one sentence, and the shortages, the smallest relative one first."""
+        below_levels = explain_levels(self._levels, jobspec, window) if jobspec.level_needs or jobspec.domains else None
+        return below_levels or explain(self._state.graph, self._state.table, jobspec.inner or jobspec, window)
+
+    def on_empty(self, jobspec: Jobspec, restriction: Restriction = NO_RESTRICTION) -> GraphPlacement | None:
+        """Return a placement in the same graph without jobs and with everything up; cached until the graph changes."""
+        state = self._state
+        if self._satisfiable_topology != state.topology:
+            self._satisfiable.clear()
+            self._satisfiable_topology = state.topology
+        key = (jobspec, frozenset(restriction.exclude), None if restriction.only is None else frozenset(restriction.only))
+        if key not in self._satisfiable:
+            constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
+            window = Window(0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only)
+            if len(self._satisfiable) >= _MAX_CACHED:
+                self._satisfiable.clear()
+            self._satisfiable[key] = self._try(jobspec, window)
+        return self._satisfiable[key]
+
+
+def _identity(jobspec: Jobspec) -> tuple[object, ...]:
+    """Return the key under which equal requests share their caches."""
+    return jobspec.resources, jobspec.constraint, jobspec.domains, jobspec.duration_s, jobspec.reservation
+
+
+def _may_begin(inside: ReservedTime, start: int, ending: Sequence[GraphJob]) -> bool:
+    """Return True if a job within a reserved time may fit first at this time: the time begins, or something ends on its nodes."""
+    if not inside.job.start <= start < inside.job.end:
+        return False
+    return start == inside.job.start or any(not inside.nodes.isdisjoint(job.placement.vertices) for job in ending)
+
+
+def _unlike_slots(jobspec: Jobspec) -> bool:
+    """Return True if the request is several slots with different labels; each may be in a node of its own."""
+    parts = jobspec.resources
+    if len(parts) < 2:
+        return False
+    slots = [slot for part in parts if (slot := _slot_of(part)) is not None]
+    return len(slots) == len({slot.label for slot in slots}) == len(parts)
+
+
+def _slot_of(part: Resource) -> Resource | None:
+    """Return the slot of a part of a request: the part itself, or the only slot in each of its nodes."""
+    if part.type == NODE and len(part.children) == 1:
+        part = part.children[0]
+    return part if part.type == SLOT else None
+
+
+def _size(part: Resource) -> tuple[int, ...]:
+    """Return the sort key of parts: nodes of their own first, then more types of resources, then larger amounts."""
+    slot = _slot_of(part) or part
+    return part.type == NODE, len(slot.children), *(level.count.low for level in slot.children)
+
+
+def minimum_nodes(levels: tuple[Resource, ...], times: int = 1) -> int:
+    """Return the least number of nodes in a request: sums of products of the minimum counts."""
+    total = 0
+    for level in levels:
+        if level.type == "node":
+            total += times * level.count.low
+        else:
+            total += minimum_nodes(level.children, times * level.count.low)
+    return total

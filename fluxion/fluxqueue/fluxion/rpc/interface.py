@@ -1,0 +1,362 @@
+"""What a caller of the matcher sees: every RPC as a method, with plain values in and out.
+
+`Fluxion` is the interface for asyncio, `BlockingFluxion` is the same for threads. Both are complete except for how a call is carried
+out: `fluxqueue.fluxion.rpc.client` sends it over gRPC, `fluxqueue.fluxion.rpc.inprocess` runs it on an engine in the same process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from fluxqueue.fluxion.changes import (
+    AddNodes,
+    CancelJobs,
+    CancelPart,
+    Change,
+    ExtendJob,
+    RemoveNodes,
+    ResizeSystem,
+    RestoreJobs,
+    SetAdvanceReservations,
+    SetNodeStatus,
+    SetProperties,
+)
+from fluxqueue.fluxion.messages import (
+    AdvanceReservation,
+    AppliedChanges,
+    CallContext,
+    GraphNodeSpec,
+    JobInfo,
+    JobMatchRequest,
+    MatchBatch,
+    MatchedAllocation,
+    MatchResult,
+    NodeShare,
+    RestoredJob,
+    Stat,
+)
+from fluxqueue.fluxion.rpc.apply import ApplyRpc
+from fluxqueue.fluxion.rpc.compatible import CancelRpc, InitRpc, MatchRpc
+from fluxqueue.fluxion.rpc.job_changes import (
+    CancelManyRpc,
+    ExtendRpc,
+    PartialCancelRpc,
+    ResizeRpc,
+    RestoreRpc,
+    SetAdvanceReservationsRpc,
+)
+from fluxqueue.fluxion.rpc.matching import MatchBatchRpc, ReserveAtRpc, SatisfyRpc
+from fluxqueue.fluxion.rpc.reports import InfoRpc, ListRpc, StatRpc
+from fluxqueue.fluxion.rpc.requests import Answer, Rpc
+from fluxqueue.fluxion.rpc.topology import AddNodesRpc, RemoveNodesRpc, SetPropertiesRpc, SetStatusRpc
+
+__all__ = ["BlockingFluxion", "Fluxion"]
+
+_NO_CALL = CallContext()
+
+
+class Fluxion(ABC):
+    """The matcher; every method may raise `fluxqueue.fluxion.errors.FluxionError`.
+
+    All methods but `init`, `match` and `cancel` are extensions: a Go service answers them with `Unsupported`. ``call`` carries the time,
+    the leader's epoch and the instance that the caller expects. It may be refused with `StaleEpoch`, `WrongInstance`, `ClockMixed` or
+    `NotInitialised`.
+    """
+
+    @abstractmethod
+    async def _send(self, rpc: Rpc[Answer]) -> Answer:
+        """Carry a call out."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release the connection or the engine."""
+
+    async def wait_for_loss(self, within_s: float) -> None:
+        """Return when the matcher may have lost its graph, because a connection to it ended; at the latest after so many seconds."""
+        await asyncio.sleep(within_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    # ---- as in the Go service --------------------------------------------------------------------------------------------------
+
+    async def init(
+        self, policy: str, *, jgf: str | None = None, nodes: Sequence[GraphNodeSpec] | None = None, call: CallContext = _NO_CALL
+    ) -> str:
+        """Start with a new graph and forget all jobs.
+
+        Parameters
+        ----------
+        policy
+            A match policy such as ``lonode``; empty means ``first``.
+        jgf
+            The graph as JGF text (array form), or
+        nodes
+            the graph as nodes; an empty sequence is a cluster without nodes.
+
+        Returns
+        -------
+        str
+            The new instance id.
+
+        Raises
+        ------
+        InitError
+            Policy or graph cannot be read.
+        """
+        return await self._send(_init(policy, jgf, nodes, call))
+
+    async def match(self, jobspec: str, reserve: bool = False) -> MatchedAllocation:
+        """Allocate, or with ``reserve`` else reserve, as the Go service does: without a clock, and the service picks the jobid.
+
+        It is sent once. After `FluxionUnavailable` the server may hold an allocation that nobody knows.
+
+        Raises
+        ------
+        MatchFailed
+            It does not fit now, or cannot be read; ``reason`` tells which if the server gives it.
+        """
+        return await self._send(MatchRpc(jobspec, reserve))
+
+    async def cancel(self, jobid: int) -> None:
+        """End a job; an unknown one is no error."""
+        await self._send(CancelRpc(jobid))
+
+    # ---- matching --------------------------------------------------------------------------------------------------------------
+
+    async def match_batch(
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        with_allocation: bool = False,
+        stop_at_first_failure: bool = False,
+        yielding: Sequence[int] = (),
+    ) -> MatchBatch:
+        """Match jobs in this order; each sees what the ones before it took.
+
+        Parameters
+        ----------
+        jobs
+            If every job has a ``jobid`` of the caller's, the batch may be sent again, because a repeated id gets the same answer.
+        with_allocation
+            Answer R as JGF text too.
+        stop_at_first_failure
+            Stop after the first job that is not granted.
+        yielding
+            Reservations that do not block these jobs. They stay unless one of these jobs takes what they hold, which the answer reports
+            as ``displaced``.
+        """
+        return await self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
+
+    async def trial(self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = ()) -> MatchBatch:
+        """Return what `match_batch` would answer if the jobs ``without`` did not exist; the graph stays as it is."""
+        return await self._send(MatchBatchRpc(jobs, call, trial=True, without=without))
+
+    async def reserve_at(
+        self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""
+    ) -> MatchResult:
+        """Reserve from ``start`` (Unix seconds) on, on these nodes, or any if empty, by a match policy or the graph's if empty."""
+        return await self._send(ReserveAtRpc(jobid, jobspec, start, nodes, call, policy))
+
+    async def satisfy(self, jobspec: str, *, call: CallContext) -> MatchResult:
+        """Return whether it matches the same graph emptied, with all nodes up: GRANTED, or UNSATISFIABLE or INVALID with the reason."""
+        return await self._send(SatisfyRpc(jobspec, call))
+
+    # ---- reports ---------------------------------------------------------------------------------------------------------------
+
+    async def info(self, jobid: int, *, call: CallContext) -> JobInfo:
+        """Describe one job.
+
+        Raises
+        ------
+        UnknownJob
+            The graph never had it.
+        """
+        return await self._send(InfoRpc(jobid, call))
+
+    async def list_jobs(self, *, call: CallContext, with_shares: bool = False) -> tuple[JobInfo, ...]:
+        """Describe all live jobs by jobid, with what they hold on each node if asked."""
+        return await self._send(ListRpc(call, with_shares))
+
+    async def stat(self, *, call: CallContext, per_node: bool = False) -> Stat:
+        """Return the sizes and the use of the graph."""
+        return await self._send(StatRpc(call, per_node))
+
+    # ---- jobs ------------------------------------------------------------------------------------------------------------------
+
+    async def cancel_many(self, jobids: Sequence[int], *, call: CallContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """End jobs; return those that ended, and those that were unknown (no error)."""
+        return await self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
+
+    async def partial_cancel(
+        self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
+    ) -> AppliedChanges:
+        """Give back slots or amounts on nodes, or vertices by path; when nothing is left the job ends. Not idempotent."""
+        return await self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
+
+    async def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
+        """Restore allocations that are known from elsewhere; idempotent."""
+        return await self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
+
+    async def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
+        """Set the system allocations of nodes (``amounts`` by node); ``excess`` is what was not free and closes its node."""
+        return await self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
+
+    async def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
+        """Move a job's end (Unix seconds); ``displaced`` reservations no longer fit and were dropped."""
+        return await self._send(ExtendRpc(ExtendJob(jobid, end), call))
+
+    async def set_advance_reservations(self, reservations: Sequence[AdvanceReservation], *, call: CallContext) -> AppliedChanges:
+        """Set all advance reservations; ``displaced`` reservations of jobs no longer fit and were dropped."""
+        return await self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
+
+    async def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
+        """Make all changes or none; if none, ``failed_index`` and ``reason`` name the first that could not be made."""
+        return await self._send(ApplyRpc(changes, call))
+
+    # ---- the graph -------------------------------------------------------------------------------------------------------------
+
+    async def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
+        """Add nodes; a known name with another shape is resized."""
+        return await self._send(AddNodesRpc(AddNodes(tuple(nodes)), call))
+
+    async def remove_nodes(self, nodes: Sequence[str], *, call: CallContext) -> AppliedChanges:
+        """Remove nodes; jobs on them keep their shares until cancelled."""
+        return await self._send(RemoveNodesRpc(RemoveNodes(tuple(nodes)), call))
+
+    async def set_status(self, up: Mapping[str, bool], *, call: CallContext) -> AppliedChanges:
+        """Mark node names or containment paths up or down; running jobs stay."""
+        return await self._send(SetStatusRpc(SetNodeStatus(up), call))
+
+    async def set_properties(self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext) -> AppliedChanges:
+        """Replace all properties of these nodes."""
+        return await self._send(SetPropertiesRpc(SetProperties(nodes), call))
+
+
+class BlockingFluxion(ABC):
+    """`Fluxion` without asyncio: the same methods with the same arguments, answers and errors, except `Fluxion.wait_for_loss`."""
+
+    @abstractmethod
+    def _send(self, rpc: Rpc[Answer]) -> Answer:
+        """Carry a call out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the connection."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def init(
+        self, policy: str, *, jgf: str | None = None, nodes: Sequence[GraphNodeSpec] | None = None, call: CallContext = _NO_CALL
+    ) -> str:
+        """Start with a new graph, as `Fluxion.init`."""
+        return self._send(_init(policy, jgf, nodes, call))
+
+    def match(self, jobspec: str, reserve: bool = False) -> MatchedAllocation:
+        """Allocate or reserve, as `Fluxion.match`."""
+        return self._send(MatchRpc(jobspec, reserve))
+
+    def cancel(self, jobid: int) -> None:
+        """End a job, as `Fluxion.cancel`."""
+        self._send(CancelRpc(jobid))
+
+    def match_batch(
+        self,
+        jobs: Sequence[JobMatchRequest],
+        *,
+        call: CallContext,
+        with_allocation: bool = False,
+        stop_at_first_failure: bool = False,
+        yielding: Sequence[int] = (),
+    ) -> MatchBatch:
+        """Match jobs in order, as `Fluxion.match_batch`."""
+        return self._send(MatchBatchRpc(jobs, call, with_allocation, stop_at_first_failure, yielding))
+
+    def trial(self, jobs: Sequence[JobMatchRequest], *, call: CallContext, without: Sequence[int] = ()) -> MatchBatch:
+        """Ask what a batch would answer, as `Fluxion.trial`."""
+        return self._send(MatchBatchRpc(jobs, call, trial=True, without=without))
+
+    def reserve_at(
+        self, jobid: int, jobspec: str, start: int, *, call: CallContext, nodes: Sequence[str] = (), policy: str = ""
+    ) -> MatchResult:
+        """Reserve from a time on, as `Fluxion.reserve_at`."""
+        return self._send(ReserveAtRpc(jobid, jobspec, start, nodes, call, policy))
+
+    def satisfy(self, jobspec: str, *, call: CallContext) -> MatchResult:
+        """Ask whether it fits the empty graph, as `Fluxion.satisfy`."""
+        return self._send(SatisfyRpc(jobspec, call))
+
+    def info(self, jobid: int, *, call: CallContext) -> JobInfo:
+        """Describe one job, as `Fluxion.info`."""
+        return self._send(InfoRpc(jobid, call))
+
+    def list_jobs(self, *, call: CallContext, with_shares: bool = False) -> tuple[JobInfo, ...]:
+        """Describe all live jobs, as `Fluxion.list_jobs`."""
+        return self._send(ListRpc(call, with_shares))
+
+    def stat(self, *, call: CallContext, per_node: bool = False) -> Stat:
+        """Sum the graph up, as `Fluxion.stat`."""
+        return self._send(StatRpc(call, per_node))
+
+    def cancel_many(self, jobids: Sequence[int], *, call: CallContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """End jobs, as `Fluxion.cancel_many`."""
+        return self._send(CancelManyRpc(CancelJobs(tuple(jobids)), call))
+
+    def partial_cancel(
+        self, jobid: int, shares: Sequence[NodeShare] = (), *, call: CallContext, paths: Sequence[str] = ()
+    ) -> AppliedChanges:
+        """Give back part of a job, as `Fluxion.partial_cancel`."""
+        return self._send(PartialCancelRpc(CancelPart(jobid, tuple(shares), tuple(paths)), call))
+
+    def restore(self, jobs: Sequence[RestoredJob], *, call: CallContext) -> AppliedChanges:
+        """Restore allocations, as `Fluxion.restore`."""
+        return self._send(RestoreRpc(RestoreJobs(tuple(jobs)), call))
+
+    def resize(self, shares: Sequence[NodeShare], *, call: CallContext) -> AppliedChanges:
+        """Set system allocations, as `Fluxion.resize`."""
+        return self._send(ResizeRpc(ResizeSystem(tuple(shares)), call))
+
+    def extend(self, jobid: int, end: int, *, call: CallContext) -> AppliedChanges:
+        """Move a job's end, as `Fluxion.extend`."""
+        return self._send(ExtendRpc(ExtendJob(jobid, end), call))
+
+    def set_advance_reservations(self, reservations: Sequence[AdvanceReservation], *, call: CallContext) -> AppliedChanges:
+        """Set all advance reservations, as `Fluxion.set_advance_reservations`."""
+        return self._send(SetAdvanceReservationsRpc(SetAdvanceReservations(tuple(reservations)), call))
+
+    def apply(self, changes: Sequence[Change], *, call: CallContext) -> AppliedChanges:
+        """Make all changes or none, as `Fluxion.apply`."""
+        return self._send(ApplyRpc(changes, call))
+
+    def add_nodes(self, nodes: Sequence[GraphNodeSpec], *, call: CallContext) -> AppliedChanges:
+        """Add nodes, as `Fluxion.add_nodes`."""
+        return self._send(AddNodesRpc(AddNodes(tuple(nodes)), call))
+
+    def remove_nodes(self, nodes: Sequence[str], *, call: CallContext) -> AppliedChanges:
+        """Remove nodes, as `Fluxion.remove_nodes`."""
+        return self._send(RemoveNodesRpc(RemoveNodes(tuple(nodes)), call))
+
+    def set_status(self, up: Mapping[str, bool], *, call: CallContext) -> AppliedChanges:
+        """Mark nodes up or down, as `Fluxion.set_status`."""
+        return self._send(SetStatusRpc(SetNodeStatus(up), call))
+
+    def set_properties(self, nodes: Mapping[str, Mapping[str, str]], *, call: CallContext) -> AppliedChanges:
+        """Replace properties of nodes, as `Fluxion.set_properties`."""
+        return self._send(SetPropertiesRpc(SetProperties(nodes), call))
+
+
+def _init(policy: str, jgf: str | None, nodes: Sequence[GraphNodeSpec] | None, call: CallContext) -> InitRpc:
+    """Return an Init that leaves the call context out where a Go client would."""
+    return InitRpc(policy, jgf, nodes, None if nodes is None and call == _NO_CALL else call)

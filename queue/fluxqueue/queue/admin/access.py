@@ -1,0 +1,137 @@
+"""Who may ask what of a replica: decided by the API server, for each token and path.
+
+A caller sends a token. The API server says whose it is (TokenReview) and whether that user may send this verb to this path
+(SubjectAccessReview of a non-resource URL), so an administrator grants these rights with ClusterRoles, like all others. Answers are kept
+for a few seconds, in a table of bounded size; its keys are digests, so no token stays in memory. New tokens cost calls to the API server,
+so their number per second is limited: a caller with wrong tokens can delay other new callers, and neither known ones nor the queue itself.
+If the API server does not answer, nobody is let in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fluxqueue.api.reviews import TokenUser
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.kinds import ACCESS_REVIEWS, TOKEN_REVIEWS
+from fluxqueue.kube.transport import Api
+
+__all__ = ["AccessReviews", "Permission", "Verdict"]
+
+_ALLOWED_S: Final = 30.0
+_REFUSED_S: Final = 5.0
+_MOST_KEPT: Final = 256
+_LONGEST_TOKEN: Final = 8_192
+_REVIEWS_PER_S: Final = 10.0
+_BURST: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a caller must be allowed to do.
+
+    Attributes
+    ----------
+    verb, path
+        The non-resource URL and its verb (``get``, ``post``), as in a ClusterRole.
+    audience
+        The audience for which the token must have been issued. Empty: that of the API server, as in the tokens that pods mount.
+    """
+
+    verb: str
+    path: str
+    audience: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer: an HTTP status, 200 if the request may be answered, and otherwise a sentence."""
+
+    status: int
+    sentence: str = ""
+
+
+_ALLOWED: Final = Verdict(200)
+
+
+class AccessReviews:
+    """Asks the API server, and keeps its answers for some seconds.
+
+    Parameters
+    ----------
+    api
+        A client with a short time limit and few calls at once.
+    clock
+        Seconds that only increase.
+    """
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._kept: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
+        self._budget = _BURST
+        self._counted_at = clock()
+
+    async def check(self, token: str, permission: Permission) -> Verdict:
+        """Decide whether the holder of a token may do something.
+
+        Returns
+        -------
+        Verdict
+            200; 401 without a valid token; 403 if the user lacks the right; 429 or 503 if this cannot be decided now.
+        """
+        if not token:
+            return Verdict(401, f"{permission.path} needs the token of a ServiceAccount: send it as Authorization: Bearer")
+        if len(token) > _LONGEST_TOKEN:
+            return Verdict(401, f"the token is longer than {_LONGEST_TOKEN} characters")
+        key = hashlib.sha256(f"{permission.verb} {permission.path} {permission.audience} {token}".encode()).digest()
+        now = self._clock()
+        if (kept := self._kept.get(key)) is not None and now < kept[0]:
+            return kept[1]
+        if not self._spend(now):
+            return Verdict(429, "too many tokens to review at this moment: ask again in a second")
+        try:
+            verdict = await self._review(token, permission)
+        except ApiError as error:
+            return Verdict(503, f"the API server cannot be asked who you are ({error}): ask again")
+        self._keep(key, self._clock() + (_ALLOWED_S if verdict.status == _ALLOWED.status else _REFUSED_S), verdict)
+        return verdict
+
+    def _spend(self, now: float) -> bool:
+        self._budget = min(_BURST, self._budget + (now - self._counted_at) * _REVIEWS_PER_S)
+        self._counted_at = now
+        if self._budget < 1:
+            return False
+        self._budget -= 1
+        return True
+
+    def _keep(self, key: bytes, until: float, verdict: Verdict) -> None:
+        self._kept[key] = until, verdict
+        self._kept.move_to_end(key)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    async def _review(self, token: str, permission: Permission) -> Verdict:
+        audience = permission.audience
+        spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
+        status = (await self._api.create(TOKEN_REVIEWS, {"spec": spec})).status
+        if not status.authenticated or (audience and audience not in (status.audiences or ())):
+            wanted = f' with the audience "{audience}"' if audience else ""
+            return Verdict(401, f"the token is not valid here: send a new token of a ServiceAccount{wanted}")
+        user = status.user
+        asked = {"nonResourceAttributes": {"verb": permission.verb, "path": permission.path}, **_subject(user)}
+        if (await self._api.create(ACCESS_REVIEWS, {"spec": asked})).status.allowed:
+            return _ALLOWED
+        return Verdict(
+            403,
+            f"{user.username} may not {permission.verb} {permission.path}: bind it to a ClusterRole with the verb {permission.verb} "
+            f"on the nonResourceURL {permission.path}",
+        )
+
+
+def _subject(user: TokenUser) -> dict[str, Any]:
+    return {"user": user.username, "uid": user.uid, "groups": user.groups or [], "extra": user.extra or {}}

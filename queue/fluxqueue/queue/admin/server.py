@@ -1,0 +1,157 @@
+"""The HTTPS server for operators, on a port of its own.
+
+``/metrics`` takes the token that a pod mounts, as Prometheus sends it. ``/status`` and the doctor take a token that was issued for
+fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue doctor` requests one and sends it through the API server's proxy in the header
+``Fluxqueue-Token``, because the proxy removes ``Authorization``. See docs/decisions/0015.
+
+The certificate is the webhook's where the queue maintains that, and one from cert-manager otherwise. It is reloaded while the server runs,
+and until there is one the server uses a placeholder, which no client trusts that verifies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fluxqueue.api.names import OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
+from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.certs.readiness import Readiness
+from fluxqueue.certs.serving import ServedCertificate
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.admin.access import AccessReviews, Permission
+from fluxqueue.queue.admin.connections import bounded_config
+
+__all__ = ["AdminAddress", "AdminServer", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
+
+_LOOK_S: Final = 2.0
+_METHODS: Final = {"get": "GET", "post": "POST"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path, who may ask for it, and its answer."""
+
+    permission: Permission
+    answer: Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminAddress:
+    """Where to listen, and the folder of ``tls.crt`` and ``tls.key``, which may appear later."""
+
+    host: str
+    port: int
+    certificate_directory: Path
+
+
+def metrics_endpoint(registry: CollectorRegistry) -> Endpoint:
+    """Return ``GET /metrics``."""
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Endpoint(Permission("get", "/metrics"), metrics)
+
+
+def status_endpoint(role: Callable[[], str], conditions: Callable[[], Mapping[str, str]]) -> Endpoint:
+    """Return ``GET /status``: the role, and each condition that does not hold with its sentence."""
+
+    async def status(_request: Request) -> Response:
+        missing = dict(conditions())
+        return JSONResponse({"ready": not missing, "role": role(), "missing": missing})
+
+    return Endpoint(Permission("get", "/status", OPERATOR_AUDIENCE), status)
+
+
+def make_app(endpoints: Sequence[Endpoint], reviews: AccessReviews) -> Starlette:
+    """Make the application: every endpoint answers only callers whom the API server allows, and none takes a body."""
+
+    def guarded(endpoint: Endpoint) -> Route:
+        async def answer(request: Request) -> Response:
+            if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+                return JSONResponse({"error": f"{request.url.path} takes no body: send none"}, status_code=413)
+            verdict = await reviews.check(_token(request), endpoint.permission)
+            if verdict.status == 200:
+                return await endpoint.answer(request)
+            headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else None
+            return JSONResponse({"error": verdict.sentence}, status_code=verdict.status, headers=headers)
+
+        return Route(endpoint.permission.path, answer, methods=[_METHODS[endpoint.permission.verb]])
+
+    return Starlette(routes=[guarded(endpoint) for endpoint in endpoints])
+
+
+def _token(request: Request) -> str:
+    if token := request.headers.get(OPERATOR_TOKEN_HEADER):
+        return token
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+class AdminServer:
+    """The server of one replica.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    api
+        A client that may create reviews; it needs a short time limit, and no other use of it waits for them.
+    endpoints
+        What is served.
+    registry
+        Where the expiry of the certificate is recorded.
+    """
+
+    def __init__(self, address: AdminAddress, api: Api, endpoints: Sequence[Endpoint], registry: CollectorRegistry) -> None:
+        self._certificate = ServedCertificate(
+            address.certificate_directory,
+            Readiness("client"),
+            _CertificateMetrics(registry),
+            lambda: dt.datetime.now(dt.UTC),
+            server="queue",
+        )
+        config = bounded_config(make_app(endpoints, AccessReviews(api, time.monotonic)), address.host, address.port)
+        config.ssl_context_factory = lambda _config, _default: self._certificate.context
+        self._server = EmbeddedServer(config)
+
+    async def serve(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._certificate.follow(_LOOK_S))
+            try:
+                await self._server.serve()
+            finally:
+                following.cancel()
+
+
+class _CertificateMetrics:
+    """Expiry and reloads of the certificate."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._expiry = Gauge(
+            "fluxqueue_metrics_certificate_expiry_timestamp_seconds", "Expiry of the certificate of the metrics port", registry=registry
+        )
+        self._reloads = Counter(
+            "fluxqueue_metrics_certificate_reloads_total",
+            "Certificate pairs of the metrics port found on disk, by result: loaded or refused",
+            ["result"],
+            registry=registry,
+        )
+
+    def certificate(self, ends: float | None) -> None:
+        """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""
+        self._reloads.labels("refused" if ends is None else "loaded").inc()
+        if ends is not None:
+            self._expiry.set(ends)

@@ -1,0 +1,1 @@
+"""What the cluster is: caches of its objects, nodes, pods of others, DaemonSets, owners."""

@@ -1,0 +1,204 @@
+"""The cluster as the queue sees it: the watched objects, and the questions that controllers ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.miniclusters import MiniCluster
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
+from fluxqueue.kube.kinds import Key
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.context import ClusterContext
+from fluxqueue.queue.cluster.context_builder import ContextBuilder
+from fluxqueue.queue.cluster.watched_objects import (
+    BY_CLAIM,
+    BY_GROUP,
+    BY_JOB,
+    BY_MINICLUSTER,
+    BY_NODE_NAME,
+    BY_OBJECT,
+    BY_REPLICA_OWNER,
+    WatchedObjects,
+)
+from fluxqueue.queue.model.groups import GROUP_UID, GroupKey, group_of, group_of_workload
+from fluxqueue.queue.model.minicluster_jobs import belongs_to, owner_uid
+from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.noderules import node_checks
+
+__all__ = ["Caches"]
+
+
+class Caches(WatchedObjects):
+    """The watched objects of a cluster.
+
+    Parameters
+    ----------
+    api
+        Where to watch.
+    all_but_system
+        True if every namespace is managed that is not a system namespace and did not opt out; False if only those that opted in are.
+    own_namespace
+        The release namespace, which is never managed.
+    miniclusters
+        True if this queue runs the MiniClusters, so that they are watched.
+    coming_taints
+        Of nodes that the cluster may grow by: requests name these taints before any such node exists.
+    levels
+        The levels of the topology, from the top down.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        all_but_system: bool = False,
+        own_namespace: str = "",
+        miniclusters: bool = False,
+        coming_taints: Iterable[Taint] = (),
+        levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
+    ) -> None:
+        super().__init__(api, miniclusters=miniclusters)
+        self._contexts = ContextBuilder(self, coming_taints, levels)
+        self.taints = self._contexts.taints
+        self.accounts = self._contexts.accounts
+        self._all_but_system = all_but_system
+        self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
+
+    def cluster_context(self, namespace: str) -> ClusterContext:
+        """Return what must be known of the cluster to read an object in a namespace."""
+        return self._contexts.of(namespace)
+
+    # ---- namespaces and nodes --------------------------------------------------------------------------------------------------
+
+    def manages(self, namespace: str) -> bool:
+        """True if the queue takes the work in a namespace."""
+        if namespace in self._unmanaged:
+            return False
+        obj = self.namespaces.get("", namespace)
+        label = obj.metadata.label(names.MANAGED_LABEL) if obj else None
+        return label != "false" if self._all_but_system else label == "true"
+
+    def namespace_ending(self, namespace: str) -> bool:
+        """True if a namespace is missing or being deleted, so that no pod is created in it any more."""
+        obj = self.namespaces.get("", namespace)
+        return obj is None or obj.metadata.deletion_timestamp is not None
+
+    def lost(self, node: str) -> bool:
+        """True if the node of this name is missing or NotReady."""
+        obj = self.nodes.get("", node)
+        return obj is None or not obj.status.ready
+
+    def closed(self, node: str, spec: PodSpec) -> bool:
+        """True if a node takes no pod of this spec: it is missing, not ready or cordoned, or its taints or labels forbid it."""
+        return bool(node_checks.closed(self.nodes.get("", node), spec))
+
+    def closed_to_job(self, job: Job, pods: Iterable[Pod], *, started: bool, refused: Container[str] = ()) -> Callable[[str], bool]:
+        """Return a function that is true for the name of a node that takes no more pods of a released Job.
+
+        Parameters
+        ----------
+        job, pods
+            The Job and its pods. Pods that are being deleted do not count as taking room.
+        started
+            True if all its pods have been bound once. Until then its nodes are known to have room. Later other pods may have filled them.
+        refused
+            Nodes on which a pod of the Job was refused recently.
+        """
+        spec = job.spec.template.spec
+        if not started:
+            return lambda node: node in refused or self.closed(node, spec)
+        leaving = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp}
+
+        def has_obstacle(node: str) -> bool:
+            if node in refused:
+                return True
+            present = [pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving]
+            return bool(node_checks.obstacle(self.nodes.get("", node), spec, present))
+
+        return has_obstacle
+
+    # ---- objects of workloads --------------------------------------------------------------------------------------------------
+
+    def job_or_pod(self, uid: str) -> Job | Pod | None:
+        """Return the Job or Pod of a uid."""
+        return self.jobs.get_by_uid(uid) or self.pods.get_by_uid(uid)
+
+    def exists(self, uid: str) -> bool:
+        """True if the object of a workload (by its uid) exists: a Job or a pod, or for a group its first pod or its FluxJob."""
+        return self.job_or_pod(uid.removeprefix(GROUP_UID)) is not None or self.fluxjob_of(uid) is not None
+
+    def fluxjob_of(self, uid: str) -> FluxJob | None:
+        """Return the FluxJob of an object (by its uid), or None.
+
+        It is in the object's namespace and has the name that the queue gives. A FluxJob that a tenant wrote elsewhere about somebody's
+        object does not count.
+        """
+        obj = self.job_or_pod(uid.removeprefix(GROUP_UID))
+        fluxjobs = sorted(self.fluxjobs.by_index(BY_OBJECT, uid), key=_age)
+        return next((fluxjob for fluxjob in fluxjobs if obj is None or fluxjob.metadata.namespace == obj.metadata.namespace), None)
+
+    def pods_of_job(self, uid: str) -> list[Pod]:
+        """Return all pods of a Job, of any phase: those that it controls, and its services pod.
+
+        Any user may write a uid. A pod of another namespace, or a services pod of another MiniCluster, is not the Job's. If the Job does
+        not exist any more, garbage collection deletes such pods.
+        """
+        pods, job = self.pods.by_index(BY_JOB, uid), self.jobs.get_by_uid(uid)
+        return pods if job is None else [pod for pod in pods if belongs_to(pod, job)]
+
+    def pods_of_owner(self, owner: ReplicaOwner) -> list[Pod]:
+        """Return all pods of a Deployment, ReplicaSet or StatefulSet, of any phase."""
+        return self.pods.by_index(BY_REPLICA_OWNER, owner)
+
+    def pods_with_claim(self, claim: Key) -> list[Pod]:
+        """Return all pods that name a claim (namespace, name), of any phase."""
+        return self.pods.by_index(BY_CLAIM, claim)
+
+    def jobs_with_claim(self, claim: Key) -> list[Job]:
+        """Return all Jobs whose template names a claim (namespace, name)."""
+        return self.jobs.by_index(BY_CLAIM, claim)
+
+    # ---- MiniClusters and groups -----------------------------------------------------------------------------------------------
+
+    def minicluster_of(self, job: Job) -> MiniCluster | None:
+        """Return the MiniCluster that a Job belongs to."""
+        uid = owner_uid(job)
+        minicluster = self.miniclusters.get(job.metadata.namespace, job.metadata.name) if uid is not None else None
+        return minicluster if minicluster is not None and minicluster.metadata.uid == uid else None
+
+    def services_pods(self, minicluster_uid: str) -> list[Pod]:
+        """Return the services pods of a MiniCluster, of any phase: the present one, and those that are being deleted."""
+        pods, owner = self.pods.by_index(BY_MINICLUSTER, minicluster_uid), self.miniclusters.get_by_uid(minicluster_uid)
+        return [pod for pod in pods if owner is None or pod.metadata.namespace == owner.metadata.namespace]
+
+    def group_of(self, pod: Pod) -> GroupKey | None:
+        """Return the group that a pod belongs to, checked against its Job if that is known."""
+        return group_of(pod, self.jobs.get_by_uid(owning_job_uid(pod) or ""))
+
+    def pods_of_group(self, key: GroupKey) -> list[Pod]:
+        """Return all pods of a group, of any phase."""
+        return [pod for pod in self.pods.by_index(BY_GROUP, key) if self.group_of(pod) == key]
+
+    def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
+        """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait. Not pods that are matched alone."""
+        key = group_of_workload(workload)
+        if key is None:
+            return []
+        in_slots = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
+        return [pod for pod in self.pods_of_group(key) if not in_slots or pod.metadata.uid in in_slots]
+
+    def jobs_of_jobset(self, key: GroupKey) -> list[Job]:
+        """Return the Jobs that a JobSet controls, finished ones too; not those being deleted, which it creates again."""
+        return [job for job in self.jobs.by_index(BY_GROUP, key) if not job.metadata.deletion_timestamp]
+
+
+def _age(fluxjob: FluxJob) -> tuple[str, str]:
+    """Sort key: the oldest first."""
+    return fluxjob.metadata.creation_timestamp or "", fluxjob.metadata.name

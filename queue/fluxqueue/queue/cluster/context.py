@@ -1,0 +1,100 @@
+"""The part of the cluster that decides how an object is read: queues, priorities, namespace defaults, taints and storage.
+
+These are plain values. `fluxqueue.queue.cluster.caches` builds them from its stores, and builds them again when one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
+from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
+from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
+
+__all__ = ["ClusterContext", "QueueDefaults", "queue_defaults"]
+
+_ALL_NAMESPACES = Members()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefaults:
+    """What a FluxQueue decides about the work in it.
+
+    Attributes
+    ----------
+    priority, max_priority
+        Added to the priority of each workload, and the highest that a workload may have (None: any).
+    duration_s, max_duration_s
+        Assumed for work that states no duration, and the longest that a workload may state (None: any). In seconds.
+    state
+        Open, held or drained.
+    node_selector
+        Labels of the nodes that its work may use; empty: all nodes.
+    members
+        The namespaces that may use the queue.
+    topology
+        What work asks of the topology that says nothing itself, by the key of the annotation.
+    """
+
+    priority: int = 0
+    max_priority: int | None = None
+    duration_s: int = names.DEFAULT_DURATION_S
+    max_duration_s: int | None = None
+    state: QueueState = QueueState.OPEN
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    members: Members = _ALL_NAMESPACES
+    topology: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterContext:
+    """What must be known of the cluster to read an object.
+
+    Attributes
+    ----------
+    queues
+        What each queue decides, by name.
+    namespace_labels, limit_ranges
+        Of the object's namespace.
+    priority_classes, default_priority
+        Value of each PriorityClass by name, and the value for pods that name none.
+    runtime_classes
+        By name.
+    taints
+        All taints that nodes have at present, or that nodes to come will have.
+    storage
+        Claims, volumes and their classes.
+    account
+        FluxAccount of the object's namespace; empty: none.
+    levels
+        The levels of the topology, from the top down.
+    """
+
+    queues: Mapping[str, QueueDefaults]
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    limit_ranges: tuple[LimitRange, ...] = ()
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    default_priority: int = 0
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    storage: Storage = NO_STORAGE
+    account: str = ""
+    levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
+
+
+def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
+    """Read the spec of a FluxQueue."""
+    return QueueDefaults(
+        priority=spec.priority,
+        max_priority=spec.max_priority,
+        duration_s=spec.default_duration_seconds,
+        max_duration_s=spec.max_duration_seconds,
+        state=spec.state,
+        node_selector=spec.node_selector or {},
+        members=spec.namespaces or Members(),
+        topology=spec.topology.annotations if spec.topology is not None else {},
+    )

@@ -1,0 +1,87 @@
+"""Builds the `ClusterContext` of each namespace, and builds it again when something in it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from fluxqueue.api import names
+from fluxqueue.api.nodes import Node, Taint
+from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.cluster.accounts import ClusterAccounts
+from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults, queue_defaults
+from fluxqueue.queue.cluster.taint_set import TaintSet
+from fluxqueue.queue.cluster.watched_objects import WatchedObjects
+
+__all__ = ["ContextBuilder"]
+
+
+class ContextBuilder:
+    """Keeps what must be known of the cluster to read an object.
+
+    Parameters
+    ----------
+    objects
+        What the queue watches.
+    coming_taints
+        Of nodes that the cluster may grow by: requests name these taints before any such node exists.
+    levels
+        The levels of the topology, from the top down.
+    """
+
+    def __init__(
+        self, objects: WatchedObjects, coming_taints: Iterable[Taint] = (), levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
+    ) -> None:
+        self._levels = levels
+        self.taints = TaintSet(coming_taints)
+        self.accounts = ClusterAccounts(objects.fluxaccounts)
+        self._objects = objects
+        self._context: ClusterContext | None = None
+        self._of_namespaces: dict[str, ClusterContext] = {}
+        objects.nodes.add_handler(self._node_changed)
+        for cache in (objects.fluxqueues, objects.priority_classes, objects.runtime_classes):
+            cache.add_handler(self._forget)
+        objects.namespaces.add_handler(lambda _change: self._of_namespaces.clear())
+        objects.limit_ranges.add_handler(lambda _change: self._of_namespaces.clear())
+        objects.fluxaccounts.add_handler(lambda _change: self._of_namespaces.clear())
+
+    def of(self, namespace: str) -> ClusterContext:
+        """Return the context of the objects in a namespace."""
+        context = self._of_namespaces.get(namespace)
+        if context is None:
+            if self._context is None:
+                self._context = self._read()
+            obj = self._objects.namespaces.get("", namespace)
+            context = self._of_namespaces[namespace] = replace(
+                self._context,
+                namespace_labels=(obj.metadata.labels or {}) if obj else {},
+                limit_ranges=tuple(sorted(self._objects.limit_ranges.list(namespace), key=lambda item: item.metadata.name)),
+                account=self.accounts.tree.account_of(namespace),
+            )
+        return context
+
+    def _read(self) -> ClusterContext:
+        """Return what is the same for all namespaces."""
+        classes = self._objects.priority_classes.list()
+        queues = {queue.metadata.name: queue_defaults(queue.spec) for queue in self._objects.fluxqueues.list()}
+        return ClusterContext(
+            queues={names.DEFAULT_QUEUE: QueueDefaults(), **queues},
+            priority_classes={item.metadata.name: item.value for item in classes},
+            default_priority=next((item.value for item in classes if item.global_default), 0),
+            runtime_classes={item.metadata.name: item for item in self._objects.runtime_classes.list()},
+            storage=self._objects.storage,
+            levels=self._levels,
+            taints=tuple(sorted(self.taints.taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
+        )
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        before = self.taints.version
+        self.taints.follow(change)
+        if self.taints.version != before:
+            self._forget(change)
+
+    def _forget(self, _change: Change[Any]) -> None:
+        self._context = None
+        self._of_namespaces.clear()

@@ -1,0 +1,151 @@
+"""Resources of nodes that the kubelet does not report: host ports, and attachable volumes of a CSI driver.
+
+A node's resources are those that its kubelet reports. Ports and volumes are not among them, and there are too many ports to model all. So
+only those types are put into the graph that some work requests: as a pool in every node, before that work is matched. What runs without
+the queue counts against these pools only.
+
+A type that nobody requests any more stays in the graph until the graph is filled again, so that work that comes and goes does not change
+all nodes each time. Each type has a cost on every node. So there may be `MAX_PORTS` host ports in all, and one namespace may request
+`MAX_PORTS_OF_NAMESPACE` of them. More are refused. The number of drivers is not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.graphnames import display_name, is_countable, is_port, port_resource, resource_type
+from fluxqueue.api.hostports import host_ports
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
+from fluxqueue.queue.model.jobspecs import sizes_in
+from fluxqueue.queue.model.records import NewWorkload, WorkloadId
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = [
+    "MAX_PORTS",
+    "MAX_PORTS_OF_NAMESPACE",
+    "PortVolumePools",
+    "VolumeLimits",
+    "pool_types_in",
+    "pools_for",
+    "ports_taken",
+    "with_pools",
+]
+
+MAX_PORTS: Final = 64
+"""Different host ports that all work together may request."""
+MAX_PORTS_OF_NAMESPACE: Final = 16
+_UNLIMITED: Final = 1_000
+"""Volumes of a driver on a node that states no limit. Its pods cannot have more."""
+
+VolumeLimits = Callable[[str], Mapping[str, int]]
+"""Node -> type -> how many volumes of a driver may be attached there, for drivers that state a limit."""
+
+
+def pool_types_in(jobspec: str) -> frozenset[str]:
+    """Return the types of ports and volumes that a jobspec requests."""
+    if '"hostport:' not in jobspec and '"volumes:' not in jobspec:
+        return frozenset()
+    return frozenset(kind for members in sizes_in(jobspec).values() for kind in members if is_countable(kind))
+
+
+def pools_for(types: Iterable[str], limits: Mapping[str, int]) -> tuple[Pool, ...]:
+    """Return the pools that a node gets for these types; a limit of 0 leaves the node without one."""
+    return tuple(Pool(kind, 1 if is_port(kind) else limits.get(kind, _UNLIMITED), 1) for kind in sorted(types))
+
+
+def with_pools(spec: GraphNodeSpec, pools: tuple[Pool, ...]) -> GraphNodeSpec:
+    """Return a node with these pools in addition to its own."""
+    return replace(spec, pools=(*spec.pools, *pools)) if pools else spec
+
+
+def ports_taken(pods: Iterable[PodSpec], types: frozenset[str]) -> dict[str, int]:
+    """Return which of these port types the pods of one node take. A port that several of them have, on different addresses, counts once."""
+    return dict.fromkeys({resource_type(port_resource(*port)) for pod in pods for port in host_ports(pod)} & types, 1)
+
+
+class PortVolumePools:
+    """The types of ports and volumes that are in the graph because work requests them.
+
+    Parameters
+    ----------
+    ledger
+        The workloads.
+    limits
+        Volume limits of a node.
+
+    Attributes
+    ----------
+    types
+        Those that the graph has, or gets next. Only `refresh` and `reset` change them.
+    """
+
+    def __init__(self, ledger: Ledger, limits: VolumeLimits = lambda _node: {}) -> None:
+        self.types: frozenset[str] = frozenset()
+        self._ledger = ledger
+        self._limits = limits
+        self._in_use = 0
+        self._changed: set[WorkloadId] = set()
+        ledger.subscribe(self._changed.add)
+
+    def reset(self) -> None:
+        """Forget the types that nobody requests any more, because the graph is filled again."""
+        self._changed.clear()
+        asked = {kind for workload in self._ledger.all() for kind in pool_types_in(workload.jobspec)}
+        shares = [share for _, allocation in self._ledger.live() for share in allocation.shares]
+        held = {kind for share in shares for kind in share.amounts if is_countable(kind)}
+        self.types = frozenset(asked | held)
+        self._in_use = len(self.types)
+
+    def refresh(self) -> None:
+        """Add the types that work requests now."""
+        changed = [self._ledger.get(workload_id) for workload_id in self._changed]
+        self._changed.clear()
+        self.types = self.types.union(*(pool_types_in(workload.jobspec) for workload in changed if workload is not None))
+
+    @property
+    def overfull(self) -> bool:
+        """True if the graph has so many types that those that nobody requests must be removed."""
+        return len(self.types) > max(MAX_PORTS, self._in_use)
+
+    def pools(self, node: str) -> tuple[Pool, ...]:
+        """Return the pools of a node."""
+        return pools_for(self.types, self._limits(node)) if self.types else ()
+
+    def limit_ports(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
+        """Return the descriptions of the intake; a request with too many different host ports gets a refusal as its reason."""
+        asked = [frozenset(filter(is_port, pool_types_in(new.jobspec))) for new in described]
+        if all(ports <= self.types for ports in asked):
+            return list(described)
+        again = {new.uid for new in described}
+        of_all: set[str] = set()
+        of_namespace: dict[str, set[str]] = {}
+        for workload in self._ledger.all():
+            if workload.uid not in again and (held := {*filter(is_port, pool_types_in(workload.jobspec))}):
+                of_all |= held
+                of_namespace.setdefault(workload.namespace, set()).update(held)
+        limited: list[NewWorkload] = []
+        for new, ports in zip(described, asked, strict=True):
+            own = of_namespace.setdefault(new.namespace, set())
+            if ports <= self.types:
+                limited.append(new)
+            elif len(own | ports) > MAX_PORTS_OF_NAMESPACE:
+                limited.append(_refused(new, ports - own, f"work of namespace {new.namespace}", MAX_PORTS_OF_NAMESPACE))
+            elif len(of_all | ports) > MAX_PORTS:
+                limited.append(_refused(new, ports - of_all, "all work", MAX_PORTS))
+            else:
+                own.update(ports)
+                of_all.update(ports)
+                limited.append(new)
+        return limited
+
+
+def _refused(new: NewWorkload, ports: Iterable[str], whose: str, most: int) -> NewWorkload:
+    message = (
+        f"{new.ref} wants {display_name(min(ports))}: {whose} together may ask for {most} different host ports, "
+        "and does: use one of those, or a Service"
+    )
+    return replace(new, jobspec="", shape="", reason=Reason.INVALID_REQUEST, message=message)

@@ -1,0 +1,1 @@
+"""From an object of the cluster to a workload in the tables."""

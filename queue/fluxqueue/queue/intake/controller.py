@@ -1,0 +1,150 @@
+"""Keeps the workload table equal to the objects that ask for resources.
+
+New, changed and deleted Jobs and Pods become rows, in one transaction for a whole burst. The intake is level-triggered: a key says only
+that an object may have changed. When its turn comes, the object is read from the caches. So missing or repeated events do no harm, and
+each object is read once at start. A scheduling cycle is requested after the commit, never inside the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.events import EventRecorder
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.intake.changes import ChangeStore, IntakeChanges
+from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
+from fluxqueue.queue.intake.endings import cancelled
+from fluxqueue.queue.intake.group_reader import GroupReader
+from fluxqueue.queue.intake.object_reader import ObjectReader
+from fluxqueue.queue.intake.object_watch import ObjectWatch
+from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, group_of_workload
+from fluxqueue.queue.release.blockers import ReleaseBlockers
+from fluxqueue.queue.status.failures import FailureReporter
+from fluxqueue.queue.status.subjects import object_subjects
+from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["IntakeController"]
+
+log = structlog.get_logger()
+
+_BATCH = 500
+_RETRY_S = 1.0
+
+
+class IntakeController:
+    """Keeps the table equal to the objects that ask for resources.
+
+    Parameters
+    ----------
+    api
+        Where owners of gangs are read.
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    trigger
+        Requests scheduling cycles and releases.
+    recorder
+        For Events on objects that could not be taken in.
+    port_volume_pools
+        Limits the number of different host ports.
+    blockers
+        What keeps Flux clusters from running.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        recorder: EventRecorder | None = None,
+        port_volume_pools: PortVolumePools | None = None,
+        blockers: ReleaseBlockers | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._keys: Batches[str | GroupKey] = Batches("intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report)
+        blockers = blockers or ReleaseBlockers()
+        blockers.subscribe(self.enqueue)
+        self._groups = GroupReader(api, caches, ledger)
+        self._objects = ObjectReader(caches, ledger, self._groups, blockers, lambda namespace: self._watch.enqueue_namespace(namespace))
+        self._watch = ObjectWatch(caches, ledger, self._keys.add)
+        self._dependencies = DependencyTracker(caches, ledger, self.enqueue)
+        self._changes = ChangeStore(caches, ledger, trigger, port_volume_pools or PortVolumePools(ledger), self._dependencies)
+
+    def resync(self) -> None:
+        """Enqueue every object and every row once, at start and in each sweep."""
+        self._objects.forget_ended()
+        self._dependencies.resync()
+        self._watch.resync()
+
+    def enqueue(self, uid: str) -> None:
+        """Have one object read again."""
+        self._keys.add(uid)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keys.run(self.take_in, limit=_BATCH))
+            group.create_task(self._dependencies.run())
+
+    async def take_in(self, keys: Sequence[str | GroupKey]) -> None:
+        """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others."""
+        changes = IntakeChanges()
+        for key in keys:
+            try:
+                await self._read(key, changes)
+            except (StaleLeader, DatabaseUnavailable):
+                raise
+            except Exception as error:
+                self._keys.fail(key, error)
+        await self._changes.store(changes)
+
+    async def _read(self, key: str | GroupKey, changes: IntakeChanges) -> None:
+        """Read one object or group, and add what it comes to."""
+        if isinstance(key, GroupKey):
+            await self._read_group(key, changes)
+            return
+        row = self._ledger.by_uid(key)
+        if row is not None and (group := group_of_workload(row)) is not None:
+            await self._read_group(group, changes)
+            return
+        self._objects.read(key, row, changes)
+
+    async def _read_group(self, key: GroupKey, changes: IntakeChanges) -> None:
+        row = self._ledger.group(key)
+        if row is not None and row.state is not State.PENDING:
+            # It has its nodes. A pod for which it has no slot, and will have none, is matched alone.
+            described_pods = [self._objects.describe(pod.metadata.uid, None) for pod in self._groups.newcomers(key)]
+            changes.described += [each for each in described_pods if each is not None]
+            return
+        try:
+            owner = await self._groups.read_owner(key)
+        except ApiError as error:
+            log.info("group.owner_unreadable", kind=key.kind, namespace=key.namespace, name=key.name, error=str(error))
+            self._keys.add_after(key, _RETRY_S)
+            return
+        row = self._ledger.group(key)
+        if row is not None and row.state is not State.PENDING:
+            self._keys.add(key)  # it got its nodes while its owner was read
+            return
+        group = self._groups.gather(key, row, owner)
+        if group is None:
+            if row is not None:
+                changes.endings.append(cancelled(row, "ends: its pods were deleted while it waited"))
+            return
+        changes.described.append(self._groups.describe(key, group, row))
+        for pod in group.excess:
+            self._keys.add(pod.metadata.uid)
+        if row is None and group.reason is Reason.WAITING_FOR_GROUP:
+            self._keys.add_after(key, OVERDUE_S + 1)

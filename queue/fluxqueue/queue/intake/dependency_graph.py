@@ -1,0 +1,172 @@
+"""Who waits for what: the dependencies of pending workloads, found by the workload that waits and by what it waits for.
+
+An event concerns one target. It costs as much as that target has dependencies on it, however many others there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from fluxqueue.api.dependencies import DependencyKind, WorkloadDependency
+from fluxqueue.queue.model.start_conditions import TrackedDependency
+
+__all__ = ["DependencyGraph", "TargetName"]
+
+_K = TypeVar("_K")
+_Entry = tuple[str, WorkloadDependency]
+
+
+class TargetName(NamedTuple):
+    """An object as a dependency names it."""
+
+    namespace: str
+    kind: DependencyKind
+    name: str
+
+
+class _Waiter:
+    """The dependencies of one workload, in the order in which they were written, and how many of them are open."""
+
+    def __init__(self, namespace: str, dependencies: Iterable[TrackedDependency]) -> None:
+        self.namespace = namespace
+        self.dependencies = {each.asked: each for each in dependencies}
+        self.open = sum(each.open for each in self.dependencies.values())
+
+
+class DependencyGraph:
+    """Dependencies of workloads by the uids of both, and by the names that no workload has yet."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, _Waiter] = {}
+        self._by_target: dict[str, dict[_Entry, None]] = {}
+        self._by_name: dict[TargetName, dict[_Entry, None]] = {}
+
+    def __contains__(self, waiter: str) -> bool:
+        return waiter in self._waiters
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def waiters(self) -> list[str]:
+        """Return the uids of all workloads that have dependencies."""
+        return [*self._waiters]
+
+    def targets(self) -> list[str]:
+        """Return the uids of all workloads that an open dependency waits for."""
+        return [*self._by_target]
+
+    def names(self) -> list[TargetName]:
+        """Return the names that open dependencies wait for and that no workload has yet."""
+        return [*self._by_name]
+
+    def is_target(self, uid: str) -> bool:
+        """True if an open dependency waits for a workload."""
+        return uid in self._by_target
+
+    def is_awaited(self, name: TargetName) -> bool:
+        """True if an open dependency waits for a workload of this name."""
+        return name in self._by_name
+
+    def put(self, waiter: str, namespace: str, dependencies: Sequence[TrackedDependency]) -> None:
+        """Set the dependencies of a workload. What is known of one that it had before is kept."""
+        former = known.dependencies if (known := self._waiters.get(waiter)) is not None else {}
+        self.remove(waiter)
+        self._waiters[waiter] = _Waiter(namespace, (former.get(each.asked, each) for each in dependencies))
+        for each in self._waiters[waiter].dependencies.values():
+            self._add(waiter, each)
+
+    def remove(self, waiter: str) -> None:
+        """Forget the dependencies of a workload."""
+        if waiter not in self._waiters:
+            return
+        for each in self._waiters[waiter].dependencies.values():
+            self._discard(waiter, each)
+        del self._waiters[waiter]
+
+    def dependencies(self, waiter: str) -> tuple[TrackedDependency, ...]:
+        """Return the dependencies of a workload, as far as they are known."""
+        known = self._waiters.get(waiter)
+        return tuple(known.dependencies.values()) if known is not None else ()
+
+    def is_decided(self, waiter: str) -> bool:
+        """True if none of the dependencies of a workload is open."""
+        known = self._waiters.get(waiter)
+        return known is None or not known.open
+
+    def waiting_for(self, target: str) -> list[tuple[str, TrackedDependency]]:
+        """Return the open dependencies on a workload, each with the uid of the one that waits."""
+        return [(waiter, self._waiters[waiter].dependencies[asked]) for waiter, asked in self._by_target.get(target, ())]
+
+    def waiting_for_name(self, name: TargetName) -> list[tuple[str, TrackedDependency]]:
+        """Return the open dependencies on a name that no workload has yet, each with the uid of the one that waits."""
+        return [(waiter, self._waiters[waiter].dependencies[asked]) for waiter, asked in self._by_name.get(name, ())]
+
+    def replace(self, waiter: str, dependency: TrackedDependency) -> None:
+        """Replace what is known of one dependency."""
+        known = self._waiters[waiter]
+        former = known.dependencies[dependency.asked]
+        self._discard(waiter, former)
+        known.dependencies[dependency.asked] = dependency
+        known.open += dependency.open - former.open
+        self._add(waiter, dependency)
+
+    def cycles(self, candidates: Iterable[str]) -> list[list[str]]:
+        """Return cycles of open dependencies that lead through any of some workloads, each as uids in the order of waiting.
+
+        A workload that nobody waits for, or that waits for none, is in no cycle and costs nothing. All others cost as much as the
+        dependencies that can be reached from them, once for all candidates together.
+        """
+        found: list[list[str]] = []
+        finished: set[str] = set()
+        for start in candidates:
+            if start in self._by_target and start in self._waiters and start not in finished:
+                self._search(start, finished, found)
+        return found
+
+    def _search(self, start: str, finished: set[str], found: list[list[str]]) -> None:
+        """Follow dependencies depth first; what is met again on the way closes a cycle."""
+        path: dict[str, int] = {start: 0}
+        stack = [(start, self._next(start))]
+        while stack:
+            waiter, following = stack[-1]
+            if not following:
+                stack.pop()
+                del path[waiter]
+                finished.add(waiter)
+                continue
+            target = following.pop()
+            if target in path:
+                found.append([each for each, _ in stack[path[target] :]])
+            elif target not in finished and target in self._waiters:
+                path[target] = len(stack)
+                stack.append((target, self._next(target)))
+
+    def _next(self, waiter: str) -> list[str]:
+        return [each.target for each in self._waiters[waiter].dependencies.values() if each.open and each.target]
+
+    def _add(self, waiter: str, dependency: TrackedDependency) -> None:
+        if not dependency.open:
+            return
+        if dependency.target:
+            self._by_target.setdefault(dependency.target, {})[waiter, dependency.asked] = None
+        else:
+            self._by_name.setdefault(self._name(waiter, dependency), {})[waiter, dependency.asked] = None
+
+    def _discard(self, waiter: str, dependency: TrackedDependency) -> None:
+        if not dependency.open:
+            return
+        if dependency.target:
+            _remove(self._by_target, dependency.target, (waiter, dependency.asked))
+        else:
+            _remove(self._by_name, self._name(waiter, dependency), (waiter, dependency.asked))
+
+    def _name(self, waiter: str, dependency: TrackedDependency) -> TargetName:
+        return TargetName(self._waiters[waiter].namespace, dependency.kind, dependency.name)
+
+
+def _remove(index: dict[_K, dict[_Entry, None]], key: _K, entry: _Entry) -> None:
+    entries = index[key]
+    del entries[entry]
+    if not entries:
+        del index[key]

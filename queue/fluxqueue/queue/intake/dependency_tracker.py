@@ -1,0 +1,247 @@
+"""Keeps pending workloads from being matched until what they wait for has happened.
+
+The intake describes a workload with its dependencies, and this part adds the reason to wait. When a workload starts or ends, only those
+that wait for it are judged. The last judgement that one needs has it described again, and that stores the judgements with its row. Until
+then they are in memory only: they follow from the rows of the targets, so whoever leads next comes to the same. A resync judges all again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.intake.dependency_graph import DependencyGraph, TargetName
+from fluxqueue.queue.intake.dependency_targets import DependencyTargets, names_of
+from fluxqueue.queue.intake.problems import NO_PROBLEM, Problem
+from fluxqueue.queue.intake.singletons import Singletons
+from fluxqueue.queue.model.dependency_rules import judge, waits_for
+from fluxqueue.queue.model.records import NewWorkload, WorkloadId
+from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, DependencyState, StartConditions
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.batches import Batches
+
+__all__ = ["DependencyTracker"]
+
+log = structlog.get_logger()
+
+_BATCH = 500
+_SOON_S = 120.0
+"""A time that is farther away is looked at again by the sweep."""
+_NAMED = 5
+"""Members of a cycle that a message names."""
+_LONGEST_CYCLE = 600
+
+
+class DependencyTracker:
+    """Judges dependencies, and adds the reasons to wait.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    enqueue
+        Called with the uid of each workload that is to be described again.
+    """
+
+    def __init__(self, caches: Caches, ledger: Ledger, enqueue: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._enqueue = enqueue
+        self._graph = DependencyGraph()
+        self._targets = DependencyTargets(caches, ledger)
+        self._singletons = Singletons(ledger, enqueue)
+        self._keys: Batches[str | TargetName] = Batches("dependencies")
+        self._target_ids: dict[WorkloadId, str] = {}
+        self._waiter_ids: dict[WorkloadId, str] = {}
+        self._cycles: dict[str, str] = {}
+        self._alarms: dict[str, asyncio.TimerHandle] = {}
+        ledger.subscribe(self._workload_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._keys.run(self.settle, limit=_BATCH)
+
+    def resync(self) -> None:
+        """Judge every open dependency again."""
+        for waiter in self._graph.waiters():
+            if self._ledger.by_uid(waiter) is None:
+                self._forget(waiter)
+        self._check_cycles()
+        for uid in self._graph.targets():
+            self._keys.add(uid)
+        for name in self._graph.names():
+            self._keys.add(name)
+
+    def assign(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
+        """Return the descriptions with what is known of their dependencies; work that must wait gets that as its reason."""
+        batch: dict[tuple[str, str], str] = {}
+        return [self._assign(new, batch) for new in described]
+
+    def _assign(self, new: NewWorkload, batch: dict[tuple[str, str], str]) -> NewWorkload:
+        if new.start_conditions == NO_START_CONDITIONS:
+            self._forget(new.uid)
+            return new
+        conditions = self._track(new)
+        before = self._singletons.before(new, batch)
+        problem = NO_PROBLEM
+        if new.reason is Reason.NONE:
+            problem = self._impossible(new, conditions) or self._open(new, conditions, before) or self._early(new, conditions)
+        if problem is NO_PROBLEM:
+            return replace(new, start_conditions=conditions)
+        return replace(new, start_conditions=conditions, reason=problem.reason, message=problem.message)
+
+    def _track(self, new: NewWorkload) -> StartConditions:
+        """Return the conditions with all that is known of the dependencies, and have the unknown ones judged."""
+        row, asked = self._ledger.by_uid(new.uid), new.start_conditions.after
+        if not asked:
+            self._forget(new.uid)
+            return new.start_conditions
+        stored = {each.asked: each for each in row.start_conditions.after} if row is not None else {}
+        before = {each.asked for each in self._graph.dependencies(new.uid)}
+        self._graph.put(new.uid, new.namespace, [stored.get(each.asked, each) for each in asked])
+        if row is not None:
+            self._waiter_ids[row.id] = new.uid
+        known = self._graph.dependencies(new.uid)
+        for each in known:
+            if each.open and each.asked not in before:
+                self._keys.add(each.target or TargetName(new.namespace, each.kind, each.name))
+        if new.uid in self._cycles and before != {each.asked for each in known}:
+            self._check_cycles()
+        return msgspec.structs.replace(new.start_conditions, after=known)
+
+    # ---- reasons --------------------------------------------------------------------------------------------------------------------
+
+    def _impossible(self, new: NewWorkload, conditions: StartConditions) -> Problem | None:
+        remedy = f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object"
+        if (cycle := self._cycles.get(new.uid)) is not None:
+            return Problem(Reason.DEPENDENCY_NEVER_SATISFIED, f"{new.ref} waits in a cycle, and none of it can start: {cycle}: {remedy}")
+        for each in conditions.after:
+            if each.state is DependencyState.IMPOSSIBLE:
+                message = f"{new.ref} waits for {waits_for(each, new.namespace)}, and that cannot happen: {each.detail}: {remedy}"
+                return Problem(Reason.DEPENDENCY_NEVER_SATISFIED, message)
+        return None
+
+    def _open(self, new: NewWorkload, conditions: StartConditions, before: str) -> Problem | None:
+        waiting = [each for each in conditions.after if each.open]
+        if waiting:
+            more = f", and for {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            return Problem(Reason.WAITING_FOR_DEPENDENCY, f"{new.ref} waits for {waits_for(waiting[0], new.namespace)}{more}")
+        if before:
+            message = f"{new.ref} waits for {before} to end, which names the same {names.SINGLETON_ANNOTATION}: {conditions.singleton!r}"
+            return Problem(Reason.WAITING_FOR_DEPENDENCY, message)
+        return None
+
+    def _early(self, new: NewWorkload, conditions: StartConditions) -> Problem:
+        """Return the reason of work that may not begin yet, and have it described again when it may."""
+        at, now = conditions.not_before, self._ledger.clock()
+        if at is None or at <= now:
+            return NO_PROBLEM
+        left_s = (at - now).total_seconds()
+        if left_s < _SOON_S:
+            self._wake_at(new.uid, left_s)
+        return Problem(Reason.WAITING_FOR_BEGIN, f"{new.ref} may begin from {at:%Y-%m-%dT%H:%M:%SZ} on")
+
+    def _wake_at(self, uid: str, left_s: float) -> None:
+        if (former := self._alarms.pop(uid, None)) is not None:
+            former.cancel()
+        self._alarms[uid] = asyncio.get_running_loop().call_later(left_s, self._wake, uid)
+
+    def _wake(self, uid: str) -> None:
+        self._alarms.pop(uid, None)
+        self._enqueue(uid)
+
+    # ---- judgements -----------------------------------------------------------------------------------------------------------------
+
+    async def settle(self, keys: Sequence[str | TargetName]) -> None:
+        """Judge what waits for these workloads (by uid) and names, and have those described again that this concerns."""
+        named = {key for key in keys if isinstance(key, TargetName)}
+        found = await self._targets.of_names(named)
+        resolved: dict[str, None] = {}
+        uids = {key for key in keys if isinstance(key, str)}
+        for name, target in found.items():
+            for waiter, each in self._graph.waiting_for_name(name):
+                self._graph.replace(waiter, msgspec.structs.replace(each, target=target.workload.uid, owner=target.owner))
+                resolved[waiter] = None
+            uids.add(target.workload.uid)
+        self._find_cycles(resolved)
+        judged = await self._judge(uids)
+        if judged:
+            reach(CrashPoint.DEPENDENCIES_JUDGED)
+        for waiter in resolved | judged:
+            self._enqueue(waiter)
+
+    async def _judge(self, uids: Collection[str]) -> dict[str, None]:
+        """Judge all open dependencies on some workloads; return who waits for nothing more, or for what cannot happen."""
+        judged: dict[str, None] = {}
+        rows, now = await self._targets.of_uids(uids), self._ledger.clock()
+        for uid in uids:
+            row = rows.get(uid)
+            if row is not None and not row.state.ended:
+                self._target_ids[row.id] = uid
+            for waiter, each in self._graph.waiting_for(uid):
+                if row is not None and self._targets.is_replaced(each, row):
+                    self._graph.replace(waiter, msgspec.structs.replace(each, target="", owner=""))
+                    self._keys.add(TargetName(row.namespace, each.kind, each.name))  # the new Job may be there already
+                    continue
+                after = judge(each, row, now)
+                self._graph.replace(waiter, after)
+                if self._graph.is_decided(waiter) or after.state is DependencyState.IMPOSSIBLE:
+                    judged[waiter] = None
+        if judged:
+            log.info("dependencies.judged", workloads=len(judged))
+        return judged
+
+    def _find_cycles(self, candidates: Iterable[str]) -> None:
+        for cycle in self._graph.cycles(candidates):
+            refs = [row.ref for uid in cycle[:_NAMED] if (row := self._ledger.by_uid(uid)) is not None]
+            text = ", which waits for ".join([*refs, f"{len(cycle) - _NAMED} more and the first" if len(cycle) > _NAMED else "the first"])
+            for uid in cycle:
+                self._cycles[uid] = text[:_LONGEST_CYCLE]
+                self._enqueue(uid)
+
+    # ---- changes --------------------------------------------------------------------------------------------------------------------
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        row = self._ledger.get(workload_id)
+        if row is None:
+            if (target := self._target_ids.pop(workload_id, None)) is not None:
+                self._keys.add(target)
+            if (waiter := self._waiter_ids.pop(workload_id, None)) is not None:
+                self._forget(waiter)
+            return
+        if row.start_conditions.after:
+            if row.state is State.PENDING:
+                self._waiter_ids[workload_id] = row.uid
+            else:
+                self._forget(row.uid)
+        if workload_id in self._target_ids:
+            if row.state is State.RUNNING:
+                self._keys.add(row.uid)
+            return
+        for kind, name in names_of(row):
+            if self._graph.is_awaited(key := TargetName(row.namespace, kind, name)):
+                self._keys.add(key)
+
+    def _forget(self, waiter: str) -> None:
+        self._graph.remove(waiter)
+        if self._cycles.pop(waiter, None) is not None:
+            self._check_cycles()
+        if (alarm := self._alarms.pop(waiter, None)) is not None:
+            alarm.cancel()
+
+    def _check_cycles(self) -> None:
+        """Look for the known cycles again: one may have been broken, by an edit or a deletion."""
+        members, self._cycles = [*self._cycles], {}
+        self._find_cycles(members)
+        for uid in members:
+            if uid not in self._cycles:
+                self._enqueue(uid)

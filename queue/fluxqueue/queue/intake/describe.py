@@ -1,0 +1,323 @@
+"""What an object asks of the queue: a pure reading of a Job, a Pod or a group, made each time the object changes.
+
+A description says which queue and priority a workload has, how long it runs, how many pods of what size run on which nodes, and how they
+are released. Five resolvers read these parts: `fluxqueue.queue.intake.queue_resolver`, ``duration_resolver``, ``priority_resolver``,
+``request_resolver`` and ``start_resolver``. Anything that keeps the object from being matched becomes a reason, with a message that names
+the object, the field and the remedy (`fluxqueue.queue.intake.problems`).
+
+What a person sets in the FluxJob (`fluxqueue.queue.status.fluxjob_edits`) counts before what the object says.
+
+The identity of a workload is the uid of its object. An object opts out by a label of its namespace or of its pod template. No label that
+a user can set lets work start earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.miniclusters import MiniCluster
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.schedulers import invalid_scheduler_label
+from fluxqueue.api.topology import TopologyRequest
+from fluxqueue.queue.cluster.context import ClusterContext
+from fluxqueue.queue.intake.problems import Problem, most_urgent
+from fluxqueue.queue.intake.resolvers import resolve
+from fluxqueue.queue.intake.submission import NEW_WORKLOAD, PodTemplate, Submission, WorkloadContext
+from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey
+from fluxqueue.queue.model.indexes import done_indexes, write_indexes
+from fluxqueue.queue.model.jobs import pods_wanted, release_mode_of
+from fluxqueue.queue.model.jobspecs import takes_whole_nodes
+from fluxqueue.queue.model.minicluster_jobs import flux_pods
+from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
+
+__all__ = ["describe_group", "describe_job", "describe_pod"]
+
+_MOST_PODS = 2**31 - 1
+"""Of a workload, as its column stores them."""
+
+
+def describe_job(
+    job: Job,
+    cluster: ClusterContext,
+    workload: WorkloadContext = NEW_WORKLOAD,
+    *,
+    has_gated_pods: bool = False,
+    minicluster: MiniCluster | None = None,
+    blocked_by: str = "",
+) -> NewWorkload | None:
+    """Describe a Job.
+
+    Parameters
+    ----------
+    job
+        As it is now.
+    cluster
+        Queues, priorities and taints.
+    workload
+        Its row and overrides, if it has any.
+    has_gated_pods
+        True if pods of this Job have our gate. A Job that runs although the queue did not release it is ours only then.
+    minicluster
+        The MiniCluster that the Job belongs to, if any. The slot of its services pod is matched with those of the brokers.
+    blocked_by
+        Why an object that its pods need cannot be made; empty if nothing is known to block them.
+
+    Returns
+    -------
+    NewWorkload or None
+        None if the Job is not the queue's: it is finished, being deleted, opted out, managed by another controller, or was running
+        before the queue came.
+    """
+    if not _is_ours(job, has_gated_pods=has_gated_pods):
+        return None
+    meta, spec = job.metadata, job.spec
+    template_labels = spec.template.metadata.labels or {}
+    wanted, mode = pods_wanted(job), release_mode_of(job)
+    flux = flux_pods(job, minicluster)
+    return _describe(
+        Submission(
+            meta=meta,
+            api_version="batch/v1",
+            kind="Job",
+            templates=(PodTemplate(flux.spec, max(wanted, 1), _labels_by_index(template_labels, wanted), complete=False),),
+            slots=max(wanted, 0) + (1 if flux.services is not None else 0),
+            services=flux.services,
+            deadline_s=spec.active_deadline_seconds,
+            ends=True,
+            release_mode=mode,
+            done_indexes=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and wanted < spec.pods_at_once else "",
+            extra_requests=workload.extra_requests,
+            annotations=(meta.annotations, spec.template.metadata.annotations),
+            partly_done=wanted < spec.pods_at_once,
+            problem=_job_problem(job, flux.problem or blocked_by),
+        ),
+        cluster,
+        workload,
+    )
+
+
+def describe_pod(
+    pod: Pod,
+    cluster: ClusterContext,
+    workload: WorkloadContext = NEW_WORKLOAD,
+    *,
+    complete_group: str = "",
+    job: Workload | None = None,
+    member_of: Workload | None = None,
+    beside: tuple[str, ...] = (),
+) -> NewWorkload | None:
+    """Describe a Pod that is matched alone: without an owner, with an owner that is no Job, or a pod for which its Job has no slot.
+
+    Parameters
+    ----------
+    pod
+        As it is now.
+    cluster
+        Queues, priorities and taints.
+    workload
+        Its row and overrides, if it has any.
+    complete_group
+        The group that it names and that is complete without it, in words. Such a pod is not matched.
+    job
+        The workload of its Job, if the Job has no slot for it. The pod gets the Job's queue, priority and duration.
+    member_of
+        The workload of its group, or its own row after the group ended, if it is matched without the group. What the group asks of the
+        topology does not bind a single pod, but for whole nodes.
+    beside
+        Properties of the nodes next to the other pods of that Job or group, if all its pods must lie below one vertex of the topology.
+
+    Returns
+    -------
+    NewWorkload or None
+        None if the pod is not the queue's: it has no gate of ours, is being deleted, opted out, or is part of a Job.
+    """
+    meta, spec = pod.metadata, pod.spec
+    if not meta.uid or not pod.held or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
+        return None
+    if job is not None:
+        return _describe_pod_of_job(pod, job, cluster, workload, beside)
+    if owning_job_uid(pod):
+        return None
+    return _describe(
+        Submission(
+            meta=meta,
+            api_version="v1",
+            kind="Pod",
+            templates=(PodTemplate(spec, 1, (meta.labels or {},)),),
+            deadline_s=spec.active_deadline_seconds,
+            ends=_ends(spec),
+            release_mode=ReleaseMode.POD,
+            annotations=(meta.annotations,),
+            topology=TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec)) if member_of is not None else None,
+            beside=beside,
+            problem=_excess(meta, complete_group) if complete_group else None,
+        ),
+        cluster,
+        workload,
+    )
+
+
+def _excess(meta: ObjectMeta, complete_group: str) -> Problem:
+    remedy = f"delete it, or raise the {names.POD_GROUP_SIZE_ANNOTATION} of all its pods before they are started"
+    return Problem(
+        Reason.INVALID_REQUEST, f"Pod {meta.namespace}/{meta.name} names {complete_group}, which is complete without it: {remedy}"
+    )
+
+
+def _describe_pod_of_job(
+    pod: Pod, job: Workload, cluster: ClusterContext, workload: WorkloadContext, beside: tuple[str, ...]
+) -> NewWorkload:
+    meta = pod.metadata
+    labels = dict(meta.labels or {})
+    duration = {names.DURATION_ANNOTATION: str(job.duration_s)} if job.duration_s is not None else {}
+    own = {key: text for key, text in (meta.annotations or {}).items() if key not in names.START_ANNOTATIONS}
+    submission = Submission(
+        meta=msgspec.structs.replace(meta, labels={**labels, names.QUEUE_LABEL: job.queue}, annotations={**own, **duration}),
+        api_version="v1",
+        kind="Pod",
+        templates=(PodTemplate(pod.spec, 1, (labels,)),),
+        deadline_s=None,
+        ends=job.duration_s is not None,
+        release_mode=ReleaseMode.POD,
+        topology=TopologyRequest(exclusive=takes_whole_nodes(job.jobspec)),
+        beside=beside,
+    )
+    described = _describe(submission, cluster, workload)
+    return replace(
+        described, priority=job.priority, duration_assumed=job.duration_assumed, account=job.account, submitted_at=job.submitted_at
+    )
+
+
+def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext, workload: WorkloadContext = NEW_WORKLOAD) -> NewWorkload:
+    """Describe a group that has no nodes yet.
+
+    The metadata of its oldest pod counts for all of them. Each pod requests a slot of its own size.
+    """
+    members = group.members
+    first, shared = members[0], group.metadata or ObjectMeta()
+    meta = msgspec.structs.replace(
+        first.metadata,
+        uid=group.uid,
+        name=key.name,
+        generation=group.generation,
+        labels={**(shared.labels or {}), **(first.metadata.labels or {})},
+        annotations={**(shared.annotations or {}), **(first.metadata.annotations or {})},
+    )
+    if group.alike:
+        templates: tuple[PodTemplate, ...] = (PodTemplate(first.spec, group.size, tuple(pod.metadata.labels or {} for pod in members)),)
+    else:
+        templates = (
+            *(PodTemplate(pod.spec, 1, (pod.metadata.labels or {},)) for pod in members),
+            *(PodTemplate(each.spec, each.pods, (each.labels,), complete=False) for each in group.later_pods),
+        )
+    deadlines = [pod.spec.active_deadline_seconds for pod in members]
+    return _describe(
+        Submission(
+            meta=meta,
+            api_version={POD_GROUP: "v1", JOB_SET: "jobset.x-k8s.io/v1alpha2"}.get(key.kind, "apps/v1"),
+            kind=key.kind,
+            templates=templates,
+            slots=group.size,
+            deadline_s=None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None),
+            ends=all(_ends(pod.spec) for pod in members),
+            release_mode=ReleaseMode.GROUP,
+            annotations=(meta.annotations,),
+            problem=Problem(group.reason, group.message) if group.reason else None,
+        ),
+        cluster,
+        workload,
+    )
+
+
+def _describe(submission: Submission, cluster: ClusterContext, workload: WorkloadContext) -> NewWorkload:
+    """Resolve the parts of a submission, and put them together."""
+    meta, overrides = submission.meta, workload.overrides
+    parts = resolve(submission, cluster, workload)
+    problem = most_urgent([*_object_problems(submission, workload), *parts.problems])
+    return NewWorkload(
+        uid=meta.uid,
+        api_version=submission.api_version,
+        kind=submission.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=parts.queue.name,
+        priority=parts.priority,
+        jobspec=parts.request.jobspec,
+        shape=parts.request.shape,
+        pods=min(submission.slots, _MOST_PODS),
+        duration_s=parts.duration.seconds,
+        duration_assumed=parts.duration.assumed,
+        release_mode=submission.release_mode,
+        generation=meta.generation,
+        reason=problem.reason,
+        message=problem.message,
+        overrides=overrides,
+        account=cluster.account,
+        done_indexes=submission.done_indexes,
+        start_conditions=parts.start,
+    )
+
+
+def _is_ours(job: Job, *, has_gated_pods: bool) -> bool:
+    meta, spec = job.metadata, job.spec
+    if not meta.uid or job.finished or meta.deletion_timestamp or _opted_out(meta, spec.template.metadata):
+        return False
+    return spec.managed_by in (None, "", names.JOB_CONTROLLER) and (spec.suspend or has_gated_pods)
+
+
+def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:
+    return (
+        template.label(names.MANAGED_LABEL) == "false"
+        or meta.label(names.MANAGED_LABEL) == "false"
+        or meta.label(names.KUEUE_QUEUE_LABEL) is not None
+    )
+
+
+def _job_problem(job: Job, obstacle: str) -> Problem | None:
+    """Return what is wrong with a Job itself; ``obstacle`` is what is known already to be in its way."""
+    meta, spec = job.metadata, job.spec
+    title = f"Job {meta.namespace}/{meta.name}"
+    if obstacle:
+        return Problem(Reason.INVALID_REQUEST, f"{title}: {obstacle}")
+    if (unreadable := invalid_scheduler_label(title, spec.template.metadata)) is not None:
+        return Problem(Reason.INVALID_REQUEST, unreadable)
+    if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
+        return Problem(Reason.USER_SUSPENDED, f"{title} was suspended by its user: set spec.suspend to false and it is matched")
+    if pods_wanted(job) < 1:
+        return Problem(Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job is matched")
+    return None
+
+
+def _object_problems(submission: Submission, workload: WorkloadContext) -> list[Problem]:
+    """Return what is wrong with the object itself, and what people set in its FluxJob that keeps it from starting."""
+    problems = [submission.problem] if submission.problem is not None else []
+    if workload.overrides.cancel:
+        problems.append(Problem(Reason.HELD, f"{submission.title} is being cancelled"))
+    elif workload.overrides.hold:
+        problems.append(Problem(Reason.HELD, _hold_message(submission, workload.row)))
+    if (unreadable := invalid_scheduler_label(submission.title, submission.meta)) is not None:
+        problems.append(Problem(Reason.INVALID_REQUEST, unreadable))
+    return problems
+
+
+def _hold_message(submission: Submission, row: Workload | None) -> str:
+    if row is not None and row.reason is Reason.HELD and not row.overrides.cancel:
+        return row.message  # the queue held it after failures: that stays the cause
+    return f"{submission.title} is held: set spec.hold of its FluxJob to false and it is matched"
+
+
+def _labels_by_index(labels: Mapping[str, str], count: int) -> tuple[Mapping[str, str], ...]:
+    """Return labels of a Job's pods: they carry the completion index, so that no two pods have the same labels."""
+    return tuple({**labels, names.JOB_INDEX_LABEL: str(index)} for index in range(2)) if count > 1 else (labels,)
+
+
+def _ends(spec: PodSpec) -> bool:
+    return spec.restart_policy in ("Never", "OnFailure")

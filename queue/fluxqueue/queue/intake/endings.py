@@ -1,0 +1,44 @@
+"""How a workload ends that never started: its object finished, was deleted, or left the queue."""
+
+from __future__ import annotations
+
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.records import Workload
+
+__all__ = ["cancelled", "ending_of", "is_gone"]
+
+
+def is_gone(obj: Job | Pod | None) -> bool:
+    """True if an object does not exist any more, or is being deleted."""
+    return obj is None or obj.metadata.deletion_timestamp is not None
+
+
+def ending_of(row: Workload, obj: Job | Pod | None) -> Ending:
+    """Return how a pending workload ends whose object requests nothing any more.
+
+    Parameters
+    ----------
+    row
+        The workload.
+    obj
+        Its object as it is now; None if it does not exist.
+    """
+    if isinstance(obj, Job) and obj.finished:
+        done = obj.status.has_condition("Complete")
+        return Ending(
+            row.id,
+            State.COMPLETED if done else State.FAILED,
+            Outcome.SUCCEEDED if done else Outcome.FAILED,
+            "the Job finished without being released by the queue",
+        )
+    if is_gone(obj):
+        return cancelled(row, "was deleted while it waited")
+    return cancelled(row, "left the queue: it opted out, or runs without us")
+
+
+def cancelled(row: Workload, what: str) -> Ending:
+    """Return the ending of a workload that is cancelled; ``what`` follows its name in the message."""
+    return Ending(row.id, State.CANCELLED, Outcome.CANCELLED, f"{row.ref} {what}")

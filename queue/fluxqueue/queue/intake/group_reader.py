@@ -1,0 +1,170 @@
+"""Reads groups of pods: which pods wait, what their owner asks for, and which pods are matched without their group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fluxqueue.api.clusterobjects import ScaledWorkload
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.hostports import pod_needs
+from fluxqueue.api.jobsets import JobSet
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.owners import read_jobset, read_owner
+from fluxqueue.queue.intake.describe import describe_group
+from fluxqueue.queue.intake.workload_contexts import workload_context
+from fluxqueue.queue.model.groups import (
+    JOB_SET,
+    POD_GROUP,
+    GatheredGroup,
+    GroupKey,
+    gather,
+    gather_gang,
+    gather_jobset,
+    owner_of_group,
+)
+from fluxqueue.queue.model.jobspecs import label_for
+from fluxqueue.queue.model.records import NewWorkload, Slot, Workload
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["GroupOwner", "GroupReader", "Membership"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """The object that a group belongs to: the owner of a gang, or a JobSet; neither for a pod group, or if it is gone."""
+
+    scaled: ScaledWorkload | None = None
+    jobset: JobSet | None = None
+
+
+_NO_OWNER = GroupOwner()
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Whether a pod is matched with its group.
+
+    Attributes
+    ----------
+    alone
+        True if it is matched alone; False if it waits for its group, or has, or will have, one of the group's slots.
+    complete_group
+        Of a pod that is alone: the group that it names and that is complete without it, in words; empty if there is none.
+    """
+
+    alone: bool
+    complete_group: str = ""
+
+
+_MEMBER = Membership(alone=False)
+_ALONE = Membership(alone=True)
+
+
+class GroupReader:
+    """Reads groups.
+
+    Parameters
+    ----------
+    api
+        Where the owners of groups are read.
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+
+    async def read_owner(self, key: GroupKey) -> GroupOwner:
+        """Read the owner of a group from the API server.
+
+        Raises
+        ------
+        ApiError
+            It cannot be read.
+        """
+        owner = owner_of_group(key)
+        return GroupOwner(
+            await read_owner(self._api, owner) if owner is not None else None,
+            await read_jobset(self._api, key.namespace, key.name) if key.kind == JOB_SET else None,
+        )
+
+    def describe(self, key: GroupKey, group: GatheredGroup, row: Workload | None) -> NewWorkload:
+        """Describe a group that has no nodes yet; it keeps the uid of its row."""
+        context = workload_context(row.uid if row is not None else group.uid, row, self._caches)
+        described = describe_group(key, group, self._caches.cluster_context(key.namespace), context)
+        return described if row is None else replace(described, uid=row.uid)
+
+    def gather(self, key: GroupKey, row: Workload | None, owner: GroupOwner = _NO_OWNER) -> GatheredGroup | None:
+        """Return the group as far as it has come together, without the pods that are matched alone; None if it has no pods."""
+        waiting = self._waiting(key)
+        if key.kind != POD_GROUP:
+            waiting = [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None]
+            if key.kind == JOB_SET:
+                return gather_jobset(key, waiting, self._caches.jobs_of_jobset(key), owner.jobset)
+            return gather_gang(waiting, owner.scaled)
+        waiting = [pod for pod in waiting if (own := self._ledger.by_uid(pod.metadata.uid)) is None or own.reason is Reason.INVALID_REQUEST]
+        return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
+
+    def newcomers(self, key: GroupKey) -> list[Pod]:
+        """Return the waiting pods of a group that have no workload of their own."""
+        return [pod for pod in self._waiting(key) if self._ledger.by_uid(pod.metadata.uid) is None]
+
+    def membership(self, pod: Pod, row: Workload | None) -> Membership:
+        """Return whether a pod is matched with its group.
+
+        Parameters
+        ----------
+        pod
+            As it is now.
+        row
+            Its own row; None if it has none.
+        """
+        key = self._caches.group_of(pod)
+        if key is None:
+            return _ALONE
+        group = self._ledger.group(key)
+        if group is None:
+            return _ALONE if row is not None else _MEMBER
+        excess = Membership(alone=True, complete_group=_in_words(key, group))
+        if group.state is State.PENDING:
+            if key.kind != POD_GROUP:
+                return _ALONE if row is not None else _MEMBER
+            gathered = self.gather(key, group)
+            return excess if gathered is not None and any(_same(pod, each) for each in gathered.excess) else _MEMBER
+        allocation = self._ledger.allocation(group.id)
+        slots = allocation.open_slots if allocation is not None else ()
+        in_slots = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
+        if any(_same(pod, each) for each in in_slots):
+            return _MEMBER
+        active = [each for each in in_slots if each.active]
+        if row is None and len(active) < len(slots) and self._fits(pod, group, slots, active):
+            return _MEMBER
+        return excess if len(active) >= group.pods else _ALONE
+
+    def _waiting(self, key: GroupKey) -> list[Pod]:
+        return [pod for pod in self._caches.pods_of_group(key) if pod.held and not pod.metadata.deletion_timestamp and not pod.terminal]
+
+    def _fits(self, pod: Pod, group: Workload, slots: Sequence[Slot], active: Sequence[Pod]) -> bool:
+        """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
+        busy = {each.metadata.uid for each in active}
+        try:
+            label = label_for(group.jobspec, pod_needs(pod.spec))
+        except InvalidRequest:
+            return False
+        return any(slot.label == label and slot.pod_uid not in busy and not self._caches.closed(slot.node, pod.spec) for slot in slots)
+
+
+def _in_words(key: GroupKey, group: Workload) -> str:
+    return f"pod group {key.namespace}/{key.name} of size {group.pods}" if key.kind == POD_GROUP else ""
+
+
+def _same(pod: Pod, other: Pod) -> bool:
+    return pod.metadata.uid == other.metadata.uid

@@ -1,0 +1,209 @@
+"""Reads one Job or Pod as the caches show it now: how it is described if it is the queue's, or how its workload ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.changes import IntakeChanges
+from fluxqueue.queue.intake.describe import describe_job, describe_pod
+from fluxqueue.queue.intake.endings import cancelled, ending_of, is_gone
+from fluxqueue.queue.intake.extra_request_learning import ExtraRequestLearner
+from fluxqueue.queue.intake.group_reader import GroupReader
+from fluxqueue.queue.intake.job_domains import properties_beside
+from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescriptions
+from fluxqueue.queue.intake.workload_contexts import workload_context
+from fluxqueue.queue.model.groups import jobset_of
+from fluxqueue.queue.model.job_slots import lacks_slot
+from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
+from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NewWorkload, Workload
+from fluxqueue.queue.release.blockers import ReleaseBlockers
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["ObjectReader"]
+
+
+class ObjectReader:
+    """Reads Jobs and Pods.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    groups
+        Which pods are matched with their group.
+    blockers
+        What keeps Flux clusters from running.
+    enqueue_namespace
+        Called with each namespace whose pending work is to be described again.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        groups: GroupReader,
+        blockers: ReleaseBlockers,
+        enqueue_namespace: Callable[[str], None],
+    ) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._groups = groups
+        self._blockers = blockers
+        self._extra_requests = ExtraRequestLearner(caches, ledger, enqueue_namespace)
+        self._known = KnownDescriptions(ledger)
+
+    def forget_ended(self) -> None:
+        """Forget what is known of workloads that do not exist any more."""
+        self._extra_requests.forget_ended()
+        self._known.forget_ended()
+
+    def read(self, uid: str, row: Workload | None, changes: IntakeChanges) -> None:
+        """Read the object of a workload, and add what it comes to.
+
+        Parameters
+        ----------
+        uid
+            Of the Job or Pod.
+        row
+            Its row; None if it is new.
+        changes
+            To which the result is added.
+        """
+        if row is not None and row.state is not State.PENDING:
+            self._read_allocated(row, changes)
+            return
+        job = self._caches.jobs.get_by_uid(uid) if row is not None else None
+        made_from = self._made_from(job, row) if job is not None and row is not None and not self._has_flux(job) else None
+        if made_from is not None and self._known.covers(made_from):
+            return
+        described = self.describe(uid, row)
+        if described is not None:
+            if made_from is not None:
+                self._known.note(made_from, described)
+            changes.described.append(described if row is not None else self._with_requeue_state(described))
+        elif row is not None:
+            changes.endings.append(ending_of(row, self._caches.job_or_pod(uid)))
+
+    def describe(self, uid: str, row: Workload | None) -> NewWorkload | None:
+        """Describe an object; None if there is none, it is not the queue's, or it is matched with a group.
+
+        Parameters
+        ----------
+        uid
+            Of the Job or Pod.
+        row
+            Its row; None if it is new.
+        """
+        job = self._caches.jobs.get_by_uid(uid)
+        if job is not None:
+            return self._describe_job(job, row)
+        pod = self._caches.pods.get_by_uid(uid)
+        return self._describe_pod(pod, row) if pod is not None else None
+
+    def _has_flux(self, job: Job) -> bool:
+        """True for a Flux cluster: the volumes and host ports of its services pod, which the Job does not show, may decide too."""
+        return is_flux_cluster(job) or self._caches.minicluster_of(job) is not None
+
+    def _made_from(self, job: Job, row: Workload) -> DescribedFrom:
+        uid, namespace = job.metadata.uid, job.metadata.namespace
+        others = (
+            workload_context(uid, row, self._caches).overrides,
+            self._extra_requests.of(uid, namespace, row),
+            any(pod.held for pod in self._caches.pods_of_job(uid)),
+            self._blockers.of(job),
+        )
+        return DescribedFrom(job, self._caches.cluster_context(namespace), row, others)
+
+    def _read_allocated(self, row: Workload, changes: IntakeChanges) -> None:
+        """Read the object of a workload that has nodes. Until it is released, the object may be deleted, or edited after a refusal."""
+        allocation = self._ledger.allocation(row.id) if row.state is State.ALLOCATED else None
+        if allocation is None or allocation.released_at is not None:
+            return
+        if is_gone(self._caches.job_or_pod(row.uid)):
+            changes.endings.append(cancelled(row, "was deleted before it was released"))
+        elif self._is_edited_after_refusal(row):
+            changes.edited.append(row.id)
+
+    def _is_edited_after_refusal(self, row: Workload) -> bool:
+        job = self._caches.jobs.get_by_uid(row.uid)
+        return row.reason is Reason.RELEASE_FAILED and job is not None and job.metadata.generation != row.generation
+
+    def _with_requeue_state(self, new: NewWorkload) -> NewWorkload:
+        """Return the description of a new pod with the requeue state of the pods that it replaces."""
+        pod = self._caches.pods.get_by_uid(new.uid) if new.kind == "Pod" else None
+        requeue_state = self._ledger.owner_requeue_states.of(pod, self._ledger.clock()) if pod is not None else NO_REQUEUE_STATE
+        return replace(new, requeue_state=requeue_state) if requeue_state.owner else new
+
+    def _describe_job(self, job: Job, row: Workload | None) -> NewWorkload | None:
+        if jobset_of(job) is not None:
+            return None  # its JobSet resumes it, and all its Jobs are matched as one
+        uid, namespace = job.metadata.uid, job.metadata.namespace
+        gated = any(pod.held for pod in self._caches.pods_of_job(uid))
+        # The queue must release what it holds, even after the namespace opted out.
+        held_by_us = job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
+        if not (gated or held_by_us or self._caches.manages(namespace)):
+            return None
+        context = workload_context(uid, row, self._caches)
+        return describe_job(
+            job,
+            self._caches.cluster_context(namespace),
+            replace(context, extra_requests=self._extra_requests.of(uid, namespace, row)),
+            # A queued Job that its user resumed is matched all the same: its pods will be created with the gate.
+            has_gated_pods=gated or row is not None,
+            minicluster=self._caches.minicluster_of(job),
+            blocked_by=self._blockers.of(job),
+        )
+
+    def _describe_pod(self, pod: Pod, row: Workload | None) -> NewWorkload | None:
+        context = workload_context(pod.metadata.uid, row, self._caches)
+        cluster = self._caches.cluster_context(pod.metadata.namespace)
+        job_uid, key = owning_job_uid(pod), self._caches.group_of(pod)
+        if job_uid is not None and key is None:
+            job = self._job_without_slot_for(pod, job_uid, row)
+            return describe_pod(pod, cluster, context, job=job, beside=self._beside(job)) if job is not None else None
+        membership = self._groups.membership(pod, row)
+        if not membership.alone:
+            return None
+        group = self._ledger.group(key) if key is not None else None
+        job = (group or row) if job_uid is not None and key is not None else None
+        others = (group if group is not None and group.state is not State.PENDING else row) if key is not None else None
+        beside = self._beside(others) if others is not None else ()
+        return describe_pod(pod, cluster, context, complete_group=membership.complete_group, job=job, member_of=others, beside=beside)
+
+    def _beside(self, workload: Workload) -> tuple[str, ...]:
+        """Return the properties of the nodes next to the other pods of a workload that must lie below one vertex."""
+        allocation = self._ledger.allocation(workload.id)
+        nodes = [slot.node for slot in allocation.open_slots] if allocation is not None else []
+        levels = self._caches.cluster_context(workload.namespace).levels
+        return properties_beside(workload.jobspec, (self._caches.nodes.get("", node) for node in nodes), levels)
+
+    def _job_without_slot_for(self, pod: Pod, job_uid: str, row: Workload | None) -> Workload | None:
+        """Return the workload of a pod's Job if that was released and has no slot for the pod; None otherwise.
+
+        The Job grew since it was matched, or the node of the pod's slot takes no pod any more.
+        """
+        workload, job = self._ledger.by_uid(job_uid), self._caches.jobs.get_by_uid(job_uid)
+        if workload is None or job is None or job.spec.suspend or workload.state not in (State.ALLOCATED, State.RUNNING):
+            return None
+        if not belongs_to(pod, job):
+            return None
+        allocation = self._ledger.allocation(workload.id)
+        if allocation is None:
+            return workload  # all its slots were freed: it was scaled to zero, or its pods are all matched alone
+        if allocation.released_at is None or any(slot.pod_uid == pod.metadata.uid for slot in allocation.slots):
+            return None
+        if row is not None:
+            return workload
+        own = [each for each in self._caches.pods_of_job(job_uid) if self._ledger.by_uid(each.metadata.uid) is None]
+        refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
+        closed = self._caches.closed_to_job(job, own, started=workload.state is State.RUNNING, refused=refused)
+        return workload if lacks_slot(pod, job, own, allocation, closed) else None

@@ -1,0 +1,161 @@
+"""Enqueues the objects that must be described again: those that changed, and pending work that a change of the cluster concerns.
+
+What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.poddefaults import LimitRange
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.claim_watch import ClaimWatch
+from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.status.fluxjob_edits import edits_are_stored
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["ObjectWatch"]
+
+
+class ObjectWatch:
+    """Follows the objects that ask for resources, and what they are described by.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    enqueue
+        Called with the uid of each object, and the key of each group, to be described again.
+    """
+
+    def __init__(self, caches: Caches, ledger: Ledger, enqueue: Callable[[str | GroupKey], None]) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._enqueue = enqueue
+        self._started = False
+        self._taints_version = caches.taints.version
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
+        caches.fluxjobs.add_handler(self._fluxjob_changed)
+        caches.fluxqueues.add_handler(self._queue_changed)
+        caches.fluxaccounts.add_handler(self._account_changed)
+        caches.namespaces.add_handler(self._namespace_changed)
+        caches.limit_ranges.add_handler(self._limit_range_changed)
+        caches.nodes.add_handler(self._node_changed)
+        caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
+        caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
+        self._claim_watch = ClaimWatch(caches, ledger, enqueue)
+
+    def resync(self) -> None:
+        """Enqueue every object and every row once."""
+        self._started = True
+        for job in self._caches.jobs.list():
+            self._enqueue(job.metadata.uid)
+        for pod in self._caches.pods.list():
+            if pod.held or not owning_job_uid(pod):
+                self._enqueue(pod.metadata.uid)
+            if (key := group_of(pod)) is not None and pod.held:
+                self._enqueue(key)
+        for workload in self._ledger.all():
+            self._enqueue(workload.uid)
+
+    def enqueue_namespace(self, namespace: str) -> None:
+        """Enqueue the pending work of a namespace."""
+        self._enqueue_pending(lambda row: row.namespace == namespace)
+
+    def _enqueue_pending(self, concerns: Callable[[Workload], bool]) -> None:
+        if not self._started:
+            return  # the first resync is still to come
+        for workload in self._ledger.all():
+            if workload.state is State.PENDING and concerns(workload):
+                self._enqueue(workload.uid)
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        if change.kind is ChangeKind.MODIFIED and change.old is not None and change.new is not None:
+            same = change.old.metadata.generation == change.new.metadata.generation
+            if same and change.old.finished == change.new.finished and _beyond_spec(change.old) == _beyond_spec(change.new):
+                return
+        self._enqueue(change.obj.metadata.uid)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.obj
+        job_uid = owning_job_uid(pod)
+        if (key := group_of(pod)) is not None:
+            self._enqueue(key)
+        if job_uid is None:
+            self._enqueue(pod.metadata.uid)
+            return
+        if pod.held or self._ledger.by_uid(pod.metadata.uid) is not None:
+            self._enqueue(pod.metadata.uid)  # its Job may have no slot for it
+        if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
+            self._enqueue(job_uid)  # a Job that somebody else resumed
+
+    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""
+        fluxjob = change.new
+        if fluxjob is None:
+            return
+        row = self._ledger.by_uid(fluxjob.spec.object_ref.uid)
+        if row is None and change.old is not None and change.old.spec.cancel and not fluxjob.spec.cancel:
+            self._enqueue(fluxjob.spec.object_ref.uid)
+        if row is not None and row.state is State.PENDING and not _is_stored(fluxjob, row):
+            self._enqueue(row.uid)
+
+    def _queue_changed(self, change: Change[FluxQueue]) -> None:
+        if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
+            return  # only its status, which the queue writes
+        name = change.obj.metadata.name
+        self._enqueue_pending(lambda row: row.queue == name)
+
+    def _account_changed(self, change: Change[FluxAccount]) -> None:
+        """Enqueue the pending work of the namespaces that the account has gained, lost or may have lost to another."""
+        before, after = (set(each.spec.namespaces or ()) if each is not None else set() for each in (change.old, change.new))
+        if concerned := (before ^ after):
+            self._enqueue_pending(lambda row: row.namespace in concerned)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        if change.old is not None and change.new is not None and change.old.metadata.labels == change.new.metadata.labels:
+            return
+        namespace = change.obj.metadata.name
+        self.enqueue_namespace(namespace)
+        if not self._started:
+            return
+        for job in self._caches.jobs.list(namespace):  # of a namespace that has just opted in: they have no row yet
+            if self._ledger.by_uid(job.metadata.uid) is None:
+                self._enqueue(job.metadata.uid)
+
+    def _limit_range_changed(self, change: Change[LimitRange]) -> None:
+        self.enqueue_namespace(change.obj.metadata.namespace)
+
+    def _node_changed(self, _change: Change[Node]) -> None:
+        """Enqueue all pending work if a taint appeared that no node had, or disappeared from all nodes: requests name each taint."""
+        if self._taints_version != self._caches.taints.version:
+            self._taints_version = self._caches.taints.version
+            self._enqueue_pending(_any)
+
+
+def _any(_row: Workload) -> bool:
+    return True
+
+
+def _is_stored(fluxjob: FluxJob, row: Workload) -> bool:
+    return edits_are_stored(row, fluxjob) and fluxjob.spec.cancel == row.overrides.cancel
+
+
+def _beyond_spec(job: Job) -> tuple[object, ...]:
+    """Return what a description depends on and the generation does not show."""
+    meta, status = job.metadata, job.status
+    progress = (status.succeeded, status.completed_indexes, status.failed_indexes) if job.spec.suspend else ()
+    return meta.labels, meta.annotations, meta.deletion_timestamp, progress

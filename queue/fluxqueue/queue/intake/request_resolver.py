@@ -1,0 +1,192 @@
+"""What a workload requests of the cluster: the jobspec of all its pods, under one set of rules about nodes.
+
+A workload is matched as one request. So all its pods must have the same rules about nodes and about other pods, and volumes that the same
+nodes can reach. A request that cannot be expressed in that way is a problem, and its jobspec is empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.hostports import pod_needs
+from fluxqueue.api.poddefaults import with_defaults
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.api.topology import InvalidTopology, TopologyRequest, topology_of
+from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
+from fluxqueue.queue.intake.problems import Problem, Resolved
+from fluxqueue.queue.intake.submission import PodTemplate, Submission
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
+from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
+from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
+from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
+
+__all__ = ["ResourceRequest", "resolve_request"]
+
+_LONGEST_RULES = 16_384
+"""Bytes of a pod's own rules about nodes: they are checked for each node."""
+
+Constraint = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """A jobspec, and the digest of all that matching depends on; both empty if there is no request that can be matched."""
+
+    jobspec: str = ""
+    shape: str = ""
+
+
+def resolve_request(
+    submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext
+) -> Resolved[ResourceRequest]:
+    """Return what a workload requests.
+
+    Parameters
+    ----------
+    submission
+        The object.
+    queue
+        What its queue decides.
+    duration_s
+        Expected wall time in seconds; None: without an end.
+    cluster
+        Taints, storage and defaults.
+    """
+    try:
+        jobspec, waits = _jobspec(submission, queue, duration_s, cluster)
+    except (InvalidRequest, InexpressibleConstraint, InvalidTopology) as error:
+        return Resolved(ResourceRequest(), (Problem(Reason.INVALID_REQUEST, f"{submission.title}: {error}"),))
+    problems = (Problem(Reason.WAITING_FOR_VOLUMES, f"{submission.title}: {waits}"),) if waits else ()
+    return Resolved(ResourceRequest(jobspec, shape_of(jobspec)), problems)
+
+
+def _jobspec(submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext) -> tuple[str, str]:
+    """Return the jobspec, and why it has to wait for a volume (empty if it need not).
+
+    Raises
+    ------
+    InvalidRequest, InexpressibleConstraint, InvalidTopology
+        The request cannot be matched.
+    """
+    namespace = submission.meta.namespace
+    templates = [each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster)) for each in submission.templates]
+    constraint = _common_constraint(templates, queue, cluster)
+    rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in each.labels])
+    volumes = _common_volumes(templates, namespace, cluster)
+    services, services_volumes = None, NO_VOLUMES
+    if submission.services is not None:
+        spec = _with_defaults(submission.services.spec, cluster)
+        constraint = _also(constraint, constraint_of(spec, cluster.taints, queue.node_selector))
+        services_volumes = volume_needs(spec, namespace, cluster.storage)
+        apart = _keeps_off(rules, submission.services, cluster)
+        services = ServicesPod({**pod_needs(spec), **services_volumes.requests}, apart)
+    pods = [SizedPods({**pod_needs(each.spec), **own.requests}, each.count) for each, own in zip(templates, volumes, strict=True)]
+    jobspec = jobspec_of(
+        f"{namespace}/{submission.meta.name}",
+        pods,
+        duration_s=duration_s,
+        placement=PlacementRules(
+            _all_of(constraint, _beside(submission), *volumes[0].rules, *services_volumes.rules),
+            _one_per_node(rules, pods, cluster),
+            msgspec.to_builtins(rules) if rules.any else None,
+            _topology(submission, queue, cluster),
+        ),
+        services=services,
+        extra_requests=submission.extra_requests,
+    )
+    return jobspec, next((each.waits for each in (*volumes, services_volumes) if each.waits), "")
+
+
+def _topology(submission: Submission, queue: QueueDefaults, cluster: ClusterContext) -> TopologyRequest:
+    """Return what the submission asks of the topology. What is left of a Job of which some pods have completed may form no whole slices."""
+    if submission.topology is not None:
+        return submission.topology
+    request = topology_of(submission.annotations, queue.topology, cluster.levels)
+    return replace(request, optional_slices=True) if submission.partly_done and request.slice_size else request
+
+
+def _beside(submission: Submission) -> Constraint | None:
+    """Return the constraint on nodes next to other pods of the same work."""
+    return {"properties": [*submission.beside]} if submission.beside else None
+
+
+def _with_defaults(spec: PodSpec, cluster: ClusterContext) -> PodSpec:
+    """Return a template's spec with what admission will add to its pods."""
+    name = spec.runtime_class_name
+    if name and name not in cluster.runtime_classes:
+        raise InvalidRequest(f"runtimeClassName: there is no RuntimeClass {name!r}: its pods would be refused; make it or name another")
+    return with_defaults(spec, cluster.limit_ranges, cluster.runtime_classes[name] if name else None)
+
+
+def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults, cluster: ClusterContext) -> Constraint | None:
+    """Return the constraint on nodes that all pods have."""
+    for each in templates:
+        _check_length(each.spec)
+    constraints = [constraint_of(each.spec, cluster.taints, queue.node_selector) for each in templates]
+    if any(each != constraints[0] for each in constraints):
+        raise InexpressibleConstraint(
+            "its pods may run on different nodes (nodeSelector, affinity, tolerations): one group is matched by one set of rules, "
+            "so give all its pods the same"
+        )
+    return constraints[0]
+
+
+def _check_length(spec: PodSpec) -> None:
+    rules = [part for part in (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints) if part]
+    if rules and (size := len(msgspec.json.encode(rules))) > _LONGEST_RULES:
+        raise InexpressibleConstraint(
+            f"its nodeSelector, affinity, tolerations and topologySpreadConstraints come to {size} bytes, the most is {_LONGEST_RULES}: "
+            "label the nodes it may use, and name that label"
+        )
+
+
+def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext) -> list[VolumeNeeds]:
+    """Return what the volumes of a pod of each template need."""
+    needs = [volume_needs(each.spec, namespace, cluster.storage) for each in templates]
+    if any(each.rules != needs[0].rules for each in needs):
+        raise InexpressibleConstraint(
+            "the volumes of its pods can be reached from different nodes: one group is matched by one set of rules, so use volumes "
+            "of one place"
+        )
+    users = Counter(name for own, each in zip(needs, templates, strict=True) for name in own.for_one_pod for _ in range(each.count))
+    if shared := next((name for name, count in users.items() if count > 1), ""):
+        raise InvalidRequest(
+            f"spec.volumes: PersistentVolumeClaim {namespace}/{shared} is ReadWriteOncePod, so one pod of all can use it, and "
+            f"{users[shared]} pods are to start together: give each a claim of its own, or another access mode"
+        )
+    return needs
+
+
+def _one_per_node(rules: PodRules, pods: Sequence[SizedPods], cluster: ClusterContext) -> bool:
+    """True if the request is for one node per pod. Pods of different sizes that keep apart are placed by rules about each other."""
+    sizes = {tuple(sorted(slot_resources(each.requests).items())) for each in pods}
+    return sum(each.pods for each in pods) > 1 and len(sizes) == 1 and rules.keeps_apart(cluster.namespace_labels)
+
+
+def _keeps_off(rules: PodRules, services: Pod, cluster: ClusterContext) -> bool:
+    """True if the services pod of a MiniCluster may not share a node with its brokers."""
+    if rules.ties_itself(cluster.namespace_labels) or rules_of(services.spec, rules.namespace, services.metadata.labels or {}).any:
+        raise InexpressibleConstraint(
+            "a MiniCluster with services is not matched with required rules about its own pods, except one broker per node "
+            "(podAntiAffinity by kubernetes.io/hostname): prefer the other rules of spec.affinity and spec.topologySpreadConstraints only"
+        )
+    return rules.repels(services.metadata.labels or {}, names.HOSTNAME_LABEL, cluster.namespace_labels)
+
+
+def _also(constraint: Constraint | None, other: Constraint | None) -> Constraint | None:
+    """Return a constraint that holds on nodes where both pods may run: one request has one set of rules."""
+    return constraint if other in (None, constraint) else {"and": [each for each in (constraint, other) if each]}
+
+
+def _all_of(*constraints: Constraint | None) -> Constraint | None:
+    """Return one constraint that holds where all of these hold."""
+    present = [each for each in constraints if each]
+    return {"and": present} if len(present) > 1 else (present[0] if present else None)

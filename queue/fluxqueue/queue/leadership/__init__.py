@@ -1,0 +1,1 @@
+"""What the leading replica builds and runs: planning, controllers, repairs."""

@@ -1,0 +1,98 @@
+"""The controllers of a leader and how they depend on each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.leadership.context import Controller, LeaderContext
+from fluxqueue.queue.miniclusters.controller import MiniClusterController
+from fluxqueue.queue.miniclusters.preparations import MiniClusterSettings
+from fluxqueue.queue.release.blockers import ReleaseBlockers
+from fluxqueue.queue.release.object_release import ObjectReleaser, ReleaseSettings
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.release.releaser import Releaser
+from fluxqueue.queue.requeue.bind_refusals import BindRefusals
+from fluxqueue.queue.requeue.cancellation import Canceller
+from fluxqueue.queue.requeue.pod_refusals import PodRefusals
+from fluxqueue.queue.requeue.requeuer import Requeuer
+from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
+from fluxqueue.queue.status.events import EventReporter
+from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
+from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
+from fluxqueue.queue.status.fluxqueue_writer import FluxQueueWriter
+from fluxqueue.queue.tracking.tracker import Tracker
+
+__all__ = ["Controllers", "make_controllers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Controllers:
+    """Everything that turns changes of objects and rows into work.
+
+    Attributes
+    ----------
+    controllers
+        Those that a resync makes compare everything.
+    releaser
+        The body of the control task ``release``.
+    requeuer
+        Evicts workloads.
+    startup_monitor
+        Ends starts that take too long.
+    fluxjobs
+        Shows the scheduler's estimates.
+    """
+
+    controllers: tuple[Controller, ...]
+    releaser: Releaser
+    requeuer: Requeuer
+    startup_monitor: StartupMonitor
+    fluxjobs: FluxJobWriter
+
+
+def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools) -> Controllers:
+    """Build them; each subscribes to the changes it needs."""
+    api, caches, ledger = context.api, context.caches, context.ledger
+    trigger, recorder, config = context.trigger, context.recorder, context.config
+    blockers = ReleaseBlockers()
+    intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers)
+    gates = PodGates(api, ledger, caches.pods.get_by_uid)
+    requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
+    tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds)
+    tracker.subscribe(requeuer.evict)
+    fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
+    canceller = Canceller(api, caches, ledger, trigger, recorder)
+    events = EventReporter(api, caches, ledger, recorder)
+    fluxqueues = FluxQueueWriter(api, caches, ledger, recorder)
+    fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
+    settings = MiniClusterSettings(config.image, config.cluster_domain)
+    miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
+    pod_refusals = PodRefusals(caches, ledger, trigger)
+    bind_refusals = BindRefusals(caches, ledger, requeuer, recorder)
+    startup_monitor = StartupMonitor(
+        caches,
+        ledger,
+        requeuer,
+        pod_refusals,
+        start_timeout_s=config.start_timeout_seconds,
+        node_lost_s=config.node_lost_seconds,
+    )
+    release_settings = ReleaseSettings(config.pin_window_seconds, config.scheduler)
+    objects = ObjectReleaser(api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings)
+    releaser = Releaser(objects, ledger, trigger, intake.enqueue)
+    controllers = (
+        intake,
+        tracker,
+        requeuer,
+        fluxjobs,
+        canceller,
+        events,
+        fluxqueues,
+        fluxaccounts,
+        miniclusters,
+        pod_refusals,
+        bind_refusals,
+    )
+    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs)

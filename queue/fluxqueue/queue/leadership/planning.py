@@ -1,0 +1,118 @@
+"""The parts of a leader that decide what starts where: Fluxion's graph, the scheduler, and the provisioner where nodes can be added."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.api.clusterobjects import DaemonSet
+from fluxqueue.api.poddefaults import with_defaults
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.daemonsets import DaemonSets
+from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.cluster.nodes import NodeReader
+from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.config import node_rules
+from fluxqueue.queue.leadership.context import LeaderContext
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
+from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
+from fluxqueue.queue.scheduling.policies.disciplines import disciplines_of
+from fluxqueue.queue.scheduling.provisioning import Provisioner
+from fluxqueue.queue.scheduling.scheduler import Scheduler
+
+__all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
+
+Evict = Callable[[Sequence[Eviction]], Awaitable[list[WorkloadId]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The graph in Fluxion and what it is filled from.
+
+    Attributes
+    ----------
+    port_volume_pools
+        Host ports, volumes and devices that the graph counts for each node.
+    foreign_pods
+        Pods of others and what they take of each node.
+    graph
+        Keeps Fluxion's graph equal to the cluster and the tables.
+    """
+
+    port_volume_pools: PortVolumePools
+    foreign_pods: ForeignPods
+    graph: GraphKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The scheduler, and the provisioner where the configuration names nodes that the cluster may add."""
+
+    scheduler: Scheduler
+    provisioners: tuple[Provisioner, ...]
+
+
+def make_capacity(context: LeaderContext, fluxion: AsyncFluxionClient) -> Capacity:
+    """Build what the graph is filled from."""
+    caches, ledger, config = context.caches, context.ledger, context.config
+    port_volume_pools = PortVolumePools(ledger, caches.storage.limits)
+    foreign_pods = ForeignPods(caches.pods, ledger, _daemonsets(caches), port_volume_pools, caches.storage.attached)
+    node_reader = NodeReader(node_rules(config))
+    node_reader.recorder = context.recorder
+    graph = GraphKeeper(fluxion, ledger, caches.nodes, node_reader, config.policy, foreign_pods, port_volume_pools)
+    return Capacity(port_volume_pools, foreign_pods, graph)
+
+
+def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> Planning:
+    """Build the scheduler, and subscribe it to what may let work start.
+
+    Parameters
+    ----------
+    context
+        Of the leader.
+    capacity
+        Of its nodes.
+    evict
+        Evicts workloads that are preempted.
+    """
+    caches, ledger = context.caches, context.ledger
+    node_shapes = possible_nodes(context.config.node_shapes, node_rules(context.config))
+    provisioners = (Provisioner(context.api, caches, ledger, context.recorder),) if node_shapes else ()
+    scheduler = Scheduler(
+        ledger,
+        capacity.graph,
+        context.trigger,
+        lambda: disciplines_of(caches.fluxqueues.list()),
+        evict,
+        NodeShapes(node_shapes),
+        PodRuleTracker(caches, ledger),
+    )
+    for store in (caches.nodes, caches.storage.csi_nodes):
+        store.add_handler(lambda _change: scheduler.soon())
+    scheduler.limit_accounts(lambda: caches.accounts.tree)
+    caches.fluxqueues.add_handler(scheduler.queue_changed)
+    caches.fluxaccounts.add_handler(scheduler.queue_changed)
+    capacity.foreign_pods.subscribe(scheduler.soon)
+    caches.daemonsets.add_handler(lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler))
+    return Planning(scheduler, provisioners)
+
+
+def _daemonsets(caches: Caches) -> DaemonSets:
+    def complete(daemonset: DaemonSet) -> PodSpec:
+        spec, cluster = daemonset.spec.template.spec, caches.cluster_context(daemonset.metadata.namespace)
+        return with_defaults(spec, cluster.limit_ranges, cluster.runtime_classes.get(spec.runtime_class_name or ""))
+
+    return DaemonSets(caches.daemonsets, caches.nodes, complete)
+
+
+def _daemonset_changed(change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:
+    """Count what DaemonSets take of every node again: one was added, deleted or has another spec."""
+    if change.old is None or change.new is None or change.old.spec != change.new.spec:
+        foreign_pods.recount_daemonsets(node.metadata.name for node in caches.nodes.list())
+        scheduler.soon()

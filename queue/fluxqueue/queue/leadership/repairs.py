@@ -1,0 +1,40 @@
+"""The parts of a leader that repair what a crash, a restored backup or a person left: sweep, doctor, adoption, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.queue.leadership.context import Controller, LeaderContext
+from fluxqueue.queue.leadership.planning import Capacity
+from fluxqueue.queue.recovery.adoption import adopt_released
+from fluxqueue.queue.recovery.doctor import Doctor
+from fluxqueue.queue.recovery.pruner import Pruner
+from fluxqueue.queue.recovery.sweep import Sweeper
+
+__all__ = ["make_sweeper"]
+
+
+def make_sweeper(
+    context: LeaderContext, capacity: Capacity, controllers: Sequence[Controller], scheduler_lease: tuple[str, str] | None
+) -> Sweeper:
+    """Build the sweep.
+
+    Parameters
+    ----------
+    context
+        Of the leader.
+    capacity
+        The graph, which the doctor compares with the tables.
+    controllers
+        Resynced in each sweep.
+    scheduler_lease
+        Namespace and name of the Lease of our own scheduler; None where it is not installed.
+    """
+    caches, ledger = context.caches, context.ledger
+    doctor = Doctor(context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease)
+    pruner = Pruner(ledger, caches.exists, retention_s=context.config.retention_seconds, accounting=context.config.accounting)
+
+    async def adopt() -> int:
+        return await adopt_released(caches, ledger)
+
+    return Sweeper(ledger, doctor, context.trigger, controllers, adopt, pruner.prune)

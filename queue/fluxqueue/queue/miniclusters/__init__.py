@@ -1,0 +1,1 @@
+"""MiniClusters: their objects, their services pod, their status and their end."""

@@ -1,0 +1,1 @@
+"""Nouns and rules of the queue: plain values, without I/O."""

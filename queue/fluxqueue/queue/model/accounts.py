@@ -1,0 +1,205 @@
+"""The tree of FluxAccounts: which account has a namespace, what is above it, and what is wrong with an account.
+
+People write accounts one by one, so a tree can be wrong at any time. No mistake takes effect beyond the accounts that it is in, and each
+has a sentence for the status of its account:
+
+- An account whose parent does not exist, is part of a circle of parents, or is too deep has no parent until that is corrected. Its own
+  limits hold.
+- A namespace that several accounts name belongs to the oldest of them.
+- A quantity that cannot be read limits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fluxqueue.api.bounds import is_measured_in_bytes
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.graphnames import resource_type
+from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+
+__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "account_tree"]
+
+MAX_DEPTH = 16
+"""Most accounts on the way from one to the top of its tree, itself included."""
+_LARGEST = 1 << 53
+_MEBI = Decimal(1 << 20)
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account with its limits.
+
+    Attributes
+    ----------
+    name
+        Of its FluxAccount.
+    path
+        Its name and those of the accounts above it, the top of the tree last.
+    running, nodes
+        Workloads and nodes that may be in use at once; None: any number.
+    amounts
+        Most of each resource type of the graph, in the graph's units (millicores, MiB, pieces).
+    """
+
+    name: str
+    path: tuple[str, ...]
+    running: int | None = None
+    nodes: int | None = None
+    amounts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def limited(self) -> bool:
+        """True if it has a limit of its own."""
+        return self.running is not None or self.nodes is not None or bool(self.amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountProblem:
+    """What is wrong with an account: a word for programs, and a sentence with the remedy."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTree:
+    """All accounts of a cluster.
+
+    Attributes
+    ----------
+    accounts
+        By name.
+    by_namespace
+        Name of the account of each namespace that has one.
+    problems
+        Of each account with problems.
+    limited
+        True if any account has limits.
+    """
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    by_namespace: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, tuple[AccountProblem, ...]] = field(default_factory=dict)
+    limited: bool = False
+
+    def account_of(self, namespace: str) -> str:
+        """Return the name of the account of a namespace; empty if it has none."""
+        return self.by_namespace.get(namespace, "")
+
+    def path_of(self, account: str) -> tuple[str, ...]:
+        """Return the names of an account and of those above it; none if there is no such account."""
+        found = self.accounts.get(account)
+        return found.path if found is not None else ()
+
+    def limiting(self, account: str) -> tuple[Account, ...]:
+        """Return the accounts whose limits hold for the work of an account: itself and those above it that have limits."""
+        return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).limited)
+
+
+NO_ACCOUNTS = AccountTree()
+"""A cluster without FluxAccounts."""
+
+
+def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
+    """Put FluxAccounts together to a tree, with a problem for each mistake in them."""
+    known = {each.metadata.name: each for each in sorted(fluxaccounts, key=_age)}
+    parents = {name: fluxaccount.spec.parent for name, fluxaccount in known.items() if fluxaccount.spec.parent}
+    problems: dict[str, list[AccountProblem]] = {name: [] for name in known}
+    for name in known:
+        if (problem := _parent_problem(name, parents, known)) is not None:
+            problems[name].append(problem)
+    for name in [name for name, each in problems.items() if each]:
+        parents.pop(name, None)
+    by_namespace = _assign_namespaces(known, problems)
+    accounts = {}
+    for name, fluxaccount in known.items():
+        limits = fluxaccount.spec.limits
+        path = _path(name, parents)
+        if limits is None:
+            accounts[name] = Account(name, path)
+            continue
+        amounts, unreadable = _amounts(limits.resources or {})
+        problems[name] += unreadable
+        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts)
+    found = {name: tuple(each) for name, each in problems.items() if each}
+    return AccountTree(accounts, by_namespace, found, limited=any(each.limited for each in accounts.values()))
+
+
+def _age(account: FluxAccount) -> tuple[str, str]:
+    """Sort key: the oldest first."""
+    return account.metadata.creation_timestamp or "", account.metadata.name
+
+
+def _parent_problem(name: str, parents: Mapping[str, str], known: Mapping[str, FluxAccount]) -> AccountProblem | None:
+    parent = parents.get(name)
+    if parent is None:
+        return None
+    if parent not in known:
+        message = (
+            f"spec.parent: there is no FluxAccount {parent!r}: create it, or correct spec.parent; until then this account has no parent"
+        )
+        return AccountProblem("ParentMissing", message)
+    way = [name]
+    while (above := parents.get(way[-1])) is not None and len(way) <= len(known):
+        if above == name:
+            message = f"spec.parent: {_shown([*way, name])} is a circle: remove one of these parents; until then none of them has a parent"
+            return AccountProblem("Circle", message)
+        if above in way:
+            break  # a circle further up, in which this account is not
+        way.append(above)
+        if len(way) > MAX_DEPTH:
+            message = (
+                f"spec.parent: {parent!r} is below {MAX_DEPTH - 1} accounts or more, a tree has at most {MAX_DEPTH} levels: "
+                "choose an account further up; until then this account has no parent"
+            )
+            return AccountProblem("TooDeep", message)
+    return None
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Write a circle of parents; a long one without its middle."""
+    shown = names if len(names) <= 2 * _SHOWN else [*names[:_SHOWN], "...", *names[-_SHOWN:]]
+    return " > ".join(shown)
+
+
+def _path(name: str, parents: Mapping[str, str]) -> tuple[str, ...]:
+    path = [name]
+    while (above := parents.get(path[-1])) is not None:
+        path.append(above)
+    return tuple(path)
+
+
+def _assign_namespaces(known: Mapping[str, FluxAccount], problems: Mapping[str, list[AccountProblem]]) -> dict[str, str]:
+    """Give each namespace to the first account that names it; the accounts are in order of age."""
+    by_namespace: dict[str, str] = {}
+    for name, each in known.items():
+        taken = [namespace for namespace in each.spec.namespaces or () if by_namespace.setdefault(namespace, name) != name]
+        if taken:
+            more = f" (and {len(taken) - 1} more)" if len(taken) > 1 else ""
+            message = (
+                f"spec.namespaces: namespace {taken[0]!r} belongs to the account {by_namespace[taken[0]]!r}, which is older{more}: "
+                "remove it from one of the two"
+            )
+            problems[name].append(AccountProblem("NamespaceTaken", message))
+    return by_namespace
+
+
+def _amounts(resources: Mapping[str, str | int | float]) -> tuple[dict[str, int], list[AccountProblem]]:
+    """Return limits in the graph's units, rounded down, and what cannot be read."""
+    amounts: dict[str, int] = {}
+    problems: list[AccountProblem] = []
+    for resource, text in resources.items():
+        try:
+            quantity = parse_quantity(text)
+        except InvalidQuantity as error:
+            message = f"spec.limits.resources.{resource}: {error}; until then it limits nothing"
+            problems.append(AccountProblem("InvalidQuantity", message))
+            continue
+        units = quantity * 1000 if resource == "cpu" else quantity / _MEBI if is_measured_in_bytes(resource) else quantity
+        amounts[resource_type(resource)] = min(math.floor(units), _LARGEST)
+    return amounts, problems

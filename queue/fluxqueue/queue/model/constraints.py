@@ -1,0 +1,134 @@
+"""Where a pod may run, as a constraint that Fluxion can check (RFC 31).
+
+A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
+nodeSelector, a required node affinity and the taints that a pod does not tolerate become one expression over properties. A rule that
+cannot be expressed so (numeric comparisons) is refused with the name of its field. A pod on a node that its own rules forbid would stay
+pending there for ever. Preferences are not rules, and are left out. Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`,
+because the nodes that they admit change with the pods that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fluxqueue.api.graphnames import label_property, taint_property
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.pods import PodSpec, Toleration
+from fluxqueue.api.taints import HARD_EFFECTS
+
+__all__ = ["InexpressibleConstraint", "constraint_of", "node_terms", "tolerates"]
+
+Constraint = dict[str, Any]
+
+
+class InexpressibleConstraint(ValueError):
+    """A required placement rule that the graph cannot check; the message names the field."""
+
+
+def constraint_of(
+    spec: PodSpec,
+    taints: Iterable[Taint] = (),
+    node_selector: Mapping[str, str] | None = None,
+) -> Constraint | None:
+    """Return the placement rules of a pod as one RFC 31 constraint.
+
+    Parameters
+    ----------
+    spec
+        The pod's spec, or that of a template.
+    taints
+        Taints that nodes of the cluster have at present. Those that the pod does not tolerate are excluded.
+    node_selector
+        More labels that its nodes must have: those of the queue.
+
+    Returns
+    -------
+    dict or None
+        The constraint's JSON; None if any node is admitted.
+
+    Raises
+    ------
+    InexpressibleConstraint
+        A required rule cannot be checked on the graph.
+    """
+    parts: list[Constraint] = []
+    labels = sorted({*(spec.node_selector or {}).items(), *(node_selector or {}).items()})
+    if labels:
+        parts.append({"properties": [label_property(key, value) for key, value in labels]})
+    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required:
+        parts.append(node_terms(required.get("nodeSelectorTerms") or ()))
+    excluded = sorted(
+        {
+            taint_property(taint)
+            for taint in taints
+            if taint.effect in HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in spec.tolerations or ())
+        }
+    )
+    parts.extend({"not": [{"properties": [taint]}]} for taint in excluded)
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def node_terms(terms: Iterable[Mapping[str, Any]]) -> Constraint:
+    """Return the constraint for the terms of a required node selector, of which one must hold.
+
+    Raises
+    ------
+    InexpressibleConstraint
+        No term matches any node, or one compares numbers.
+    """
+    return _any_of(_terms(terms))
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """True if a pod with this toleration may run on a node with this taint (the kube-scheduler's rule)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value
+
+
+def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:
+    """Return the terms, which are alternatives. A term without expressions matches no node, so it adds nothing."""
+    alternatives = [_term(term) for term in terms if term.get("matchExpressions") or term.get("matchFields")]
+    if not alternatives:
+        raise InexpressibleConstraint("a required nodeAffinity term without expressions matches no node: remove it or name labels in it")
+    return alternatives
+
+
+def _term(term: Mapping[str, Any]) -> Constraint:
+    parts = [_label_expression(expression) for expression in term.get("matchExpressions") or ()]
+    parts += [_field_expression(expression) for expression in term.get("matchFields") or ()]
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def _label_expression(expression: Mapping[str, Any]) -> Constraint:
+    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
+    match operator:
+        case "In":
+            return _any_of([{"properties": [label_property(key, value)]} for value in values])
+        case "NotIn":
+            return {"not": [_any_of([{"properties": [label_property(key, value)]} for value in values])]}
+        case "Exists":
+            return {"properties": [key]}
+        case "DoesNotExist":
+            return {"not": [{"properties": [key]}]}
+    raise InexpressibleConstraint(
+        f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists or DoesNotExist"
+    )
+
+
+def _field_expression(expression: Mapping[str, Any]) -> Constraint:
+    values = expression.get("values") or []
+    hosts: Constraint = {"hostlist": list(values)}
+    return hosts if expression.get("operator") == "In" else {"not": [hosts]}
+
+
+def _any_of(parts: list[Constraint]) -> Constraint:
+    return parts[0] if len(parts) == 1 else {"or": parts}

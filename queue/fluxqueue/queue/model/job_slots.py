@@ -1,0 +1,53 @@
+"""Which pods of a released Job have no slot in its allocation.
+
+A Job that was made larger runs more pods than it has slots. A pod may also replace one whose node takes no pod any more. Such a pod is
+matched alone, as a workload of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.jobs import is_elastic
+from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
+from fluxqueue.queue.model.minicluster_jobs import job_served_by
+from fluxqueue.queue.model.pods import age
+from fluxqueue.queue.model.records import Allocation
+
+__all__ = ["lacks_slot"]
+
+
+def _none_closed(_node: str) -> bool:
+    return False
+
+
+def lacks_slot(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = _none_closed) -> bool:
+    """True if a gated pod of a released Job has no slot in its allocation, and will get none.
+
+    Parameters
+    ----------
+    pod
+        Gated, and in no slot.
+    job
+        As it is now.
+    pods
+        Pods of the Job that may use its slots: all that are not matched alone.
+    allocation
+        The Job's.
+    closed
+        True for the name of a node that takes no pod of the Job at present.
+    """
+    if job_served_by(pod) is not None:
+        return all(slot.label != SERVICES_SLOT for slot in allocation.open_slots)
+    placed = {slot.pod_uid for slot in allocation.open_slots}
+    own = [each for each in pods if each.active and job_served_by(each) is None]
+    staying = sorted(own, key=lambda each: (each.metadata.uid not in placed, age(each)))
+    held = {each.metadata.uid for each in staying}
+    open_ranks = {
+        slot.rank for slot in allocation.open_slots if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))
+    }
+    if pod.completion_index is not None and is_elastic(job):
+        return pod.completion_index not in open_ranks
+    return pod.metadata.uid not in {each.metadata.uid for each in staying[: len(open_ranks)]}

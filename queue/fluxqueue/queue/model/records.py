@@ -1,0 +1,389 @@
+"""The queue's records: workloads, allocations, slots and transitions, as plain values.
+
+A workload is what is matched as one unit. An allocation is what Fluxion granted to it, under a job id from a Postgres sequence. A slot is
+the part of an allocation that one pod takes. These values travel between the store, the policies and the controllers; none of them knows
+SQL, Kubernetes or gRPC.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NewType
+
+import msgspec
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
+
+__all__ = [
+    "LIMIT_REASONS",
+    "NO_OVERRIDES",
+    "NO_REQUEUE_STATE",
+    "UNREAD",
+    "WAITS_FOR_OTHERS",
+    "Allocation",
+    "Epoch",
+    "FluxionJobId",
+    "Grant",
+    "NewWorkload",
+    "NodeRefusal",
+    "ReleaseMode",
+    "RequeueState",
+    "Reservation",
+    "Slot",
+    "SlotState",
+    "SpecOverrides",
+    "Transition",
+    "Workload",
+    "WorkloadId",
+]
+
+WorkloadId = NewType("WorkloadId", int)
+FluxionJobId = NewType("FluxionJobId", int)
+Epoch = NewType("Epoch", int)
+
+
+class ReleaseMode(enum.StrEnum):
+    """How exact placement reaches the pods (architecture, section 5)."""
+
+    PIN = "pin"
+    """One patch of a suspended Job; the webhook pins each pod."""
+    GATE = "gate"
+    """The Job is resumed, and each gated pod takes a free slot."""
+    POD = "pod"
+    """A pod without a Job: one patch."""
+    GROUP = "group"
+    """Several pods that were created one by one: each takes a free slot of its size."""
+
+
+class SlotState(enum.StrEnum):
+    """The state of a slot of an allocation."""
+
+    FREE = "free"
+    """No pod has it yet, or the last one is gone and another may follow."""
+    TAKEN = "taken"
+    """A pod has it (``pod_uid``)."""
+    ENDED = "ended"
+    """No pod follows: its resources are free."""
+
+
+class SpecOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person set by editing the FluxJob; None: nothing, so the user's object decides.
+
+    Attributes
+    ----------
+    hold
+        Do not start it. The queue also holds workloads after repeated failures to start.
+    cancel
+        End it.
+    queue, priority, duration_s
+        Values that override those of the object.
+    """
+
+    hold: bool = False
+    cancel: bool = False
+    queue: str | None = None
+    priority: int | None = None
+    duration_s: int | None = None
+
+
+NO_OVERRIDES = SpecOverrides()
+"""The value of nearly every workload."""
+
+
+class NodeRefusal(msgspec.Struct, frozen=True):
+    """A node refused a pod: when, and until when other nodes are preferred."""
+
+    at: datetime
+    until: datetime
+
+
+class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Failures of a workload so far on which its next match depends.
+
+    Attributes
+    ----------
+    starts
+        Consecutive releases whose pods were not created or bound in time.
+    losses
+        Consecutive losses of one of its nodes.
+    refused_pods
+        Consecutive releases after which the API server refused its pods.
+    refused_binds
+        Consecutive releases after which our own scheduler found that a node refused one of its pods.
+    not_before
+        Time before which it is not matched.
+    refused
+        Nodes that refused one of its pods.
+    failure
+        Why its pods did not start the last time.
+    unreleasable
+        Generation of its object if the API server refused the release repeatedly: it is held until the object is edited. 0: none.
+    owner
+        Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its replacement begins with this
+        state.
+    """
+
+    starts: int = 0
+    losses: int = 0
+    refused_pods: int = 0
+    refused_binds: int = 0
+    not_before: datetime | None = None
+    refused: Mapping[str, NodeRefusal] = {}
+    failure: str = ""
+    unreleasable: int = 0
+    owner: str = ""
+
+
+NO_REQUEUE_STATE = RequeueState()
+"""The value of nearly every workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorkload:
+    """A workload as the intake reads it from its object now.
+
+    Attributes
+    ----------
+    uid
+        Uid of the user's object: the identity of the workload.
+    generation
+        ``metadata.generation`` of the object when its jobspec was built.
+    pods
+        Number of slots: pods that run at once.
+    duration_s
+        Expected run time in seconds; None if the work has no end.
+    duration_assumed
+        True if no duration was given and the queue's default is used.
+    reason, message
+        Why it cannot be matched as it is (`Reason.NONE`: it can).
+    shape
+        Digest of everything that a match depends on: equal shapes match equally.
+    overrides
+        What a person set; the values above already contain it.
+    """
+
+    uid: str
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    jobspec: str
+    shape: str
+    pods: int
+    duration_s: int | None
+    duration_assumed: bool
+    release_mode: ReleaseMode
+    generation: int
+    reason: Reason = Reason.NONE
+    message: str = ""
+    overrides: SpecOverrides = NO_OVERRIDES
+    account: str = ""
+    """FluxAccount of its namespace; empty: none."""
+    done_indexes: str = ""
+    """Completion indexes that need no node any more (``0-2,5``); ``pods`` does not count them."""
+    start_conditions: StartConditions = NO_START_CONDITIONS
+    requeue_state: RequeueState = field(default=NO_REQUEUE_STATE, hash=False, compare=False)
+    """The initial state of a new workload: that of the pod that this one replaces."""
+    submitted_at: datetime | None = field(default=None, hash=False, compare=False)
+    """Submit time of the workload that it belongs to: a pod of a running Job has that of its Job. None: now."""
+
+    @property
+    def ref(self) -> str:
+        """Kind, namespace and name of its object, for people."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A row of the table ``workload``; times are timezone-aware."""
+
+    id: WorkloadId
+    uid: str
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    jobspec: str
+    shape: str
+    pods: int
+    duration_s: int | None
+    duration_assumed: bool
+    release_mode: ReleaseMode
+    generation: int
+    state: State
+    reason: Reason
+    message: str
+    submitted_at: datetime
+    allocated_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    outcome: Outcome = Outcome.NONE
+    requeues: int = 0
+    jobid: FluxionJobId | None = None
+    """Job id of the live allocation, else of the last one; none while it is pending."""
+    hosts: str = ""
+    """RFC 29 hostlist of that allocation, entry i = rank i."""
+    overrides: SpecOverrides = NO_OVERRIDES
+    account: str = ""
+    """FluxAccount it belongs to since it was matched, or would belong to if it were matched now; empty: none."""
+    done_indexes: str = ""
+    requeue_state: RequeueState = NO_REQUEUE_STATE
+    start_conditions: StartConditions = NO_START_CONDITIONS
+
+    @property
+    def ref(self) -> str:
+        """Kind, namespace and name of its object, for people."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def blocked(self) -> bool:
+        """True if it is not matched until its reason or its description changes."""
+        return self.reason not in MATCHABLE_REASONS or self.generation == UNREAD
+
+    @property
+    def evicting(self) -> bool:
+        """True if it frees its nodes because it is to wait again, and not because it ends."""
+        return self.state is State.DRAINING and self.reason is not Reason.NONE
+
+    def backs_off(self, now: datetime) -> bool:
+        """True if it waits because of a recent failure."""
+        return self.requeue_state.not_before is not None and self.requeue_state.not_before > now
+
+    def refused_by(self, now: datetime, since: datetime | None = None) -> dict[str, NodeRefusal]:
+        """Return the refusals in force by node: all, or those since a time, such as that of the grant."""
+        valid = {node: refusal for node, refusal in self.requeue_state.refused.items() if refusal.until > now}
+        return valid if since is None else {node: refusal for node, refusal in valid.items() if refusal.at > since}
+
+
+UNREAD = -1
+"""Generation of a requeued workload: the intake reads it again before it is matched, because some of its indexes may be done."""
+
+MATCHABLE_REASONS = frozenset(
+    {
+        Reason.NONE,
+        Reason.WAITING_FOR_NODES,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.QUEUE_LIMIT,
+        Reason.ACCOUNT_LIMIT,
+        Reason.NODES_UNAVAILABLE,
+        Reason.PREEMPTED,
+        Reason.PROVISIONING,
+    }
+    | {Reason.RELEASE_FAILED, Reason.BIND_FAILED, Reason.START_TIMEOUT}
+)
+"""Reasons of workloads that are matched in every cycle; any other reason blocks."""
+
+LIMIT_REASONS = frozenset({Reason.QUEUE_LIMIT, Reason.ACCOUNT_LIMIT})
+"""Reasons of workloads that wait for a limit and not for nodes."""
+
+
+WAITS_FOR_OTHERS = frozenset({Reason.WAITING_FOR_DEPENDENCY, Reason.WAITING_FOR_BEGIN})
+"""Reasons of work that is matched once other work, or a time, has come: its start can be estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What Fluxion granted, to be stored before anything is released on it."""
+
+    workload: WorkloadId
+    jobid: FluxionJobId
+    shares: tuple[NodeShare, ...]
+    hosts: tuple[str, ...]
+    """Node of rank i."""
+    start: datetime
+    end: datetime | None
+    """None: no end is planned."""
+    generation: int | None = None
+    """Generation of the object that was matched: a workload edited since is not granted. None: any generation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A row of the table ``reservation``: where and when a pending workload is to start.
+
+    Attributes
+    ----------
+    first_start
+        Start of its first reservation.
+    start, end
+        As planned now; None as end: no end is planned.
+    cause
+        Why it was planned again, if it does not start earlier.
+    """
+
+    workload: WorkloadId
+    jobid: FluxionJobId
+    first_start: datetime
+    start: datetime
+    end: datetime | None
+    shares: tuple[NodeShare, ...]
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A row of the table ``slot``; ``label`` is that of the slots of its size in the jobspec."""
+
+    jobid: FluxionJobId
+    rank: int
+    node: str
+    state: SlotState
+    pod_uid: str | None = None
+    pod_name: str | None = None
+    label: str = SLOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A row of the table ``allocation`` with its slots, by rank."""
+
+    jobid: FluxionJobId
+    workload: WorkloadId
+    shares: tuple[NodeShare, ...]
+    granted_at: datetime
+    start: datetime
+    end: datetime | None
+    released_at: datetime | None = None
+    freed_at: datetime | None = None
+    release_attempts: int = 0
+    slots: tuple[Slot, ...] = field(default=())
+    remnant: bool = False
+    """True for a former grant of a requeued workload, kept for pods on nodes that are missing or NotReady."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Node of rank i."""
+        return tuple(slot.node for slot in self.slots)
+
+    @property
+    def open_slots(self) -> tuple[Slot, ...]:
+        """The slots that have not ended."""
+        return tuple(slot for slot in self.slots if slot.state is not SlotState.ENDED)
+
+    @property
+    def live(self) -> bool:
+        """True if it still holds anything in the graph."""
+        return self.freed_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A row of the table ``transition``."""
+
+    workload: WorkloadId
+    at: datetime
+    before: State | None
+    after: State
+    reason: str
+    detail: str
+    epoch: Epoch

@@ -1,0 +1,85 @@
+"""Whether the labels and the name of a node satisfy a pod, as the kube-scheduler's NodeAffinity reads it.
+
+This is exact, for one node, and includes the numeric operators that no constraint of the resource graph can express. A term without
+expressions matches nothing. An absent label meets NotIn and DoesNotExist. A comparison with a text that is not a number is never met.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fluxqueue.api.pods import PodSpec
+
+__all__ = ["meets_terms", "selects"]
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME: Final = "metadata.name"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def selects(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
+    """True if the nodeSelector and the required node affinity of a pod admit a node.
+
+    Parameters
+    ----------
+    spec
+        Of the pod or its template.
+    name, labels
+        Of the node.
+    """
+    if spec.node_selector and any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    required = ((spec.affinity or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    return required is None or meets_terms(required.get("nodeSelectorTerms") or (), name, labels)
+
+
+def meets_terms(terms: Iterable[Mapping[str, Any]], name: str, labels: Mapping[str, str]) -> bool:
+    """True if a node meets one of the terms of a node selector."""
+    return any(_meets(term, name, labels) for term in terms)
+
+
+def _meets(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    return all(_label(each, labels) for each in expressions) and all(_field(each, name) for each in fields)
+
+
+def _label(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression.get("key", "")), [*(expression.get("values") or ())]
+    match expression.get("operator"):
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return len(values) == 1 and _compares(value, values[0], greater=operator == "Gt")
+    return False
+
+
+def _field(expression: Mapping[str, Any], name: str) -> bool:
+    values = [*(expression.get("values") or ())]
+    if expression.get("key") != _NAME or len(values) != 1:
+        return False
+    return bool(name == values[0]) == (expression.get("operator") == "In")
+
+
+def _compares(value: str | None, bound: str, *, greater: bool) -> bool:
+    have, wanted = _integer(value), _integer(bound)
+    if have is None or wanted is None:
+        return False
+    return have > wanted if greater else have < wanted
+
+
+def _integer(text: str | None) -> int | None:
+    """Return a 64-bit number as Go's strconv.ParseInt reads it, or None."""
+    if text is None or not _INTEGER.fullmatch(text) or (number := int(text)) not in _INT64:
+        return None
+    return number

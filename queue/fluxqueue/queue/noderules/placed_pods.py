@@ -1,0 +1,165 @@
+"""Index of the pods that are on nodes, for rules about other pods.
+
+A pod is placed once it is bound, or once a slot on a node is granted for it. The index answers two questions, in time that grows with the
+answer and not with the cluster: which placed pods a selector selects, and which required anti-affinity terms of placed pods select a given
+pod. Pods are indexed by the values of only those labels that some selector names, and terms by one label that they require.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fluxqueue.queue.noderules.pod_rules import Selector, Term
+
+__all__ = ["PlacedPod", "PlacedPods", "SelectorIndex"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node.
+
+    Attributes
+    ----------
+    uid
+        Of the pod, or an id of the slot that waits for it.
+    deleting
+        True if it is being deleted: spread constraints do not count it, affinity does.
+    repels
+        Its required anti-affinity.
+    """
+
+    uid: str
+    namespace: str
+    labels: Mapping[str, str]
+    node: str
+    deleting: bool = False
+    repels: tuple[Term, ...] = ()
+
+
+class SelectorIndex(Generic[_T]):
+    """Items with a selector, found by the labels of a pod that the selector may select."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str], dict[_T, None]] = {}
+        self._loose: dict[_T, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_label or self._loose)
+
+    def add(self, selector: Selector, item: _T) -> None:
+        """Add an item; a selector that selects nothing is not stored."""
+        for bucket in self._buckets(selector):
+            bucket[item] = None
+
+    def drop(self, selector: Selector, item: _T) -> None:
+        """Remove an item, if it is there."""
+        for bucket in self._buckets(selector):
+            bucket.pop(item, None)
+        if (key := selector.key) is not None:
+            for value in key.values:
+                if not self._by_label.get((key.key, value), True):
+                    del self._by_label[key.key, value]
+
+    def about(self, labels: Mapping[str, str]) -> Iterator[_T]:
+        """Yield the items whose selector may select a pod with these labels. The selectors of all others do not."""
+        yield from list(self._loose)
+        for pair in labels.items():
+            if (bucket := self._by_label.get(pair)) is not None:
+                yield from list(bucket)
+
+    def _buckets(self, selector: Selector) -> Iterator[dict[_T, None]]:
+        key = selector.key
+        if selector.nothing:
+            return
+        if key is None:
+            yield self._loose
+        else:
+            for value in key.values:
+                yield self._by_label.setdefault((key.key, value), {})
+
+
+class PlacedPods:
+    """The placed pods of a cluster."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, PlacedPod] = {}
+        self._by_label: dict[str, dict[str, dict[str, PlacedPod]]] = {}
+        self._repelling: dict[Term, Counter[str]] = {}
+        self._terms: SelectorIndex[Term] = SelectorIndex()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> PlacedPod | None:
+        """Return the pod of this uid, or None."""
+        return self._pods.get(uid)
+
+    def put(self, pod: PlacedPod) -> None:
+        """Add a pod, or replace the one with the same uid."""
+        self.drop(pod.uid)
+        self._pods[pod.uid] = pod
+        for label, pods in self._by_label.items():
+            if (value := pod.labels.get(label)) is not None:
+                pods.setdefault(value, {})[pod.uid] = pod
+        for term in pod.repels:
+            if term not in self._repelling:
+                self._repelling[term] = Counter()
+                self._terms.add(term.selector, term)
+            self._repelling[term][pod.node] += 1
+
+    def drop(self, uid: str) -> None:
+        """Remove a pod, if it is there."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        for label, pods in self._by_label.items():
+            if (value := pod.labels.get(label)) is not None and (with_value := pods.get(value)) is not None:
+                with_value.pop(uid, None)
+                if not with_value:
+                    del pods[value]
+        for term in pod.repels:
+            nodes = self._repelling[term]
+            nodes[pod.node] -= 1
+            if not nodes[pod.node]:
+                del nodes[pod.node]
+            if not nodes:
+                del self._repelling[term]
+                self._terms.drop(term.selector, term)
+
+    def selected(self, selector: Selector) -> Iterator[PlacedPod]:
+        """Yield the pods that a selector selects, in any namespace."""
+        if selector.nothing:
+            return
+        for pod in self._candidates(selector):
+            if selector.matches(pod.labels):
+                yield pod
+
+    def _candidates(self, selector: Selector) -> Iterable[PlacedPod]:
+        key = selector.key
+        if key is None:
+            return self._pods.values()
+        pods = self._by_label.get(key.key)
+        if pods is None:
+            pods = self._by_label[key.key] = {}
+            for pod in self._pods.values():
+                if (value := pod.labels.get(key.key)) is not None:
+                    pods.setdefault(value, {})[pod.uid] = pod
+        return [pod for value in dict.fromkeys(key.values) for pod in pods.get(value, {}).values()]
+
+    @property
+    def any_repel(self) -> bool:
+        """True if any pod has required anti-affinity."""
+        return bool(self._repelling)
+
+    def repelling(
+        self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]
+    ) -> Iterator[tuple[Term, Iterable[str]]]:
+        """Yield the anti-affinity terms of placed pods that select a pod, with the nodes of those placed pods."""
+        for term in dict.fromkeys(self._terms.about(labels)):
+            if term.selects(namespace, namespace_labels, labels):
+                yield term, self._repelling[term].keys()

@@ -1,0 +1,305 @@
+"""Rules of a pod about other pods, as the stock scheduler reads them.
+
+Required podAffinity and podAntiAffinity terms, and spread constraints with ``whenUnsatisfiable: DoNotSchedule``, are read from a pod's spec
+or a template into plain values. Selectors are complete: ``matchLabelKeys`` and ``mismatchLabelKeys`` are merged into them, as the API
+server does for affinity and the scheduler for spread. A term without namespaces is about the pod's own namespace. The rules are stored in
+the jobspec (``attributes.system.podRules``), as part of the shape of a request. The nodes that they admit depend on the pods at present,
+and are computed for each match (`fluxqueue.queue.noderules.admitted_nodes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.pods import PodSpec, Toleration
+from fluxqueue.api.taints import HARD_EFFECTS
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, tolerates
+from fluxqueue.queue.noderules.node_selection import meets_terms
+
+__all__ = [
+    "MAX_RULES",
+    "NodeFacts",
+    "PodRules",
+    "Requirement",
+    "Selector",
+    "Spread",
+    "Term",
+    "repelling_terms",
+    "rules_of",
+    "rules_of_all",
+]
+
+MAX_RULES = 16
+"""Terms and spread constraints of one pod. Each is checked against other pods in every match."""
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class _Value(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A value that is stored in the jobspec."""
+
+
+class Requirement(_Value, frozen=True):
+    """One expression about a label. An absent label meets NotIn and DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def met_by(self, labels: Mapping[str, str]) -> bool:
+        """True if labels meet it."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+        return value is None
+
+
+class Selector(_Value, frozen=True):
+    """Requirements that must all hold. Without requirements it selects everything; with ``nothing`` set (an absent selector), nothing."""
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """True if it selects an object with these labels."""
+        return not self.nothing and all(requirement.met_by(labels) for requirement in self.requirements)
+
+    @property
+    def key(self) -> Requirement | None:
+        """A requirement by which selected objects can be looked up, because it names the values of a label; None if there is none."""
+        return next((each for each in self.requirements if each.operator == "In"), None)
+
+
+class Term(_Value, frozen=True):
+    """A term of required podAffinity or podAntiAffinity: which pods it selects, and the node label that defines the domains."""
+
+    topology: str
+    selector: Selector
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector = Selector(nothing=True)
+
+    def reaches(self, namespace: str, namespace_labels: Mapping[str, str]) -> bool:
+        """True if it applies to pods in a namespace."""
+        return namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+
+    def selects(self, namespace: str, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+        """True if it selects a pod."""
+        return self.selector.matches(labels) and self.reaches(namespace, namespace_labels)
+
+
+class Spread(_Value, frozen=True):
+    """A spread constraint that must hold: pods of the own namespace are counted by the domains of a node label."""
+
+    topology: str
+    selector: Selector
+    max_skew: int
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What rules read of a node: its name, labels and taints."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+
+
+class PodRules(_Value, frozen=True):
+    """What a pod requires of other pods, and what rules of other pods read of it.
+
+    Attributes
+    ----------
+    namespace, labels
+        Rules of other pods select it by these. For a group, the labels that all its pods have in common.
+    affinity, anti_affinity, spreads
+        What it requires.
+    node_selector, node_affinity, tolerations
+        Set only if it has spread constraints. They say which nodes count.
+    """
+
+    namespace: str
+    labels: dict[str, str] = {}
+    affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[Term, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    node_selector: dict[str, str] = {}
+    node_affinity: dict[str, Any] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """True if it requires anything of other pods."""
+        return bool(self.affinity or self.anti_affinity or self.spreads)
+
+    def selects_itself(self, term: Term, namespace_labels: Mapping[str, str]) -> bool:
+        """True if a term selects pods like this one."""
+        return term.selects(self.namespace, namespace_labels, self.labels)
+
+    def keeps_apart(self, namespace_labels: Mapping[str, str]) -> bool:
+        """True if no two pods like this one may share a node."""
+        return any(term.topology == names.HOSTNAME_LABEL and self.selects_itself(term, namespace_labels) for term in self.anti_affinity)
+
+    def repels(self, labels: Mapping[str, str], topology: str, namespace_labels: Mapping[str, str]) -> bool:
+        """True if a pod with these labels, in its own namespace, may not be in its domains."""
+        return any(term.topology == topology and term.selects(self.namespace, namespace_labels, labels) for term in self.anti_affinity)
+
+    def ties_itself(self, namespace_labels: Mapping[str, str]) -> bool:
+        """True if pods like this one depend on each other by more rules than one node per pod."""
+        others = (term for term in (*self.affinity, *self.anti_affinity) if term.topology != names.HOSTNAME_LABEL or term in self.affinity)
+        return any(self.selects_itself(term, namespace_labels) for term in others) or any(
+            spread.selector.matches(self.labels) for spread in self.spreads
+        )
+
+    def selectors(self) -> Iterable[tuple[str, Selector]]:
+        """Yield each label selector, with the path of its field."""
+        yield from ((f"spec.affinity.podAffinity.{_REQUIRED}", term.selector) for term in self.affinity)
+        yield from ((f"spec.affinity.podAntiAffinity.{_REQUIRED}", term.selector) for term in self.anti_affinity)
+        yield from (("spec.topologySpreadConstraints", spread.selector) for spread in self.spreads)
+
+    def counts_on(self, node: NodeFacts, spread: Spread) -> bool:
+        """True if the policies of a spread constraint admit a node, whatever its topology labels."""
+        selective = bool(self.node_selector or self.node_affinity)
+        if spread.honor_affinity and selective and not self._may_use(node):
+            return False
+        return not spread.honor_taints or all(
+            any(tolerates(toleration, taint) for toleration in self.tolerations) for taint in node.taints if taint.effect in HARD_EFFECTS
+        )
+
+    def _may_use(self, node: NodeFacts) -> bool:
+        if any(node.labels.get(key) != value for key, value in self.node_selector.items()):
+            return False
+        required = self.node_affinity.get(_REQUIRED)
+        return not required or meets_terms(required.get("nodeSelectorTerms") or (), node.name, node.labels)
+
+
+def rules_of(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> PodRules:
+    """Read what a pod requires of other pods.
+
+    Parameters
+    ----------
+    spec
+        Of the pod, or of the template of such pods.
+    namespace, labels
+        Of the pod.
+
+    Returns
+    -------
+    PodRules
+        `PodRules.any` is true if it requires anything.
+    """
+    affinity = spec.affinity or {}
+    spreads = tuple(
+        _spread(each, labels)
+        for each in spec.topology_spread_constraints or ()
+        if each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    )
+    return PodRules(
+        namespace=namespace,
+        labels=dict(sorted(labels.items())),
+        affinity=_terms(affinity.get("podAffinity"), namespace, labels),
+        anti_affinity=_terms(affinity.get("podAntiAffinity"), namespace, labels),
+        spreads=spreads,
+        node_selector=dict(sorted((spec.node_selector or {}).items())) if spreads else {},
+        node_affinity=(affinity.get("nodeAffinity") or {}) if spreads else {},
+        tolerations=tuple(spec.tolerations or ()) if spreads else (),
+    )
+
+
+def rules_of_all(members: Sequence[PodRules]) -> PodRules:
+    """Return the common rules of the pods of a group, which is matched by one set of rules.
+
+    Parameters
+    ----------
+    members
+        The rules of each pod, at least one.
+
+    Raises
+    ------
+    InexpressibleConstraint
+        The pods have different rules, a pod has too many rules, or a selector selects some of the pods and not others.
+    """
+    first = members[0]
+    common = dict(set(first.labels.items()).intersection(*(each.labels.items() for each in members)))
+    alike = msgspec.structs.replace(first, labels=dict(sorted(common.items())))
+    number = len(first.affinity) + len(first.anti_affinity) + len(first.spreads)
+    if number > MAX_RULES:
+        raise InexpressibleConstraint(
+            f"spec.affinity and spec.topologySpreadConstraints hold {number} required rules about other pods: no more than {MAX_RULES} "
+            "are matched, so prefer some of them only"
+        )
+    if any(msgspec.structs.replace(each, labels=alike.labels) != alike for each in members):
+        raise InexpressibleConstraint(
+            "its pods have different rules about other pods (spec.affinity, spec.topologySpreadConstraints): one group is matched by one "
+            "set of rules, so give all its pods the same"
+        )
+    for where, selector in first.selectors():
+        if len({selector.matches(each.labels) for each in members}) > 1:
+            raise InexpressibleConstraint(
+                f"{where} selects some of its own pods and not others: select by labels that all of them have, or prefer it only"
+            )
+    return alike
+
+
+def repelling_terms(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
+    """Return the required anti-affinity of a pod, which keeps other pods out of its domains."""
+    anti_affinity = (spec.affinity or {}).get("podAntiAffinity")
+    return _terms(anti_affinity, namespace, labels) if anti_affinity else ()
+
+
+def _terms(kind: Mapping[str, Any] | None, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
+    return tuple(_term(each, namespace, labels) for each in (kind or {}).get(_REQUIRED) or ())
+
+
+def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
+    named, by_labels = term.get("namespaces") or (), term.get("namespaceSelector")
+    selector = _selector(term.get("labelSelector"))
+    if not selector.nothing:
+        added = [Requirement(key, "In", (labels[key],)) for key in term.get("matchLabelKeys") or () if key in labels]
+        added += [Requirement(key, "NotIn", (labels[key],)) for key in term.get("mismatchLabelKeys") or () if key in labels]
+        selector = _with(selector, added)
+    return Term(
+        topology=term.get("topologyKey", ""),
+        selector=selector,
+        namespaces=tuple(sorted(named)) if named or by_labels is not None else (namespace,),
+        namespace_selector=_selector(by_labels),
+    )
+
+
+def _spread(spread: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
+    added = [Requirement(key, "In", (labels[key],)) for key in spread.get("matchLabelKeys") or () if key in labels]
+    return Spread(
+        topology=spread.get("topologyKey", ""),
+        selector=_with(_selector(spread.get("labelSelector")), added),
+        max_skew=int(spread.get("maxSkew", 1)),
+        min_domains=int(spread.get("minDomains") or 1),
+        honor_affinity=spread.get("nodeAffinityPolicy", "Honor") == "Honor",
+        honor_taints=spread.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+def _selector(selector: Mapping[str, Any] | None) -> Selector:
+    if selector is None:
+        return Selector(nothing=True)
+    labels = [Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    expressions = [
+        Requirement(each.get("key", ""), each.get("operator", ""), tuple(sorted(each.get("values") or ())))
+        for each in selector.get("matchExpressions") or ()
+    ]
+    return Selector((*labels, *expressions))
+
+
+def _with(selector: Selector, added: Sequence[Requirement]) -> Selector:
+    new = tuple(each for each in added if each not in selector.requirements)
+    return Selector((*selector.requirements, *new), selector.nothing) if new else selector

@@ -1,0 +1,1 @@
+"""Repairs what a crash or a restored backup left: sweep, doctor, adoption, retention."""

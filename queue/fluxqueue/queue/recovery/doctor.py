@@ -1,0 +1,180 @@
+"""Compares cluster, tables, the leader's memory and the graph, and repairs what differs.
+
+`fluxqueue.queue.recovery.comparison` compares; the doctor reads the four. The sweep compares what this process has in its caches, which
+costs no call to the API server. `kubectl fluxqueue doctor` reads everything from the API server again, so it also finds a cache that went
+wrong. Tables and memory are read under the lock of their changes, so a difference between them is real. Only differences that two looks
+saw count.
+
+A repair brings the leader to the state in which every leader starts: the tables are read again, the graph is filled again, and every
+object and row is compared again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from fluxqueue.api.clusterobjects import LeaseSpec
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.messages import JobInfo, NodeUse
+from fluxqueue.kube.errors import Forbidden, NotFound
+from fluxqueue.kube.kinds import FLUXJOBS, JOBS, LEASES, NODES, PODS
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.metrics import REPAIRS
+from fluxqueue.queue.recovery.comparison import differences, lasting
+from fluxqueue.queue.recovery.findings import Difference, Finding
+from fluxqueue.queue.recovery.snapshot import SchedulerState, SystemSnapshot
+from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["Doctor"]
+
+log = structlog.get_logger()
+
+_BETWEEN_S = 1.0
+_IN_GRAPH = (Difference.GRAPH_JOBS, Difference.GRAPH_NODES, Difference.GRAPH_FOREIGN)
+
+
+class Doctor:
+    """Examines and repairs.
+
+    Parameters
+    ----------
+    api, caches, ledger, graph, foreign
+        The API server, what the watches know of it, the queue, the graph in Fluxion, and the pods that are not ours.
+    scheduler
+        Namespace and name of the Lease of our own scheduler; None where it is not installed.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        foreign: ForeignPods,
+        scheduler: tuple[str, str] | None = None,
+    ) -> None:
+        self._api = api
+        self._scheduler = scheduler
+        self._caches = caches
+        self._ledger = ledger
+        self._graph = graph
+        self._foreign = foreign
+
+    async def examine(self, *, looks: int = 2, from_api: bool = True, thorough: bool = True, pending: bool = True) -> list[Finding]:
+        """Return what differs.
+
+        Parameters
+        ----------
+        looks
+            Looks, one second apart. With more than one, return what all saw: a single look also sees changes that are under way.
+        from_api
+            Read the API server, not the caches.
+        thorough
+            Read the tables, and read from Fluxion what each job holds where, and its nodes. Takes seconds in a large cluster.
+        pending
+            Read also pending work from the tables.
+        """
+        findings = await self._look(from_api=from_api, thorough=thorough, pending=pending)
+        for _ in range(1, looks):
+            if not findings:
+                break
+            await asyncio.sleep(_BETWEEN_S)
+            findings = lasting(findings, await self._look(from_api=from_api, thorough=thorough, pending=pending))
+        return findings
+
+    async def repair(self, findings: Sequence[Finding]) -> None:
+        """Repair tables, memory and graph, and count the findings; the caller makes the controllers resync."""
+        for what in Difference:
+            some = [finding for finding in findings if finding.what is what]
+            if some:
+                REPAIRS.labels(str(what)).inc(len(some))
+                log.warning("difference.repaired", what=str(what), count=len(some), first=some[0].sentence)
+        if any(finding.what is Difference.MEMORY for finding in findings):
+            await self.reload()
+        elif any(finding.what in _IN_GRAPH for finding in findings):
+            self._graph.invalidate()
+
+    async def reload(self) -> None:
+        """Read the tables again, and have the graph filled from them."""
+        async with self._graph.exclusive:
+            await self._ledger.load()
+            self._graph.invalidate()
+
+    async def _look(self, *, from_api: bool, thorough: bool, pending: bool) -> list[Finding]:
+        api, caches, ledger = self._api, self._caches, self._ledger
+        specs = self._graph.specs_of
+        if from_api:
+            pods, nodes = await api.list(PODS), await api.list(NODES)
+            jobs, fluxjobs = await api.list(JOBS), await api.list(FLUXJOBS)
+        else:
+            pods, nodes, jobs, fluxjobs = caches.pods.list(), caches.nodes.list(), caches.jobs.list(), caches.fluxjobs.list()
+        failed: list[Finding] = []
+        rebuilds = self._graph.rebuilds
+        graph_jobs: tuple[JobInfo, ...] = ()
+        graph_nodes: tuple[NodeUse, ...] = ()
+        async with self._graph.exclusive:
+            try:
+                await self._graph.ensure()
+                graph_jobs = await self._graph.fluxion.list_jobs(call=self._graph.call(), with_shares=thorough)
+                if thorough:
+                    graph_nodes = (await self._graph.fluxion.stat(call=self._graph.call(), per_node=True)).node_use
+            except (FluxionError, GraphLost) as error:
+                self._graph.invalidate()
+                failed.append(Finding(Difference.GRAPH_JOBS, "fluxion", f"Fluxion does not answer as it should: {error}"))
+            stored, remembered = await ledger.compared(pending=pending) if thorough else (ledger.contents(), ledger.contents())
+        usable: list[Node] = [node for node in nodes if not node.metadata.deletion_timestamp]
+        snapshot = SystemSnapshot(
+            pods=pods,
+            nodes=usable,
+            jobs=jobs,
+            fluxjobs=fluxjobs,
+            workloads=stored.workloads,
+            allocations=stored.allocations,
+            reservations=stored.reservations,
+            remembered=remembered.workloads,
+            held=remembered.allocations,
+            graph_jobs=graph_jobs,
+            graph_nodes=graph_nodes,
+            specs=specs(usable),
+            foreign={share.node: share.amounts for share in self._foreign.shares(use.node for use in graph_nodes)},
+            now=ledger.clock(),
+            thorough=thorough,
+            scheduler=await self.scheduler_state(pods) if from_api else SchedulerState.UNKNOWN,
+        )
+        findings = await asyncio.to_thread(differences, snapshot)
+        if failed or self._graph.rebuilds != rebuilds:  # just filled: the next cycle adds the reservations again
+            findings = [finding for finding in findings if finding.what not in _IN_GRAPH]
+        return failed + findings
+
+    async def scheduler_state(self, pods: Sequence[Pod]) -> SchedulerState:
+        """Return the state of our own scheduler; its Lease is read only if a pod waits for it."""
+        if not any(pod.fluxion_binds and pod.active and not pod.spec.node_name for pod in pods):
+            return SchedulerState.UNKNOWN
+        if self._scheduler is None:
+            return SchedulerState.ABSENT
+        namespace, name = self._scheduler
+        try:
+            lease = (await self._api.get(LEASES, name, namespace)).spec
+        except NotFound:
+            return SchedulerState.AWAY
+        except Forbidden:
+            return SchedulerState.UNKNOWN
+        return SchedulerState.LEADS if _renewed(lease, self._ledger.clock()) else SchedulerState.AWAY
+
+
+def _renewed(lease: LeaseSpec, now: datetime) -> bool:
+    """True if a Lease is held and was renewed lately; clocks may differ by twice its duration."""
+    try:
+        at = datetime.fromisoformat(lease.renew_time or "")
+    except ValueError:
+        return False
+    return bool(lease.holder_identity) and at.tzinfo is not None and (now - at).total_seconds() < 3 * (lease.lease_duration_seconds or 1)

@@ -1,0 +1,1 @@
+"""Releases allocated workloads onto their nodes."""

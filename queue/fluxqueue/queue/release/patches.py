@@ -1,0 +1,222 @@
+"""The patches that release objects onto their nodes, and those that take an allocation from them again.
+
+All are pure: an object and an allocation in, one patch out. Each carries the uid and the resourceVersion it was made from, so the API
+server refuses it (409) if anything about the object changed since. Each contains only our own fields, so fields that are newer than this
+code survive. Applying a patch twice changes nothing.
+
+A pin release also writes our gate into the template. The webhook removes it from each pod it pins. A pod that bypassed the webhook stays
+gated, and is released onto its slot by the tracker instead of running anywhere (architecture, section 5).
+
+A released template names the scheduler of its pods. Pods of our scheduler get no node affinity: their node is an annotation, which can
+change. If an allocation has several slots, an annotation has the number of pods that are bound together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from fluxqueue.api import hostlists, names
+from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.pinwindows import format_pin_until
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.records import FluxionJobId
+
+__all__ = [
+    "LONGEST_LIST_BYTES",
+    "clear_job",
+    "clear_start_time",
+    "gate_release_job",
+    "label_job",
+    "pin_release_job",
+    "release_pod",
+    "suspend_for_user",
+    "suspend_job",
+    "withdraw_pod",
+]
+
+Patch = dict[str, Any]
+
+LONGEST_LIST_BYTES = 200 * 1024
+"""For the node list in a template: all annotations of one object together may have 256 KiB."""
+
+
+def pin_release_job(
+    job: Job,
+    jobid: FluxionJobId,
+    hosts: Sequence[str],
+    pin_until: datetime,
+    scheduler: SchedulerName = SchedulerName.STOCK,
+    gang_size: int = 1,
+) -> Patch:
+    """Resume a suspended Job with the node of every index in its template (strategic merge patch).
+
+    If the list of nodes is too long for an annotation, the Job is released by gate: its pods are released onto their slots one by one.
+
+    Parameters
+    ----------
+    job
+        The suspended Job, as read.
+    jobid
+        The allocation's id.
+    hosts
+        Entry i is the node of rank i. A Job that runs one pod at a time has one entry for all its indexes.
+    pin_until
+        When its pin window closes.
+    scheduler
+        Binds its pods.
+    gang_size
+        The number of pods that are bound together.
+    """
+    listed = list(hosts)
+    if len(listed) == 1 and job.spec.indexed:
+        listed *= job.spec.completions or 1
+    nodes = hostlists.encode(listed)
+    if len(nodes) > LONGEST_LIST_BYTES:
+        return gate_release_job(job, jobid, scheduler)
+    return _guarded(
+        job.metadata,
+        {
+            "metadata": {
+                "labels": {names.JOBID_LABEL: str(jobid)},
+                "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+            },
+            "spec": {
+                "suspend": False,
+                "template": {
+                    "metadata": {
+                        "labels": {names.JOBID_LABEL: str(jobid)},
+                        "annotations": {
+                            names.ALLOCATION_ANNOTATION: str(jobid),
+                            names.NODES_ANNOTATION: nodes,
+                            names.PIN_UNTIL_ANNOTATION: format_pin_until(pin_until),
+                            names.SCHEDULER_LABEL: scheduler.value,
+                            **_gang(gang_size),
+                        },
+                    },
+                    "spec": {"schedulingGates": [{"name": names.GATE}]},
+                },
+            },
+        },
+    )
+
+
+def gate_release_job(job: Job, jobid: FluxionJobId, scheduler: SchedulerName = SchedulerName.STOCK) -> Patch:
+    """Resume a suspended Job whose pods are created gated and released one by one (strategic merge patch)."""
+    return _guarded(
+        job.metadata,
+        {
+            "metadata": {
+                "labels": {names.JOBID_LABEL: str(jobid)},
+                "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+            },
+            "spec": {
+                "suspend": False,
+                "template": {
+                    "metadata": {"annotations": {names.SCHEDULER_LABEL: scheduler.value}},
+                    "spec": {"schedulingGates": [{"name": names.GATE}]},
+                },
+            },
+        },
+    )
+
+
+def label_job(job: Job, jobid: FluxionJobId) -> Patch:
+    """Write the allocation's id on a Job that its user resumed: its template cannot change, and its pods are released one by one."""
+    return _guarded(job.metadata, {"metadata": {"labels": {names.JOBID_LABEL: str(jobid)}}})
+
+
+def suspend_job(job: Job) -> Patch:
+    """Suspend a Job for an eviction. Its template can be changed only once it has stopped, so `clear_job` is another patch."""
+    return _guarded(
+        job.metadata,
+        {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}}, "spec": {"suspend": True}},
+    )
+
+
+def suspend_for_user(job: Job) -> Patch:
+    """Suspend a Job so that only its user resumes it: without the mark of our suspension."""
+    return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
+
+
+def clear_job(job: Job) -> Patch | None:
+    """Remove an allocation from a stopped Job (strategic merge patch); None if the Job has nothing of one.
+
+    The webhook would honour a stale allocation: after a resume the pods would not be gated. So this comes before anything is freed.
+    """
+    template = job.spec.template.metadata
+    if not any(
+        part.label(key) is not None or part.annotation(key) is not None
+        for part in (job.metadata, template)
+        for key in names.ALLOCATION_KEYS
+    ):
+        return None
+    keys = (key for key in names.ALLOCATION_KEYS if key != names.JOBID_LABEL)
+    gone: dict[str, Patch] = {"labels": {names.JOBID_LABEL: None}, "annotations": dict.fromkeys(keys)}
+    decided = {**gone, "annotations": {**gone["annotations"], names.SCHEDULER_LABEL: None}}
+    return _guarded(job.metadata, {"metadata": gone, "spec": {"template": {"metadata": decided}}})
+
+
+def clear_start_time(job: Job) -> Patch:
+    """Make the template of a stopped Job mutable on Kubernetes before 1.36 (merge patch of the status)."""
+    return _guarded(job.metadata, {"status": {"startTime": None}})
+
+
+def release_pod(pod: Pod, jobid: FluxionJobId, node: str, gang_size: int = 1) -> Patch:
+    """Remove our gate from a pod and tie the pod to its node (strategic merge patch).
+
+    A pod of our scheduler gets its node by annotation alone, and may have no gate any more (`withdraw_pod`). If another pod has required
+    node affinity of its own, the pin goes into each of its terms: terms are alternatives. The list is replaced as a whole, so it is sent
+    complete.
+
+    Parameters
+    ----------
+    pod
+        The held pod, as read.
+    jobid, node
+        The allocation's id, and the node of the pod's slot.
+    gang_size
+        The number of pods of the allocation that are bound together; 1 if each is bound by itself.
+    """
+    ours = pod.spec.scheduler_name == names.SCHEDULER_NAME
+    annotations = {names.ALLOCATION_ANNOTATION: str(jobid), names.NODES_ANNOTATION: hostlists.encode([node]), **_gang(gang_size)}
+    spec: Patch = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]} if pod.spec.gated_by(names.GATE) else {}
+    if not ours:
+        spec["affinity"] = _tied(pod, node)
+    labels = {names.JOBID_LABEL: str(jobid)}
+    return _guarded(pod.metadata, {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec})
+
+
+def _gang(size: int) -> dict[str, str]:
+    """Return the annotation that our scheduler reads, and the extender of the stock scheduler, if one is installed."""
+    return {names.GANG_SIZE_ANNOTATION: str(size)} if size > 1 else {}
+
+
+def _tied(pod: Pod, node: str) -> Patch:
+    pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = (((pod.spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")) or {}
+    terms = [_pinned(term, pin) for term in required.get("nodeSelectorTerms") or ()] or [{"matchFields": [pin]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def withdraw_pod(pod: Pod) -> Patch:
+    """Remove the allocation from a released pod of our own scheduler, so that the pod waits again (strategic merge patch).
+
+    The patch carries the resourceVersion of the pod, and so does the scheduler's bind: only one of them can succeed.
+    """
+    keys = {*names.ALLOCATION_KEYS} - {names.JOBID_LABEL}
+    annotations: dict[str, None] = dict.fromkeys(sorted(keys))
+    return _guarded(pod.metadata, {"metadata": {"labels": {names.JOBID_LABEL: None}, "annotations": annotations}})
+
+
+def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> dict[str, Any]:
+    others = [field for field in term.get("matchFields") or () if field != pin]
+    return {**term, "matchFields": [*others, pin]}
+
+
+def _guarded(meta: ObjectMeta, patch: Patch) -> Patch:
+    patch["metadata"] = {**patch.get("metadata", {}), "uid": meta.uid, "resourceVersion": meta.resource_version}
+    return patch

@@ -1,0 +1,128 @@
+"""Removes our scheduling gate from single pods, so that the pods go to their slot's node.
+
+The slot is stored before its pod is released, so a crash in between repeats the same patch. Two kinds of pods are left alone: one whose
+slot was freed meanwhile, and one from which the queue takes its allocation just now (`PodGates.kept_for_withdrawal`). A pod is not patched
+again before the watch shows a later version of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.errors import ApiError, Conflict, NotFound
+from fluxqueue.kube.kinds import PODS
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASES
+from fluxqueue.queue.model.gangs import gang_size
+from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.release.patches import release_pod
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["PodGates"]
+
+log = structlog.get_logger()
+
+_CONFLICT_RETRY_S = 0.2
+_ERROR_RETRY_S = 1.0
+_BROKEN_RETRY_S = 10.0
+
+
+class PodGates:
+    """Releases pods by their gate.
+
+    Parameters
+    ----------
+    api
+        Where pods are patched.
+    ledger
+        Says whose slot it is at that time.
+    pod_of
+        Returns the pod of a uid; None if it is unknown.
+    """
+
+    def __init__(self, api: Api, ledger: Ledger, pod_of: Callable[[str], Pod | None]) -> None:
+        self._api = api
+        self._ledger = ledger
+        self._pod_of = pod_of
+        self._removed: dict[str, str] = {}
+        self._kept: Counter[str] = Counter()
+
+    def note_removed(self, uid: str, resource_version: str) -> None:
+        """Note that the gate of a pod, read at this version, was removed."""
+        self._removed[uid] = resource_version
+
+    def removed(self, pod: Pod) -> bool:
+        """True if the gate of this version of the pod was removed already."""
+        return self._removed.get(pod.metadata.uid) == pod.metadata.resource_version
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was deleted."""
+        self._removed.pop(uid, None)
+
+    def prune(self) -> None:
+        """Forget the pods that are gone."""
+        self._removed = {uid: version for uid, version in self._removed.items() if self._pod_of(uid) is not None}
+
+    def withdrawing(self, uid: str) -> bool:
+        """True while the allocation is taken from a pod: its slot is not free yet, and the pod is not released."""
+        return uid in self._kept
+
+    @contextmanager
+    def kept_for_withdrawal(self, pods: Iterable[Pod]) -> Iterator[None]:
+        """Keep pods from being released while their allocation is taken from them and their slots are freed."""
+        uids = [pod.metadata.uid for pod in pods]
+        self._kept.update(uids)
+        try:
+            yield
+        finally:
+            self._kept -= Counter(uids)
+
+    async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> float | None:
+        """Release a pod onto its slot.
+
+        Returns
+        -------
+        float or None
+            The seconds after which the workload is to be planned again; None if the pod was released.
+        """
+        meta = pod.metadata
+        where = f"{meta.namespace}/{meta.name}"
+        if not self._has_slot(allocation, rank, pod):
+            return _CONFLICT_RETRY_S
+        try:
+            patch = release_pod(pod, allocation.jobid, allocation.slots[rank].node, self._gang_size(workload, allocation))
+            await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
+        except (Conflict, NotFound):
+            # It was changed or deleted. The watch shows that, and the workload is planned again; it may have shown it already.
+            RELEASES.labels("gate", "conflict").inc()
+            return _CONFLICT_RETRY_S
+        except ApiError as error:
+            RELEASES.labels("gate", "failed").inc()
+            log.warning("gate.not_removed", pod=where, workload=workload.id, error=str(error))
+            return _ERROR_RETRY_S
+        except Exception:  # of one pod: the others are released all the same
+            RELEASES.labels("gate", "broken").inc()
+            OBJECT_FAILURES.labels("pods").inc()
+            log.exception("gate.removal_broken", pod=where, workload=workload.id)
+            return _BROKEN_RETRY_S
+        reach(CrashPoint.UNGATED)
+        RELEASES.labels("gate", "released").inc()
+        self.note_removed(meta.uid, meta.resource_version)
+        return None
+
+    def _has_slot(self, allocation: Allocation, rank: int, pod: Pod) -> bool:
+        """True if the slot is still the pod's: pods may be evicted while a plan is carried out."""
+        current = self._ledger.allocation_of_job(allocation.jobid)
+        return not self.withdrawing(pod.metadata.uid) and current is not None and current.slots[rank].pod_uid == pod.metadata.uid
+
+    def _gang_size(self, workload: Workload, allocation: Allocation) -> int:
+        """Count the pods that are bound together, with the slots as they are stored now."""
+        workload = self._ledger.get(workload.id) or workload
+        allocation = self._ledger.allocation(workload.id) or allocation
+        return gang_size(workload, allocation, self._pod_of)

@@ -1,0 +1,147 @@
+"""Releases workloads that have an allocation, each claimed first, so that no two processes release one at once.
+
+The allocation is stored before. An object that was edited, or whose nodes changed, is matched again. An object that is gone frees its
+allocation. A crash between the patch and the note of it repeats the release, which finds its own work
+(`fluxqueue.queue.release.object_release`) and notes it.
+
+A release that the API server refused is due again when its claim expires. Refused three times, the workload frees its nodes and is held
+with the API server's message, until its object is edited or a person lifts the hold. A release that failed because the API server was
+unavailable or overloaded is due after 1 s, then 2, 4 and so on up to that time. The table has these times. Each round ends with a timer for
+the earliest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASE_SECONDS, RELEASES
+from fluxqueue.queue.model.changes import Ending, Requeue
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
+from fluxqueue.queue.release.blockers import PreparationFailed
+from fluxqueue.queue.release.object_release import Edited, ObjectReleaser, Unfit
+from fluxqueue.queue.release.rounds import ReleaseResult, ReleaseRound
+from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["Releaser"]
+
+log = structlog.get_logger()
+
+_CONCURRENT = 16
+_SOONEST_S = 0.2
+_LONGEST_MESSAGE = 300
+_MOST_REFUSALS = 3
+
+
+class Releaser:
+    """The control task ``release``.
+
+    Parameters
+    ----------
+    objects
+        Releases single objects.
+    ledger, trigger
+        The queue and the control tasks.
+    reread
+        Has the intake read an object (uid) again.
+    """
+
+    def __init__(self, objects: ObjectReleaser, ledger: Ledger, trigger: Trigger, reread: Callable[[str], None]) -> None:
+        self._objects = objects
+        self._ledger = ledger
+        self._trigger = trigger
+        self._reread = reread
+        self._refusals: dict[FluxionJobId, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._limit = asyncio.Semaphore(_CONCURRENT)
+
+    async def release_due(self) -> None:
+        """Release everything that is due, and trigger the next round when more is due."""
+        try:
+            await ReleaseRound(self._ledger, self._release).run()
+        finally:
+            self._set_timer(await self._ledger.next_release_at())
+
+    def _set_timer(self, at: datetime | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            delay_s = max((at - self._ledger.clock()).total_seconds(), _SOONEST_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._trigger.release)
+
+    async def _release(self, workload: Workload, allocation: Allocation) -> ReleaseResult:
+        """Release one workload, and store why that is impossible."""
+        mode = str(workload.release_mode)
+        await self._objects.settle(workload)
+        async with self._limit:
+            try:
+                await self._objects.release(workload, allocation)
+            except NotFound:
+                RELEASES.labels(mode, "gone").inc()
+                message = f"{workload.ref} was deleted before it was released"
+                await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+                self._trigger.schedule()
+                return ReleaseResult.STORED
+            except Edited as edited:
+                RELEASES.labels(mode, "unfit" if isinstance(edited, Unfit) else "edited").inc()
+                await self._requeue(workload, Reason.NONE, str(edited))
+                return ReleaseResult.STORED
+            except PreparationFailed as problem:
+                RELEASES.labels(mode, "unprepared").inc()
+                await self._requeue(workload, Reason.INVALID_REQUEST, f"{workload.ref}: {problem}")
+                return ReleaseResult.STORED
+            except (Invalid, Forbidden, Conflict) as error:
+                RELEASES.labels(mode, "refused").inc()
+                log.warning("release.refused", object=workload.ref, workload=workload.id, error=str(error))
+                await self._count_refusal(workload, allocation, str(error))
+                return ReleaseResult.STORED
+            except ApiError as error:  # the API server is unavailable or overloaded
+                RELEASES.labels(mode, "failed").inc()
+                log.warning("release.failed", object=workload.ref, workload=workload.id, error=str(error))
+                return ReleaseResult.UNAVAILABLE
+            except (StaleLeader, DatabaseUnavailable):
+                raise
+            except Exception as error:
+                RELEASES.labels(mode, "broken").inc()
+                OBJECT_FAILURES.labels("releases").inc()
+                log.exception("release.broken", object=workload.ref, workload=workload.id)
+                await self._count_refusal(workload, allocation, " ".join(str(error).split())[:_LONGEST_MESSAGE])
+                return ReleaseResult.STORED
+        RELEASES.labels(mode, "released").inc()
+        RELEASE_SECONDS.observe(max((self._ledger.clock() - allocation.granted_at).total_seconds(), 0.0))
+        return ReleaseResult.RELEASED
+
+    async def _requeue(self, workload: Workload, reason: Reason, message: str) -> None:
+        """Free its nodes and have its object read again."""
+        await self._ledger.requeue([Requeue(workload=workload.id, reason=reason, message=message)])
+        reach(CrashPoint.EDITED)
+        self._reread(workload.uid)
+        self._trigger.schedule()
+
+    async def _count_refusal(self, workload: Workload, allocation: Allocation, error: str) -> None:
+        """Store the error for the next attempt. The third time, free the nodes and hold the workload."""
+        self._refusals = {jobid: times for jobid, times in self._refusals.items() if self._ledger.by_jobid(jobid) is not None}
+        times = self._refusals[allocation.jobid] = self._refusals.get(allocation.jobid, 0) + 1
+        if times < _MOST_REFUSALS:
+            await self._ledger.mark_release_failed(allocation.jobid, f"{workload.ref} could not be released: {error}")
+            return
+        message = (
+            f"{workload.ref} could not be released {times} times and is held: {error}; repair that, then edit the {workload.kind} "
+            "or set spec.hold of its FluxJob to false"
+        )
+        await self._ledger.set_requeue_states(
+            {workload.id: msgspec.structs.replace(workload.requeue_state, unreleasable=workload.generation)}
+        )
+        await self._ledger.requeue([Requeue(workload=workload.id, reason=Reason.HELD, message=message)])
+        self._reread(workload.uid)
+        self._trigger.schedule()

@@ -1,0 +1,70 @@
+"""The role of a replica, and what keeps it from being ready.
+
+A condition is a name and a sentence: ``postgres``, ``caches``, ``api-server`` or ``fluxion``. `kubectl describe pod` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.health import ReplicaRole, show_role
+from fluxqueue.queue.metrics import POSTGRES_UP
+from fluxqueue.queue.scheduling.scheduler import Scheduler
+
+__all__ = ["ReplicaStatus"]
+
+log = structlog.get_logger()
+
+
+class ReplicaStatus:
+    """What a replica reports of itself.
+
+    Attributes
+    ----------
+    role
+        What it does now; set it by `become`.
+    """
+
+    def __init__(self) -> None:
+        self.role = show_role(ReplicaRole.STARTING)
+        self._missing: dict[str, str] = {"start": "the service is starting"}
+        self._problems: Callable[[], Mapping[str, str]] = dict
+
+    def become(self, role: ReplicaRole) -> None:
+        """Change the role, also in the metrics."""
+        self.role = show_role(role)
+
+    def wait_for(self, condition: str, reason: str) -> None:
+        """Report one condition as missing until `clear` is called."""
+        self._missing = {condition: reason}
+
+    def clear(self) -> None:
+        """Report that nothing is waited for."""
+        self._missing = {}
+
+    def watch(self, caches: Caches, scheduler: Scheduler | None = None) -> None:
+        """Report from now on also what the watches and, on the leader, the last scheduling cycle fail at."""
+
+        def problems() -> Mapping[str, str]:
+            api_server, fluxion = caches.watches.problem, scheduler.last_error if scheduler is not None else ""
+            return {name: reason for name, reason in (("api-server", api_server), ("fluxion", fluxion)) if reason}
+
+        self._problems = problems
+
+    def conditions(self) -> Mapping[str, str]:
+        """Return what is missing now: name -> sentence; empty if the replica is ready."""
+        return {**self._missing, **self._problems()}
+
+    def postgres_unavailable(self, error: Exception, retry_s: float) -> None:
+        """Report that Postgres cannot be reached; it is tried again in ``retry_s`` seconds."""
+        POSTGRES_UP.set(0)
+        self.wait_for("postgres", str(error))
+        log.warning("postgres.unavailable", error=str(error), retry_s=retry_s, effect="running work continues, nothing new starts")
+
+    def postgres_available(self) -> None:
+        """Report that Postgres answers, and clear what was waited for."""
+        POSTGRES_UP.set(1)
+        self.clear()

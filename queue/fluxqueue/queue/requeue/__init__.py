@@ -1,0 +1,1 @@
+"""Evicts workloads from their nodes and requeues them, or ends them."""

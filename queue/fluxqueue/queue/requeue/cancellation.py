@@ -1,0 +1,215 @@
+"""Ends workloads whose FluxJob has ``spec.cancel`` set by a person.
+
+An object that a person created is never deleted while it may run. A Job is suspended: its pods end, its allocation is removed from it
+before the nodes are freed (as for every Job that was suspended), and then its workload ends as Cancelled instead of waiting again. A pod
+that still waits, or that our own scheduler has not bound yet, is deleted, because nothing of it ran. A pod that may run can only be deleted
+by its owner, so ``spec.cancel`` is set back to false.
+
+A person who resumes a cancelled Job requests it again. Its pods are created gated. So ``spec.cancel`` is set back to false here, and then
+the intake submits the Job again.
+
+Level-triggered: ``spec.cancel`` stays in the FluxJob until the workload has ended, so it may be read any number of times, by any leader.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.errors import Conflict, NotFound
+from fluxqueue.kube.events import EventRecorder, Severity
+from fluxqueue.kube.kinds import FLUXJOBS, JOBS, PODS
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.release.patches import suspend_for_user
+from fluxqueue.queue.status.subjects import subjects_of
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["Canceller"]
+
+log = structlog.get_logger()
+
+_WORKERS = 4
+_RETRY_S = 0.3
+
+
+class Canceller:
+    """Carries out ``spec.cancel``.
+
+    Parameters
+    ----------
+    api, caches, ledger, trigger
+        The API server, the cluster, the queue and the control tasks.
+    recorder
+        For Events on the user's object.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, recorder: EventRecorder) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._trigger = trigger
+        self._recorder = recorder
+        self._keys: WorkQueue[str] = WorkQueue("cancels")
+        caches.fluxjobs.add_handler(self._fluxjob_changed)
+        caches.jobs.add_handler(self._job_changed)
+        ledger.subscribe(self._workload_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await run_workers(self._keys, _WORKERS, self._cancel)
+
+    def resync(self) -> None:
+        """Enqueue every cancelled FluxJob, as at start and in a sweep."""
+        for fluxjob in self._caches.fluxjobs.list():
+            self._enqueue(fluxjob)
+
+    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        if change.new is not None:
+            self._enqueue(change.new)
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        job = change.new
+        if job is not None and not job.spec.suspend and (fluxjob := self._caches.fluxjob_of(job.metadata.uid)) is not None:
+            self._enqueue(fluxjob)
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload = self._ledger.get(workload_id)
+        if workload is not None and (fluxjob := self._caches.fluxjob_of(workload.uid)) is not None:
+            self._enqueue(fluxjob)
+
+    def _enqueue(self, fluxjob: FluxJob) -> None:
+        uid = fluxjob.spec.object_ref.uid
+        if fluxjob.spec.cancel and (self._ledger.by_uid(uid) is not None or self._runs(uid)):
+            self._keys.add(fluxjob.spec.object_ref.uid)
+
+    async def _cancel(self, uid: str) -> float | None:
+        workload, fluxjob = self._ledger.by_uid(uid), self._caches.fluxjob_of(uid)
+        if fluxjob is None or not fluxjob.spec.cancel:
+            return None
+        if workload is None:
+            return await self._withdraw_cancellation(fluxjob) if self._runs(uid) else None
+        if workload.release_mode is ReleaseMode.GROUP:
+            return await self._cancel_group(workload, fluxjob)
+        if workload.kind == "Pod":
+            return await self._cancel_pod(workload, fluxjob)
+        return await self._cancel_job(workload)
+
+    def _runs(self, uid: str) -> bool:
+        job = self._caches.jobs.get_by_uid(uid)
+        return job is not None and not job.spec.suspend and not job.finished and not job.metadata.deletion_timestamp
+
+    async def _withdraw_cancellation(self, fluxjob: FluxJob) -> float | None:
+        """Set ``spec.cancel`` back to false if a cancelled Job was resumed. The Job is read again, because the cache may be older."""
+        ref, meta = fluxjob.spec.object_ref, fluxjob.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"cancel": False}}
+        try:
+            job = await self._api.get(JOBS, ref.name, meta.namespace)
+            if job.metadata.uid != ref.uid or job.spec.suspend:
+                return None
+            await self._api.patch(FLUXJOBS, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+        except Conflict:
+            return _RETRY_S
+        except NotFound:
+            return None
+        log.info("cancellation.withdrawn", uid=ref.uid)
+        return None
+
+    async def _cancel_job(self, workload: Workload) -> float | None:
+        allocation = self._ledger.allocation(workload.id)
+        unreleased = allocation is not None and allocation.released_at is None
+        if unreleased and workload.reason is not Reason.RELEASE_FAILED:
+            return _RETRY_S  # it is being released: then it is cancelled as a running Job
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        if job is None or job.metadata.deletion_timestamp or job.finished:
+            return None  # it ends anyway
+        if not job.spec.suspend or job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) is not None:
+            # From here on, only its user resumes it. A release that has begun carries an older version, so it fails.
+            try:
+                await self._api.patch(
+                    JOBS, workload.name, suspend_for_user(job), namespace=workload.namespace, patch_type=PatchType.STRATEGIC
+                )
+            except (Conflict, NotFound):
+                return _RETRY_S
+            if not job.spec.suspend:
+                self._report(workload, "Cancelling", f"{_where(workload)} is suspended because its FluxJob was cancelled")
+        if workload.state is State.PENDING or unreleased:
+            await self._end(workload, "it stays suspended: delete it, and apply it again if it is to run")
+        return None
+
+    async def _cancel_pod(self, workload: Workload, fluxjob: FluxJob) -> float | None:
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        if pod is None or pod.metadata.deletion_timestamp or pod.terminal:
+            return None
+        if not (pod.held or pod.revocable):
+            return await self._refuse(workload, fluxjob)
+        try:
+            await self._delete(pod)
+        except Conflict:
+            return _RETRY_S
+        except NotFound:
+            return None
+        await self._end(workload, "it was deleted before any of it ran")
+        return None
+
+    async def _cancel_group(self, workload: Workload, fluxjob: FluxJob) -> float | None:
+        """Delete all pods of a group, as long as none of them was released."""
+        if workload.state is not State.PENDING:
+            return await self._refuse(workload, fluxjob)
+        for pod in self._caches.members_of(workload):
+            if pod.held and not pod.metadata.deletion_timestamp:
+                try:
+                    await self._delete(pod)
+                except Conflict:
+                    return _RETRY_S
+                except NotFound:
+                    continue
+        await self._end(workload, "its pods were deleted before any of them ran")
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        """Delete a pod in the version that was read: if it was released meanwhile, it may run."""
+        meta = pod.metadata
+        await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version)
+
+    async def _refuse(self, workload: Workload, fluxjob: FluxJob) -> float | None:
+        if workload.state is State.PENDING:
+            return _RETRY_S  # the FluxJob or the pod was read before the release
+        body = {"metadata": {"resourceVersion": fluxjob.metadata.resource_version}, "spec": {"cancel": False}}
+        try:
+            await self._api.patch(FLUXJOBS, fluxjob.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
+        except (Conflict, NotFound):
+            return _RETRY_S
+        what = (
+            f"pod -l {names.POD_GROUP_LABEL}={workload.name}" if workload.kind == POD_GROUP else f"{workload.kind.lower()} {workload.name}"
+        )
+        ends = f"kubectl delete {what} ends it"
+        why = f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was set back to false; {ends}"
+        self._report(workload, "EditRefused", why, Severity.WARNING)
+        return None
+
+    async def _end(self, workload: Workload, aftermath: str) -> None:
+        message = f"{_where(workload)} was cancelled; {aftermath}"
+        reach(CrashPoint.CANCELLED)
+        await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+        self._report(workload, "Cancelled", message)
+        log.info("workload.cancelled", workload=workload.id, uid=workload.uid)
+        self._trigger.schedule()
+
+    def _report(self, workload: Workload, reason: str, message: str, severity: Severity = Severity.NORMAL) -> None:
+        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
+            self._recorder.record(subject, reason, message, severity=severity)
+
+
+def _where(workload: Workload) -> str:
+    return workload.ref

@@ -1,0 +1,155 @@
+"""Watches which Jobs' pods the API server refuses to create, and when another attempt may succeed.
+
+The Job controller reports that in an Event of reason `FailedCreate`, with the message of the API server (a quota, a missing ServiceAccount,
+an admission plugin). The startup monitor is woken at once. A workload that waits because its pods were refused is matched again when a
+ResourceQuota of its namespace leaves more room, or when a ServiceAccount is created there. Its own pause ends that wait too.
+
+Events from before this process began to lead are ignored. The time for a start ends such a wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+
+import msgspec
+import structlog
+
+from fluxqueue.api.clusterobjects import Event, ResourceQuota
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.metadata import PartialObjectMetadata
+from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["PodRefusals", "leaves_more_room"]
+
+log = structlog.get_logger()
+
+_BATCH = 500
+_MOST_JOBS = 10_000
+_LONGEST_MESSAGE = 500
+_PREFIX = "Error creating: "
+_TRANSIENT = "Internal error occurred"
+"""The API server reports with it that it, or an admission webhook, does not work at present. The Job controller retries within seconds."""
+
+
+class PodRefusals:
+    """The refused pods, by Job.
+
+    Parameters
+    ----------
+    caches, ledger, trigger
+        The cluster, the queue, and the control tasks.
+    """
+
+    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+        self._ledger = ledger
+        self._trigger = trigger
+        self._reported: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
+        self._waiting: dict[str, set[WorkloadId]] = {}
+        self._keys: Batches[str] = Batches("refused pods")
+        self._wake: Callable[[], None] = lambda: None
+        self._watching = False
+        caches.failed_creations.add_handler(self._event_changed)
+        caches.resource_quotas.add_handler(self._quota_changed)
+        caches.service_accounts.add_handler(self._account_changed)
+        self._watching = True
+        ledger.subscribe(self._workload_changed)
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Have a function called whenever pods of a live workload were refused."""
+        self._wake = wake
+
+    def resync(self) -> None:
+        """Find the workloads that wait because their pods were refused, as at start and in a sweep."""
+        for workload in self._ledger.all():
+            self._workload_changed(workload.id)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._keys.run(self._retry, limit=_BATCH)
+
+    def of(self, workload: Workload, allocation: Allocation) -> StartFailure | None:
+        """Return the refusal of a Job's pods since its allocation; None if there is none. It may come before the release is stored."""
+        message, at = self._reported.get(workload.uid, ("", None))
+        if at is None or at < allocation.granted_at:
+            return None
+        return StartFailure(Reason.RELEASE_FAILED, f"the API server refuses its pods: {message}", cause=StartFailureCause.REFUSED)
+
+    # ---- events ----------------------------------------------------------------------------------------------------------------
+
+    def _event_changed(self, change: Change[Event]) -> None:
+        event = change.new
+        if not self._watching or event is None or _TRANSIENT in event.message:
+            return
+        workload = self._ledger.by_uid(event.involved_object.uid)
+        if workload is None or workload.state not in (State.ALLOCATED, State.RUNNING):
+            return
+        self._reported.pop(workload.uid, None)
+        self._reported[workload.uid] = event.message.removeprefix(_PREFIX)[:_LONGEST_MESSAGE], self._ledger.clock()
+        while len(self._reported) > _MOST_JOBS:
+            self._reported.popitem(last=False)
+        self._wake()
+
+    def _quota_changed(self, change: Change[ResourceQuota]) -> None:
+        namespace = change.obj.metadata.namespace
+        if namespace in self._waiting and (change.new is None or change.old is None or leaves_more_room(change.old, change.new)):
+            self._keys.add(namespace)
+
+    def _account_changed(self, change: Change[PartialObjectMetadata]) -> None:
+        namespace = change.obj.metadata.namespace
+        if namespace in self._waiting and change.kind is ChangeKind.ADDED:
+            self._keys.add(namespace)
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload = self._ledger.get(workload_id)
+        if not self._waiting and (workload is None or not workload.requeue_state.refused_pods):
+            return
+        if workload is None:
+            self._waiting = {namespace: kept for namespace, ids in self._waiting.items() if (kept := ids - {workload_id})}
+        elif workload.requeue_state.refused_pods and workload.state is State.PENDING and workload.requeue_state.not_before is not None:
+            self._waiting.setdefault(workload.namespace, set()).add(workload_id)
+        elif (ids := self._waiting.get(workload.namespace)) is not None:
+            ids.discard(workload_id)
+            if not ids:
+                del self._waiting[workload.namespace]
+
+    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+
+    async def _retry(self, namespaces: list[str]) -> None:
+        ids = [workload_id for namespace in namespaces for workload_id in self._waiting.get(namespace, ())]
+        workloads = [workload for workload_id in ids if (workload := self._ledger.get(workload_id)) is not None]
+        now = self._ledger.clock()
+        due = [workload for workload in workloads if workload.state is State.PENDING and workload.backs_off(now)]
+        await self._ledger.set_requeue_states(
+            {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
+        )
+        if due:
+            log.info("refused_pods.retried", namespaces=namespaces, workloads=len(due))
+            self._trigger.schedule()
+
+
+def leaves_more_room(old: ResourceQuota, new: ResourceQuota) -> bool:
+    """True if a quota allows more than before: a limit was raised or removed, or less is used."""
+    hard, used = _amounts(old.status.hard), _amounts(old.status.used)
+    now_hard, now_used = _amounts(new.status.hard), _amounts(new.status.used)
+    raised = any(kind not in now_hard or now_hard[kind] > bound for kind, bound in hard.items())
+    return raised or any(now_used.get(kind, amount) < amount for kind, amount in used.items())
+
+
+def _amounts(amounts: Mapping[str, str | int | float] | None) -> dict[str, Decimal]:
+    read: dict[str, Decimal] = {}
+    for kind, text in (amounts or {}).items():
+        try:
+            read[kind] = parse_quantity(text)
+        except InvalidQuantity:
+            continue  # the API server accepts only valid quantities
+    return read

@@ -1,0 +1,280 @@
+"""Evicts workloads from their nodes, so that they wait again: the only way to do that.
+
+`Requeuer.evict` stores that workloads drain, and the reason. That is enough, and it outlives the process. Then their objects are brought
+step by step to where nothing of them runs (`fluxqueue.queue.requeue.steps`), whatever happens in between, and the workloads are requeued. A
+Job that its own user suspends is evicted in the same way.
+
+A pod that is bound, or that the stock scheduler binds, can only be deleted. So the eviction of a bare Pod is refused: no owner would create
+it again. The pod of another owner is deleted, and its replacement is a workload of its own. A pod that our own scheduler has not bound yet
+is withdrawn and waits again itself, whatever its owner (`fluxqueue.queue.requeue.pod_evictions`).
+
+Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end here once the pod objects are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.errors import Conflict, NotFound
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.kube.transport import Api
+from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.metrics import REQUEUES
+from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
+from fluxqueue.queue.model.jobids import jobid_of
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.job_suspension import JobSuspender
+from fluxqueue.queue.requeue.pod_evictions import PodEvictor
+from fluxqueue.queue.requeue.steps import RequeueStep, next_step
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["Requeuer"]
+
+log = structlog.get_logger()
+
+_WORKERS = 8
+_RETRY_S = 0.1
+_RECHECK_S = 2.0
+
+
+class Requeuer:
+    """Carries evictions out, until the workloads are requeued.
+
+    Parameters
+    ----------
+    api, caches, ledger, trigger
+        The API server, the cluster, the queue and the control tasks.
+    gates
+        Keeps pods from being released while they are withdrawn.
+    reread
+        Has the intake read an object (uid) again: a requeued workload is matched as its object is by then.
+
+    Attributes
+    ----------
+    pods
+        Evicts single pods.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, gates: PodGates, reread: Callable[[str], None]) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._trigger = trigger
+        self._gates = gates
+        self._reread = reread
+        self._jobs = JobSuspender(api)
+        self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
+        self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
+        self._evicting: set[WorkloadId] = set()
+        self._timers: dict[WorkloadId, asyncio.TimerHandle] = {}
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
+        caches.nodes.add_handler(self._node_changed)
+        ledger.subscribe(self._workload_changed)
+
+    async def evict(self, evictions: Sequence[Eviction]) -> list[WorkloadId]:
+        """Evict live workloads.
+
+        Returns once that is stored. Their pods end in their own time, and until then their nodes stay booked. To evict a workload again
+        changes nothing.
+
+        Parameters
+        ----------
+        evictions
+            Of workloads that are Allocated or Running, each with the reason and the message that people see until it is matched again.
+
+        Returns
+        -------
+        list[WorkloadId]
+            The refused ones: bare Pods and pod groups that may run. No owner would create them again.
+        """
+        withdrawn = await asyncio.gather(*(self.pods.evict_single(each) for each in evictions))
+        left = [each for each, done in zip(evictions, withdrawn, strict=True) if not done]
+        refused = [each.workload for each in left if self._is_bare(each.workload)]
+        accepted = [each for each in left if each.workload not in refused]
+        await self._ledger.evict(accepted)
+        if accepted:
+            reach(CrashPoint.EVICTED)
+        for each in accepted:
+            log.info("workload.evicted", workload=each.workload, reason=str(each.reason), message=each.message)
+            REQUEUES.labels(str(each.reason)).inc()
+            self._keys.add(each.workload)
+        return refused
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await run_workers(self._keys, _WORKERS, self._proceed)
+
+    def resync(self) -> None:
+        """Enqueue all workloads that are evicted, back off or have a remnant, as at start and in a sweep."""
+        for workload in self._ledger.all():
+            self._workload_changed(workload.id)
+        for remnant in self._ledger.remnants():
+            self._keys.add(remnant.workload)
+
+    # ---- events ------------------------------------------------------------------------------------------------------------------
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        self._enqueue(change.obj.metadata.uid)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.obj
+        owner = pod.metadata.controller
+        self._enqueue(owner.uid if owner is not None else pod.metadata.uid)
+        if change.kind is ChangeKind.DELETED or pod.terminal:
+            jobid = jobid_of(pod.metadata)
+            allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
+            if allocation is not None and allocation.remnant:
+                self._keys.add(allocation.workload)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """Enqueue all evicted workloads if a node is lost: those that wait for pods on it do not wait any longer."""
+        if change.new is not None and change.new.status.ready:
+            return
+        for workload_id in self._evicting:
+            self._keys.add(workload_id)
+
+    def _enqueue(self, uid: str) -> None:
+        workload = self._ledger.by_uid(uid)
+        if workload is not None and workload.evicting:
+            self._keys.add(workload.id)
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload = self._ledger.get(workload_id)
+        if workload is not None and workload.evicting:
+            self._evicting.add(workload_id)
+        else:
+            self._evicting.discard(workload_id)
+        if workload is None or workload.state is not State.PENDING:
+            if (timer := self._timers.pop(workload_id, None)) is not None:
+                timer.cancel()
+            if workload is not None and workload.evicting:
+                self._keys.add(workload_id)
+        elif workload.requeue_state.not_before is not None or workload.requeue_state.refused:
+            self._set_timer(workload)
+
+    def _set_timer(self, workload: Workload) -> None:
+        """Enqueue a workload again when its backoff ends, or when it avoids a node no longer."""
+        now = self._ledger.clock()
+        ends = (refusal.until for refusal in workload.requeue_state.refused.values())
+        times = [at for at in (workload.requeue_state.not_before, *ends) if at is not None and at > now]
+        if (former := self._timers.pop(workload.id, None)) is not None:
+            former.cancel()
+        if times:
+            delay_s = (min(times) - now).total_seconds() + _RETRY_S
+            self._timers[workload.id] = asyncio.get_running_loop().call_later(delay_s, self._keys.add, workload.id)
+
+    # ---- carrying out ------------------------------------------------------------------------------------------------------------
+
+    async def _proceed(self, workload_id: WorkloadId) -> float | None:
+        """Do the next step for a workload; the seconds after which another one is due, None if an event follows."""
+        await self._end_remnants(workload_id)
+        workload = self._ledger.get(workload_id)
+        if workload is None:
+            return None
+        if workload.state is State.PENDING:
+            await self._end_backoff(workload)
+            return None
+        if not workload.evicting:
+            return None
+        allocation = self._ledger.allocation(workload_id)
+        if allocation is not None and self._ledger.releasing(allocation.jobid):
+            return _RETRY_S
+        return await (self._evict_job(workload, allocation) if workload.kind == "Job" else self._evict_pod(workload, allocation))
+
+    async def _end_backoff(self, workload: Workload) -> None:
+        self._set_timer(workload)
+        self._reread(workload.uid)
+        if not workload.backs_off(self._ledger.clock()):
+            self._ledger.notify([workload.id])
+            self._trigger.schedule()
+
+    async def _evict_job(self, workload: Workload, allocation: Allocation | None) -> float | None:
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        step = next_step(job, self._caches.pods_of_job(workload.uid), allocation, self._caches.lost)
+        match step.step:
+            case RequeueStep.SUSPEND:
+                assert job is not None
+                return None if await self._jobs.suspend(job) else _RETRY_S
+            case RequeueStep.WAIT:
+                return _RECHECK_S
+            case RequeueStep.END:
+                if allocation is None or allocation.released_at is None:
+                    await self._end(workload, "was deleted before it was released")
+                return None  # else the tracker ends it
+            case RequeueStep.CLEAR:
+                assert job is not None
+                if not await self._jobs.clear(job):
+                    return _RETRY_S
+        await self._requeue(workload, step.kept)
+        return None
+
+    async def _evict_pod(self, workload: Workload, allocation: Allocation | None) -> float | None:
+        """Withdraw a pod, or delete it so that its owner creates another. The slot of a deleted pod ends when the pod is gone."""
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        if pod is None or not pod.active:
+            if allocation is None or allocation.released_at is None:
+                await self._end(workload, "was deleted before it was released")
+            return None
+        if pod.held and (allocation is None or allocation.released_at is None):
+            await self._requeue(workload, ())  # it was never released: it waits as it is
+            return None
+        if pod.revocable or (pod.fluxion_binds and pod.held):
+            with self._gates.kept_for_withdrawal([pod]):
+                if not await self.pods.withdraw(pod):
+                    return _RETRY_S
+                await self._requeue(workload, ())
+            return None
+        try:
+            await self.pods.delete(pod)
+        except (Conflict, NotFound):
+            return _RETRY_S
+        return _RECHECK_S
+
+    async def _requeue(self, workload: Workload, kept: tuple[tuple[FluxionJobId, int], ...]) -> None:
+        reach(CrashPoint.CLEARED)
+        await self._ledger.requeue([Requeue(workload=workload.id, reason=workload.reason, message=workload.message, kept=kept)])
+        reach(CrashPoint.REQUEUED)
+        log.info("workload.requeued", workload=workload.id, uid=workload.uid, reason=str(workload.reason), kept=len(kept))
+        self._reread(workload.uid)
+        self._trigger.schedule()
+
+    async def _end(self, workload: Workload, what: str) -> None:
+        message = f"{workload.ref} {what}"
+        await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+        self._trigger.schedule()
+
+    async def _end_remnants(self, workload_id: WorkloadId) -> None:
+        """End the slots of remnants whose pods are gone or terminal."""
+        ended: list[tuple[FluxionJobId, int]] = []
+        for remnant in self._ledger.remnants():
+            if remnant.workload == workload_id:
+                ended += [(slot.jobid, slot.rank) for slot in remnant.open_slots if self._is_over(slot.pod_uid)]
+        if ended:
+            await self._ledger.end_slots(ended)
+            log.info("remnant.slots_ended", workload=workload_id, slots=len(ended))
+            self._trigger.schedule()
+
+    def _is_over(self, pod_uid: str | None) -> bool:
+        pod = self._caches.pods.get_by_uid(pod_uid) if pod_uid is not None else None
+        return pod is None or pod.terminal
+
+    def _is_bare(self, workload_id: WorkloadId) -> bool:
+        """True for a pod group, and for a pod that no owner would create again."""
+        workload = self._ledger.get(workload_id)
+        if workload is not None and workload.release_mode is ReleaseMode.GROUP:
+            return True
+        if workload is None or workload.kind != "Pod":
+            return False
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        return pod is not None and pod.metadata.controller is None

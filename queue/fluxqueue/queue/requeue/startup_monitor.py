@@ -1,0 +1,244 @@
+"""Watches released work: whether its pods are bound in time, and whether its nodes stay.
+
+Most of it is a question of time. So all live workloads are checked at intervals, and at once when a node is cordoned, tainted or deleted,
+or when the API server refuses the pods of a Job. Each check starts from the objects again, so a missed or repeated check does no harm. What
+keeps pods from their nodes is in `fluxqueue.queue.requeue.start_failures`; what is done about it is decided in
+`fluxqueue.queue.requeue.start_decisions` and carried out by the `Requeuer`.
+
+How long a node is silent, and how long a released pod has no node, is measured on this process' own clock: the times in objects are written
+by other programs.
+
+Our own scheduler reports at once why it cannot bind a pod (`fluxqueue.queue.requeue.bind_refusals`). While it reports nothing, its pods
+keep their slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.changes import Eviction, ReasonChange
+from fluxqueue.queue.model.jobids import parse_jobid
+from fluxqueue.queue.model.jobs import pods_wanted
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
+from fluxqueue.queue.requeue.evictions import evict_after_lost_node
+from fluxqueue.queue.requeue.node_losses import NodeLosses
+from fluxqueue.queue.requeue.pod_refusals import PodRefusals
+from fluxqueue.queue.requeue.requeuer import Requeuer
+from fluxqueue.queue.requeue.start_decisions import StartDecision, decide_group, decide_job, decide_pod, keep
+from fluxqueue.queue.requeue.start_failures import StartFailure, find_closed_nodes, find_timeout, lost_nodes
+from fluxqueue.queue.store import DatabaseUnavailable
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["StartupMonitor"]
+
+log = structlog.get_logger()
+
+_RETRY_S = 2.0
+_PACE_S = 0.5
+"""At least between two checks: a node change may concern many nodes."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The decisions of one check, together.
+
+    Attributes
+    ----------
+    evictions
+        Workloads that are evicted as a whole.
+    evicted_pods
+        Pods that are evicted without their siblings, by message.
+    requeue_states
+        Of workloads that go on.
+    reasons
+        Of workloads that keep their slots, or that have no problem any more.
+    """
+
+    evictions: list[Eviction] = field(default_factory=list)
+    evicted_pods: dict[str, list[Pod]] = field(default_factory=dict)
+    requeue_states: dict[WorkloadId, RequeueState] = field(default_factory=dict)
+    reasons: list[ReasonChange] = field(default_factory=list)
+
+    def add(self, workload: WorkloadId, decision: StartDecision, message: str) -> None:
+        if decision.eviction is not None:
+            self.evictions.append(decision.eviction)
+        if decision.evicted_pods:
+            self.evicted_pods.setdefault(message, []).extend(decision.evicted_pods)
+        if decision.requeue_state is not None:
+            self.requeue_states[workload] = decision.requeue_state
+        if decision.reason is not None:
+            self.reasons.append(decision.reason)
+
+
+class StartupMonitor:
+    """Finds work that does not start, and work that lost its nodes.
+
+    Parameters
+    ----------
+    caches, ledger
+        The cluster and the queue.
+    requeuer
+        Evicts workloads and pods.
+    refusals
+        Reports whose pods the API server refuses.
+    start_timeout_s
+        How long pods may take to be bound after their release.
+    node_lost_s
+        How long a node may be NotReady before it counts as lost.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        requeuer: Requeuer,
+        refusals: PodRefusals,
+        *,
+        start_timeout_s: float,
+        node_lost_s: float,
+    ) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._requeuer = requeuer
+        self._refusals = refusals
+        self._start_timeout_s = start_timeout_s
+        self._pause_s = max(min(start_timeout_s / 10, node_lost_s / 10, 5.0), _PACE_S)
+        self._losses = NodeLosses(caches, ledger, start_timeout_s=start_timeout_s, node_lost_s=node_lost_s)
+        self._unbound_since: dict[str, float] = {}
+        self._with_unbound: set[WorkloadId] = set()
+        self._awake = asyncio.Event()
+        caches.nodes.add_handler(self._node_changed)
+        refusals.subscribe(self._awake.set)
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            await asyncio.sleep(_PACE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s - _PACE_S):
+                    await self._awake.wait()
+            self._awake.clear()
+            try:
+                await self.check()
+            except DatabaseUnavailable as error:
+                log.warning("start.check_failed", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """Check at once: what keeps new pods from a node keeps a released pod from it too."""
+        if change.new is None or change.old is None or change.new.spec != change.old.spec:
+            self._awake.set()
+
+    async def check(self) -> None:
+        """Evict what lost its nodes or did not start."""
+        lost, late = self._losses.check(), self._late_pods()
+        outcome, now = _Outcome(), self._ledger.clock()
+        budget = DeletionBudget(self._caches.jobs.get_by_uid, self._caches.pods_of_job)
+        for workload, allocation in self._ledger.live():
+            if allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
+                continue
+            if allocation.released_at is None:
+                if self._refusals.of(workload, allocation) is not None:
+                    self._awake.set()  # reported before the release was stored: check again
+                continue
+            if lost and workload.kind == "Job" and (nodes := lost_nodes(allocation, lost.__contains__)):
+                pods = self._losses.pods_to_replace(workload, allocation, lost)
+                if pods is None:
+                    outcome.evictions.append(evict_after_lost_node(workload, nodes, now))
+                else:
+                    outcome.evicted_pods.setdefault("its node was lost", []).extend(pods)
+                continue
+            failure = self._failure(workload, allocation, late.get(workload.id, set()), now)
+            if failure is not None:
+                outcome.add(workload.id, self._decide(workload, failure, budget, now), failure.message)
+            elif workload.reason is not Reason.NONE:
+                outcome.reasons.append(ReasonChange(workload=workload.id, reason=Reason.NONE, message=""))
+        self._losses.end_check()
+        await self._carry_out(outcome)
+
+    async def _carry_out(self, outcome: _Outcome) -> None:
+        await self._ledger.set_reasons(outcome.reasons, live=True)
+        await self._ledger.set_requeue_states(outcome.requeue_states)
+        await self._requeuer.evict(outcome.evictions)
+        for message, pods in outcome.evicted_pods.items():
+            await self._requeuer.pods.evict(pods, message)
+
+    def _decide(self, workload: Workload, failure: StartFailure, budget: DeletionBudget, now: datetime) -> StartDecision:
+        if failure.scheduler_waits:
+            return keep(workload, failure)
+        if workload.kind == "Job":
+            job = self._caches.jobs.get_by_uid(workload.uid)
+            if job is None:
+                return StartDecision()
+            return decide_job(workload, job, self._caches.pods_of_job(workload.uid), failure, budget, now)
+        if workload.release_mode is ReleaseMode.GROUP:
+            return decide_group(workload, failure, budget)
+        return decide_pod(workload, self._caches.pods.get_by_uid(workload.uid), failure, budget, now)
+
+    # ---- what is observed --------------------------------------------------------------------------------------------------------
+
+    def _failure(self, workload: Workload, allocation: Allocation, late: set[str], now: datetime) -> StartFailure | None:
+        """Return what keeps pods of a workload from their nodes; None if nothing does, or if they still have time."""
+        if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
+            return refused
+        assert allocation.released_at is not None
+        due = workload.state is State.ALLOCATED and (now - allocation.released_at).total_seconds() > self._start_timeout_s
+        if not due and workload.id not in self._with_unbound:
+            return None
+        pods = self._pods(workload, allocation)
+        closed = find_closed_nodes(allocation, pods, lambda name: self._caches.nodes.get("", name))
+        if closed is not None:
+            return closed
+        if due:
+            return find_timeout(allocation, pods, self._start_timeout_s)
+        return find_timeout(allocation, pods, self._start_timeout_s, late=late) if late else None
+
+    def _lacks_pods(self, workload: Workload) -> bool:
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        if job is None or job.spec.suspend or job.finished:
+            return False
+        return sum(1 for pod in self._caches.pods_of_job(workload.uid) if pod.active) < pods_wanted(job)
+
+    def _late_pods(self) -> dict[WorkloadId, set[str]]:
+        """Return the pods (uids) that were released and have had no node for too long, by workload."""
+        now = asyncio.get_running_loop().time()
+        unbound: dict[str, float] = {}
+        self._with_unbound.clear()
+        late: dict[WorkloadId, set[str]] = {}
+        for pod in self._caches.pods.list():
+            if pod.spec.node_name or not pod.active or pod.held:
+                continue
+            if pod.metadata.annotation(names.ALLOCATION_ANNOTATION) is None:
+                continue
+            uid = pod.metadata.uid
+            unbound[uid] = since = self._unbound_since.get(uid, now)
+            if (workload := self._workload_of(pod)) is not None:
+                self._with_unbound.add(workload)
+                if now - since > self._start_timeout_s:
+                    late.setdefault(workload, set()).add(uid)
+        self._unbound_since = unbound
+        return late
+
+    def _workload_of(self, pod: Pod) -> WorkloadId | None:
+        jobid = parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))
+        allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
+        return allocation.workload if allocation is not None and not allocation.remnant else None
+
+    def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
+        """Return the pods that are in a workload's slots or come for them: not those of its Job that are matched alone."""
+        if workload.kind == "Job":
+            return [pod for pod in self._caches.pods_of_job(workload.uid) if self._ledger.by_uid(pod.metadata.uid) is None]
+        uids = {workload.uid, *(slot.pod_uid for slot in allocation.slots if slot.pod_uid)}
+        return [pod for uid in uids if (pod := self._caches.pods.get_by_uid(uid)) is not None]

@@ -1,0 +1,1 @@
+"""Which pending workload gets which nodes, and when."""

@@ -1,0 +1,67 @@
+"""The backlog of each queue, kept equal to the pending workloads of the ledger that may be matched."""
+
+from __future__ import annotations
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.records import UNREAD, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["Backlogs"]
+
+
+class Backlogs:
+    """Matchable workloads by queue.
+
+    Parameters
+    ----------
+    ledger
+        Source of the workloads. Each change of one is applied by the next `refresh`.
+
+    Attributes
+    ----------
+    by_queue
+        The backlog of each queue that ever had work.
+    changed
+        Workloads to check at the next refresh.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.by_queue: dict[str, Backlog] = {}
+        self.changed: set[WorkloadId] = {workload.id for workload in ledger.all()}
+        self._ledger = ledger
+        self._queue_of: dict[WorkloadId, str] = {}
+        ledger.subscribe(self.changed.add)
+
+    def __contains__(self, workload: WorkloadId) -> bool:
+        return workload in self._queue_of
+
+    def queue_of(self, workload: WorkloadId) -> str | None:
+        """Return the queue in whose backlog a workload is; None if it is in none."""
+        return self._queue_of.get(workload)
+
+    def refresh(self) -> set[WorkloadId]:
+        """Apply the changes since the last refresh; return the ids of the changed workloads."""
+        changed, now = set(self.changed), self._ledger.clock()
+        leaving, arriving = dict[str, list[WorkloadId]](), dict[str, list[Workload]]()
+        self.changed.clear()
+        for workload_id in changed:
+            workload = self._ledger.get(workload_id)
+            matchable = (
+                workload is not None
+                and workload.state is State.PENDING
+                and (not workload.blocked or (workload.reason is Reason.UNSATISFIABLE and workload.generation != UNREAD))
+                and not workload.backs_off(now)
+            )
+            former_queue = self._queue_of.get(workload_id)
+            if former_queue is not None and (workload is None or not matchable or workload.queue != former_queue):
+                leaving.setdefault(former_queue, []).append(workload_id)
+                del self._queue_of[workload_id]
+            if workload is not None and matchable:
+                arriving.setdefault(workload.queue, []).append(workload)
+                self._queue_of[workload_id] = workload.queue
+        for queue, gone in leaving.items():
+            self.by_queue[queue].remove_all(gone)
+        for queue, workloads in arriving.items():
+            self.by_queue.setdefault(queue, Backlog()).update(workloads)
+        return changed

@@ -1,0 +1,155 @@
+"""When each pending workload is expected to start.
+
+The start of a reservation is known. For the others the queue is planned ahead: the next ones in order are reserved in the graph one after
+the other, their starts are recorded, and all these reservations are cancelled. This happens under the lock of the graph and within a
+bounded time. The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of a range. The
+early end follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.policies.estimate_history`).
+
+Work that waits for other work follows from the plan of that (`fluxqueue.queue.scheduling.chained_starts`).
+
+Estimates are not stored. They are shown next to the stored reservation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
+from fluxqueue.queue.model.estimates import Estimate, StartEstimates
+from fluxqueue.queue.model.records import LIMIT_REASONS, FluxionJobId, WorkloadId
+from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["StartEstimator"]
+
+_EVERY_S = 5.0
+_PER_QUEUE = 100
+_AT_ONCE = 20
+_BUDGET_S = 0.15
+
+
+class StartEstimator:
+    """Updates the estimates every few seconds.
+
+    Parameters
+    ----------
+    ledger
+        The queue.
+    graph
+        In which the queue is planned ahead. The caller holds its lock.
+    """
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
+        self.estimate_history = EstimateHistory()
+        self.estimates = StartEstimates()
+        self._ledger = ledger
+        self._graph = graph
+        self._chained = ChainedStarts(ledger)
+        self._updated_at = float("-inf")
+        self._ids: list[FluxionJobId] = []
+        self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
+        ledger.subscribe(self._changed)
+
+    def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
+        """Add the first estimates of workloads that start now to the history."""
+        for workload_id in workloads:
+            if (estimate := self._first_estimates.pop(workload_id, None)) is not None:
+                at, start = estimate
+                self.estimate_history.add(start - at, now - at)
+
+    async def update(
+        self,
+        backlogs: Mapping[str, Backlog],
+        reservations: Mapping[WorkloadId, HeldReservation],
+        context: CycleContext,
+        match_policies: Mapping[str, str] = MappingProxyType({}),
+    ) -> float:
+        """Estimate again, unless that was done a few seconds ago.
+
+        Returns
+        -------
+        float
+            Seconds until the next update is due, if it was too early; 0 if the estimates are new or no work waits.
+        """
+        began = time.monotonic()
+        if (passed := began - self._updated_at) < _EVERY_S:
+            return _EVERY_S - passed if self._chained or any(len(backlog) for backlog in backlogs.values()) else 0.0
+        self._updated_at = began
+        estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
+        for queue in sorted(backlogs):
+            planned = await self._plan_ahead(backlogs[queue], match_policies.get(queue, ""), reservations, context, began + _BUDGET_S)
+            for position, workload in zip(range(_PER_QUEUE), backlogs[queue], strict=False):
+                reservation = reservations.get(workload.id)
+                at = reservation.start if reservation is not None else planned.get(workload.id)
+                if at is not None:
+                    self._first_estimates.setdefault(workload.id, (context.now, at))
+                    starts[workload.id] = at
+                estimates[workload.id] = self._estimate(workload.id, at, context.now, position + 1, reserved=reservation is not None)
+        for workload_id, at in self._chained.earliest(starts, context.now, _PER_QUEUE).items():
+            estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
+        self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
+        self.estimates.replace_all(estimates)
+        return 0.0
+
+    def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
+        before = self.estimates.get(workload_id)
+        eta = datetime.fromtimestamp(at, UTC) if at is not None else None
+        return Estimate(
+            position=position,
+            eta=eta,
+            eta_soonest=datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None,
+            eta_first=(before.eta_first if before is not None and before.eta_first is not None else eta),
+            reserved=reserved,
+        )
+
+    def _changed(self, workload_id: WorkloadId) -> None:
+        """Forget the estimate of a workload that started or ended."""
+        workload = self._ledger.get(workload_id)
+        if workload is None or workload.state is not State.PENDING:
+            self.estimates.discard(workload_id)
+
+    def _over_limit(self, workload_id: WorkloadId) -> bool:
+        """True if a workload waits for others of its queue or account to end and not for nodes. A plan of nodes does not give its start."""
+        workload = self._ledger.get(workload_id)
+        return workload is not None and workload.reason in LIMIT_REASONS
+
+    async def _plan_ahead(
+        self, backlog: Backlog, policy: str, reservations: Mapping[WorkloadId, HeldReservation], context: CycleContext, until: float
+    ) -> dict[WorkloadId, int]:
+        """Return the starts of the next workloads if each had a reservation. The graph is left as it was."""
+        waiting = [
+            workload
+            for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)
+            if workload.id not in reservations and workload.shape not in context.unsatisfiable and not self._over_limit(workload.id)
+        ]
+        if waiting and not self._ids:
+            self._ids = await self._ledger.next_jobids(_PER_QUEUE)
+        starts: dict[WorkloadId, int] = {}
+        used: list[FluxionJobId] = []
+        try:
+            while waiting and time.monotonic() < until:
+                batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+                ids = self._ids[len(used) : len(used) + len(batch)]
+                used += ids
+                requests = [
+                    JobMatchRequest(workload.jobspec, jobid, reserve=True, duration_s=workload.duration_s or 0, policy=policy)
+                    for workload, jobid in zip(batch, ids, strict=True)
+                ]
+                answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results
+                starts.update(
+                    (workload.id, answer.at)
+                    for workload, answer in zip(batch, answers, strict=True)
+                    if answer.verdict in (MatchVerdict.RESERVED, MatchVerdict.GRANTED)
+                )
+        finally:
+            if used:
+                await self._graph.fluxion.cancel_many(used, call=self._graph.call())
+        return starts

@@ -1,0 +1,270 @@
+"""What the workloads of a queue, of each namespace in it, and of each account may use at once.
+
+A workload over a limit of its queue waits with the reason ``QueueLimit``, over one of its account with ``AccountLimit``. It does not close
+its queue for other workloads, which may be under their limits. An account counts with all accounts below it. Limits on running workloads
+and resources are known before a match, so such workloads are not matched at all. The number of nodes is known only from the matcher's
+answer, because a workload may share nodes that its queue or account uses already. That limit is checked on the nodes of the answer, before
+the grant is stored, and a grant over it is cancelled. So a limit is never exceeded, not even briefly.
+
+A reservation counts as use, as if the work ran already: work that starts meanwhile can then not push the reservation over a limit. Running
+work and reservations are counted once at the beginning of a cycle. The cycle adds its own grants and reservations as it makes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.api.fluxqueues import QueueLimits
+from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.demands import amounts_of
+
+__all__ = ["Accounts", "Quotas", "no_accounts"]
+
+Accounts = Callable[[], AccountTree]
+"""Returns the accounts as they are now."""
+
+_MOST_SET_ASIDE = 20
+"""Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits for the next."""
+_UNLIMITED = 1 << 62
+
+_Mask = npt.NDArray[np.bool_]
+
+_amounts = lru_cache(maxsize=16_384)(amounts_of)
+
+
+def no_accounts() -> AccountTree:
+    """Return that there are no accounts."""
+    return NO_ACCOUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    scopes: tuple[LimitScope, ...]
+    amounts: Mapping[str, int]
+    nodes: frozenset[str]
+
+
+@dataclass(slots=True)
+class _SetAside:
+    """Workloads whose grants were over a limit in this cycle, and how many there were for each queue, namespace or account."""
+
+    workloads: dict[str, set[WorkloadId]] = field(default_factory=dict)
+    counts: Counter[ScopeKey] = field(default_factory=Counter)
+
+    def closes(self, key: ScopeKey) -> bool:
+        return self.counts[key] >= _MOST_SET_ASIDE
+
+
+class Quotas:
+    """The use of one cycle, measured against the limits.
+
+    Parameters
+    ----------
+    limits
+        Of the queues that have limits.
+    live
+        Workloads with their allocations. Only those under a limit are counted, so without limits this costs nothing.
+    accounts
+        All accounts.
+
+    Attributes
+    ----------
+    accounts
+        All accounts.
+    version
+        Changes with every change of use.
+
+    Examples
+    --------
+    >>> quotas = Quotas(limits, ledger.live(), accounts)
+    >>> quotas.refusal(workload) or quotas.excess(workload, hosts) or quotas.add_usage(workload, hosts)
+    """
+
+    def __init__(
+        self, limits: Mapping[str, QueueLimits], live: Iterable[tuple[Workload, Allocation]], accounts: AccountTree = NO_ACCOUNTS
+    ) -> None:
+        self._limits = limits
+        self.accounts = accounts
+        self._by_account = accounts.limited
+        self._scopes: dict[tuple[str, str, str], tuple[LimitScope, ...]] = {}
+        self._account_scopes: dict[str, tuple[LimitScope, ...]] = {}
+        self._uses: dict[ScopeKey, ScopeUse] = {}
+        self._held: dict[WorkloadId, _Holding] = {}
+        self._aside = _SetAside()
+        self.version = 0
+        if limits or self._by_account:
+            for workload, allocation in live:
+                if allocation.remnant:
+                    continue  # pods that may still run on a lost node must not keep their own workload from starting elsewhere
+                self.add_usage(workload, (slot.node for slot in allocation.open_slots))
+
+    def limited(self, queue: str) -> bool:
+        """True if work of a queue may be under a limit."""
+        return self._by_account or queue in self._limits
+
+    def refusal(self, workload: Workload) -> OverLimit | None:
+        """Return which limit keeps a workload from being matched now; None if none does."""
+        for scope in self._scopes_of(workload):
+            if (over := scope.refusal(self._use(scope), _amounts(workload.jobspec))) is not None:
+                return over
+        return None
+
+    def excess(self, workload: Workload, hosts: Iterable[str]) -> OverLimit | None:
+        """Return which limit keeps a workload from starting on these nodes; None if none does.
+
+        Parameters
+        ----------
+        workload
+            One for which `refusal` was None.
+        hosts
+            Nodes of the matcher's answer, repetitions allowed.
+        """
+        matched: set[str] | None = None
+        for scope in self._scopes_of(workload):
+            if scope.nodes is None:
+                continue
+            matched = set(hosts) if matched is None else matched
+            if (over := scope.excess(self._use(scope), matched)) is not None:
+                return over
+        return None
+
+    def reached(self, workload: Workload) -> OverLimit:
+        """Return in general terms which limit a workload that `within` leaves out waits for."""
+        scopes = self._scopes_of(workload)
+        closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
+        return next(closed, scopes[-1]).reached()
+
+    def add_usage(self, workload: Workload, hosts: Iterable[str]) -> None:
+        """Count a workload that now holds or reserves these nodes, instead of what was counted for it before."""
+        scopes = self._scopes_of(workload)
+        if not scopes:
+            return
+        self.remove_usage(workload.id)
+        self._held[workload.id] = holding = _Holding(scopes, _amounts(workload.jobspec), frozenset(hosts))
+        for scope in scopes:
+            if (use := self._uses.get(scope.key)) is None:
+                use = self._uses[scope.key] = ScopeUse()
+            use.add(scope, holding.amounts, holding.nodes)
+        self.version += 1
+
+    def remove_usage(self, workload: WorkloadId) -> None:
+        """Stop to count a workload, if it is counted."""
+        holding = self._held.pop(workload, None)
+        if holding is None:
+            return
+        for scope in holding.scopes:
+            self._uses[scope.key].remove(scope, holding.amounts, holding.nodes)
+        self.version += 1
+
+    def without(self, workloads: Iterable[WorkloadId]) -> Quotas:
+        """Return a copy in which these workloads hold nothing."""
+        other = self._empty()
+        other._held = dict(self._held)
+        other._uses = {key: use.copy() for key, use in self._uses.items()}
+        for workload in workloads:
+            other.remove_usage(workload)
+        return other
+
+    def set_aside(self, workload: Workload, over: OverLimit) -> None:
+        """Leave a workload out for the rest of the cycle, because its answer was over a limit."""
+        self._aside.workloads.setdefault(workload.queue, set()).add(workload.id)
+        self._aside.counts[over.key] += 1
+        self.version += 1
+
+    def within(self, queue: str, backlog: Backlog) -> _Mask:
+        """Return which rows of a queue's backlog may be matched; rows that hold reservations are not considered."""
+        mask = np.ones(len(backlog), dtype=np.bool_)
+        if not self.limited(queue) or not len(backlog):
+            return mask
+        if (limits := self._limits.get(queue)) is not None:
+            names = backlog.namespace_names if limits.per_namespace is not None else ()
+            whole, *parts = queue_scopes(queue, limits, names)
+            self._close(mask, backlog, [[whole]], None)
+            if parts:
+                self._close(mask, backlog, [[part] for part in parts], backlog.namespaces)
+        if self._by_account:
+            self._close(mask, backlog, [self._scopes_of_account(name) for name in backlog.account_names], backlog.accounts)
+        for workload_id in self._aside.workloads.get(queue, ()):
+            if (row := backlog.position(workload_id)) is not None:
+                mask[row] = False
+        return mask
+
+    def _close(self, mask: _Mask, backlog: Backlog, scopes: Sequence[Sequence[LimitScope]], of_rows: npt.NDArray[np.int64] | None) -> None:
+        """Clear the rows of a mask that are over a limit.
+
+        Parameters
+        ----------
+        mask
+            Of the rows of the backlog.
+        backlog
+            The rows.
+        scopes
+            The limits of each group of rows.
+        of_rows
+            Group of each row; None if all rows are in the first.
+        """
+        full = [any(scope.full(self._use(scope)) or self._aside.closes(scope.key) for scope in group) for group in scopes]
+        if any(full):
+            mask &= False if of_rows is None else ~np.array(full, dtype=np.bool_)[of_rows]
+        for kind in sorted({kind for group in scopes for scope in group for kind in scope.amounts}):
+            free = [min((scope.free(self._use(scope), kind) for scope in group), default=_UNLIMITED) for group in scopes]
+            by_shape = backlog.amounts_of_shapes(kind)
+            if by_shape.max(initial=0) <= min(free):
+                continue
+            if of_rows is None:
+                mask &= ((by_shape == 0) | (by_shape <= free[0]))[backlog.shapes]
+            else:
+                requested = by_shape[backlog.shapes]
+                mask &= (requested == 0) | (requested <= np.array(free, dtype=np.int64)[of_rows])
+
+    def together(self, workloads: Sequence[Workload]) -> int:
+        """Return how many of these workloads, in order, may be matched in one step: as many as may all be granted.
+
+        Where the number of nodes is limited it is one at a time, because each answer decides about the next workload.
+        """
+        if not workloads or not self.limited(workloads[0].queue):
+            return len(workloads)
+        trial = self._empty()
+        for number, workload in enumerate(workloads):
+            scopes = self._scopes_of(workload)
+            for scope in scopes:
+                if scope.key not in trial._uses:
+                    trial._uses[scope.key] = self._use(scope).copy(nodes=False)
+            if any(scope.nodes is not None for scope in scopes) or trial.refusal(workload) is not None:
+                return max(1, number)
+            trial.add_usage(workload, ())
+        return len(workloads)
+
+    def _use(self, scope: LimitScope) -> ScopeUse:
+        return self._uses.get(scope.key) or ScopeUse()
+
+    def _scopes_of(self, workload: Workload) -> tuple[LimitScope, ...]:
+        """The limits under which a workload is: of its queue, of its namespace in it, of its account and of those above."""
+        key = workload.queue, workload.namespace, workload.account
+        scopes = self._scopes.get(key)
+        if scopes is None:
+            limits = self._limits.get(workload.queue)
+            of_queue = queue_scopes(workload.queue, limits, (workload.namespace,)) if limits is not None else ()
+            scopes = self._scopes[key] = (*of_queue, *self._scopes_of_account(workload.account))
+        return scopes
+
+    def _scopes_of_account(self, account: str) -> tuple[LimitScope, ...]:
+        scopes = self._account_scopes.get(account)
+        if scopes is None:
+            scopes = self._account_scopes[account] = tuple(account_scopes(account, self.accounts))
+        return scopes
+
+    def _empty(self) -> Quotas:
+        """Return a copy in which nothing is used."""
+        other = Quotas(self._limits, (), self.accounts)
+        other._scopes, other._account_scopes = self._scopes, self._account_scopes
+        return other

@@ -1,0 +1,94 @@
+"""The match of a cycle: one round of the policies over all queues that have work, with grants stored as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from fluxqueue.fluxion.messages import MatchResult
+from fluxqueue.queue.metrics import GRANTS
+from fluxqueue.queue.model.records import Grant, Workload
+from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
+from fluxqueue.queue.scheduling.backlogs import Backlogs
+from fluxqueue.queue.scheduling.cycle import Cycle
+from fluxqueue.queue.scheduling.grants import GrantWriter
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.job_ids import JobIds
+from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.rounds import Round
+from fluxqueue.queue.scheduling.reservations import ReservationKeeper
+from fluxqueue.queue.scheduling.round_driver import RoundDriver
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["Matching"]
+
+Granted = Callable[[Cycle, Sequence[Grant], Sequence[Grant]], Awaitable[None]]
+"""Is called with a cycle, the grants of a step, and those of them that the store refused."""
+
+
+class Matching:
+    """Runs the round of each cycle, and keeps the refusals of each queue from cycle to cycle."""
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds, avoided: AvoidedNodes, rules: MatchRules) -> None:
+        self._graph = graph
+        self._job_ids = job_ids
+        self._avoided = avoided
+        self._rules = rules
+        self._grants = GrantWriter(ledger, graph, job_ids)
+        self._refusal_caches: dict[str, RefusalCache] = {}
+
+    async def run(
+        self,
+        cycle: Cycle,
+        backlogs: Backlogs,
+        reservations: ReservationKeeper,
+        unsatisfiable: Mapping[str, MatchResult],
+        granted: Granted,
+    ) -> None:
+        """Run the round of a cycle.
+
+        Parameters
+        ----------
+        cycle
+            Gets the context and the results of the round.
+        backlogs, reservations
+            The pending work of each queue. The reservations are kept up to date.
+        unsatisfiable
+            Answers for shapes that are not matched, because they fit no empty graph.
+        granted
+            Called after grants are stored.
+        """
+        call = self._graph.call()
+        if cycle.capacity_changed:
+            for cache in self._refusal_caches.values():
+                cache.clear()
+        self._avoided.begin_cycle()
+        cycle.context = CycleContext(
+            call.now or 0,
+            capacity_changed=cycle.capacity_changed,
+            unsatisfiable=unsatisfiable,
+            quotas=cycle.quotas,
+            individual=(self._avoided.avoiding, self._rules.individual),
+        )
+        reserving = reservations.queues
+        queues = [
+            PendingQueue(name, backlog, reservations.of_queue(name), self._refusal_caches.setdefault(name, RefusalCache()))
+            for name, backlog in sorted(backlogs.by_queue.items())
+            if len(backlog) or name in reserving
+        ]
+        driver = RoundDriver(
+            self._graph.fluxion,
+            self._job_ids.of,
+            partial(self._store, cycle, granted),
+            match_policies=cycle.match_policies,
+            exclude=self._avoided.exclude,
+            rules=self._rules,
+        )
+        cycle.results = await driver.run(Round(queues, cycle.disciplines, cycle.context), reservations.held, call)
+
+    async def _store(self, cycle: Cycle, granted: Granted, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
+        grants, refused = await self._grants.store(cycle, answers)
+        if len(grants) > len(refused):
+            GRANTS.inc(len(grants) - len(refused))
+        await granted(cycle, grants, refused)

@@ -1,0 +1,166 @@
+"""The phases of a scheduling cycle: pending work is offered to Fluxion in policy order, what it grants is stored, and only then released.
+
+1. *Begin*: the backlogs get the present workloads, the graph the present nodes and allocations.
+2. *Revise*: planned ends move where work drains or overruns, and reservations that no longer hold are cancelled.
+3. *Match*: the policies of all queues propose and the matcher answers. Grants are stored meanwhile.
+4. *Store* the reservations that were made, moved or dropped.
+5. *Report* why each of the others waits.
+6. *Look ahead*: preempt for the first that waits, and, every few seconds, estimate the starts of those without a reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fluxqueue.queue.model.records import Grant
+from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
+from fluxqueue.queue.scheduling.backlogs import Backlogs
+from fluxqueue.queue.scheduling.cycle import Cycle
+from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.job_ids import JobIds
+from fluxqueue.queue.scheduling.limits import Accounts, Quotas, no_accounts
+from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.matching import Matching
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
+from fluxqueue.queue.scheduling.reservations import ReservationKeeper
+from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
+from fluxqueue.queue.scheduling.wakeups import Wakeup
+from fluxqueue.queue.store.ledger import Freed, Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["CyclePhases"]
+
+
+class CyclePhases:
+    """Carries out one cycle after the other. The caller holds the lock of the graph.
+
+    Parameters
+    ----------
+    ledger, graph
+        What is stored, and what the matcher holds.
+    trigger
+        How releases are requested.
+    wakeup
+        How further cycles are requested.
+    evict
+        Evicts workloads for preemption.
+    node_shapes
+        Nodes by which the cluster may grow.
+    rules
+        Rules about other pods.
+
+    Attributes
+    ----------
+    accounts
+        Returns the accounts with their limits; called in every cycle.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        trigger: Trigger,
+        wakeup: Wakeup,
+        evict: Evict,
+        node_shapes: NodeShapes,
+        rules: MatchRules,
+    ) -> None:
+        self._ledger = ledger
+        self._graph = graph
+        self._trigger = trigger
+        self._wakeup = wakeup
+        self._rules = rules
+        self._backlogs = Backlogs(ledger)
+        self._job_ids = JobIds(ledger)
+        self._reservations = ReservationKeeper(ledger, graph, self._backlogs, self._job_ids, rules)
+        self._planned_ends = PlannedEnds(ledger, graph)
+        self._satisfiability = SatisfiabilityCache(ledger, graph, node_shapes)
+        avoided = AvoidedNodes(ledger, graph)
+        self._matching = Matching(ledger, graph, self._job_ids, avoided, rules)
+        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules)
+        self._preemptor = Preemptor(ledger, graph, evict, rules)
+        self._estimator = StartEstimator(ledger, graph)
+        self.accounts: Accounts = no_accounts
+        self.estimates = self._estimator.estimates
+
+    async def run(self, disciplines: Callable[[], Mapping[str, Discipline]]) -> int:
+        """Run one cycle; return how many workloads were granted.
+
+        Raises
+        ------
+        FluxionError, GraphLost
+            The matcher is away, or the graph is not what it should be.
+        """
+        await self._begin()
+        cycle = Cycle(disciplines())
+        self._reasons.begin_cycle(cycle)
+        await self._revise(cycle)
+        await self._match(cycle)
+        await self._reservations.store(cycle.results, cycle.dropped | {each.workload: each.message for each in cycle.over_limit})
+        await self._report(cycle)
+        await self._look_ahead(cycle)
+        return cycle.granted
+
+    async def report_matcher_away(self, message: str) -> None:
+        """Store why nothing is matched, for workloads that have no reason yet."""
+        await self._reasons.report_matcher_away(message)
+
+    def reserved_starts(self) -> list[int]:
+        """Return the starts of all reservations, in Unix seconds."""
+        return [held.start for held in self._reservations.held.values()]
+
+    async def _begin(self) -> None:
+        if departed := self._job_ids.take_departed():
+            self._reservations.forget(departed)
+            self._ledger.return_freed(Freed(jobs=set(departed.values())))
+        self._refresh()  # before the graph learns what work asks for: all that is matched must be known to it
+        await self._graph.ensure()
+
+    def _refresh(self) -> None:
+        self._reasons.note_changed(self._backlogs.refresh())
+
+    async def _revise(self, cycle: Cycle) -> None:
+        reservations, dropped = self._reservations, cycle.dropped
+        dropped |= await reservations.restore_after_rebuild(cycle.match_policies)
+        dropped |= await reservations.cancel_on_changed_nodes()
+        draining = await self._planned_ends.expect_drained()
+        dropped |= await self._planned_ends.extend_overruns(reservations)
+        dropped |= await reservations.cancel_stale()
+        limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
+        cycle.quotas = Quotas(limits, self._ledger.live(), self.accounts())
+        dropped |= await reservations.cancel_over_limits(cycle.quotas)
+        rules_changed = self._rules.begin_cycle()
+        dropped |= await reservations.cancel_against_rules()
+        reordered = reservations.update_priorities()
+        freed = self._graph.take_capacity_changed()
+        cycle.capacity_changed = freed or draining or bool(dropped) or reordered or rules_changed
+
+    async def _match(self, cycle: Cycle) -> None:
+        await self._matching.run(cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted)
+        self._refresh()
+
+    async def _granted(self, cycle: Cycle, grants: Sequence[Grant], refused: Sequence[Grant]) -> None:
+        """Request the release of stored grants, and a further cycle for refused ones."""
+        self._estimator.started((grant.workload for grant in grants), cycle.context.now)
+        if refused:
+            self._backlogs.changed.update(grant.workload for grant in refused)
+            self._wakeup.soon()
+        if len(grants) > len(refused):
+            self._trigger.release()
+
+    async def _report(self, cycle: Cycle) -> None:
+        more = await self._reasons.report(cycle, self._reservations.held)
+        if more or self._rules.changed:
+            self._wakeup.soon()
+
+    async def _look_ahead(self, cycle: Cycle) -> None:
+        backlogs, held = self._backlogs.by_queue, self._reservations.held
+        if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context):
+            self._wakeup.soon()
+        if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.match_policies):
+            self._wakeup.soon(wait_s)

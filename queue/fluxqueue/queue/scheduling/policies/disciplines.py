@@ -1,0 +1,70 @@
+"""The queueing discipline of each queue: its policy, and the rules of its FluxQueue that scheduling follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy, Preemption, Provision, QueueLimits
+from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
+from fluxqueue.queue.scheduling.policies.fcfs_pass import FcfsPass
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, PendingQueue
+
+__all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of"]
+
+DEFAULT_DEPTH = 64
+"""Most reservations of a conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discipline:
+    """The policy of one queue.
+
+    Attributes
+    ----------
+    depth
+        Most reservations of a conservative queue. Other policies ignore it.
+    limits
+        What the queue may use at once; None: no limits.
+    match_policy
+        How the matcher chooses nodes; empty: as the graph's own policy says.
+    """
+
+    policy: Policy = Policy.EASY
+    depth: int = DEFAULT_DEPTH
+    limits: QueueLimits | None = None
+    preemption: Preemption = Preemption.NEVER
+    match_policy: str = ""
+    provision: Provision = Provision.NONE
+
+    @property
+    def reserves(self) -> bool:
+        """True if the policy makes reservations."""
+        return self.policy is not Policy.FCFS
+
+    def new_pass(self, queue: PendingQueue, context: CycleContext) -> Pass:
+        """Return a pass of this policy over a queue."""
+        match self.policy:
+            case Policy.FCFS:
+                return FcfsPass(queue, context)
+            case Policy.EASY:
+                return BackfillPass(queue, context, depth=1)
+            case Policy.CONSERVATIVE:
+                return BackfillPass(queue, context, depth=max(1, self.depth))
+
+
+def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
+    """Return the discipline of each FluxQueue, and of the queue ``default``, which exists without one."""
+    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
+    return {
+        name: Discipline(
+            spec.policy,
+            spec.reservation_depth or DEFAULT_DEPTH,
+            spec.limits,
+            spec.preemption,
+            spec.match_policy or "",
+            spec.provision,
+        )
+        for name, spec in specs.items()
+    }

@@ -1,0 +1,71 @@
+"""Which running work to preempt for more important work: as little as possible, the least important first, the youngest first.
+
+Only the matcher knows whether work would fit without certain others. So the search is a generator: it yields victims to try, receives
+whether the work would fit without them, and returns the victims, or none. It returns victims only if the matcher said that they suffice.
+
+The preemption order is priority (low first), then start (late first: least work is lost), then id. The search first tries each of the
+first few candidates alone, in that order. Then it finds by bisection the shortest prefix of the order that suffices, and removes from it
+every candidate that is not needed, the most important first. So the victims are minimal: none of them can be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fluxqueue.queue.model.records import WorkloadId
+
+__all__ = ["PreemptionCandidate", "VictimSearch", "choose_victims", "preemption_order"]
+
+_SINGLES = 16
+_MOST_REMOVALS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCandidate:
+    """Running work that may be preempted."""
+
+    workload: WorkloadId
+    priority: int
+    start: datetime
+
+
+VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]
+"""Yields victims to try, is sent whether the work would fit without them, returns the victims."""
+
+
+def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
+    """Return the candidates in the order in which they are preempted."""
+    return sorted(candidates, key=lambda each: (each.priority, -each.start.timestamp(), -each.workload))
+
+
+def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int) -> VictimSearch:
+    """Search the victims for work of a priority.
+
+    Parameters
+    ----------
+    candidates
+        Running work. Work that is not of lower priority is never chosen.
+    priority
+        Of the work that is to start.
+    """
+    order = preemption_order([each for each in candidates if each.priority < priority])
+    if not order or not (yield tuple(order)):
+        return ()
+    for each in order[:_SINGLES]:
+        if (yield (each,)):
+            return (each,)
+    few, enough = 0, len(order)
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        if (yield tuple(order[:middle])):
+            enough = middle
+        else:
+            few = middle
+    victims = order[:enough]
+    for each in list(reversed(victims[:-1]))[:_MOST_REMOVALS]:
+        rest = [other for other in victims if other is not each]
+        if (yield tuple(rest)):
+            victims = rest
+    return tuple(victims)

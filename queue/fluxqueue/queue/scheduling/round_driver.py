@@ -1,0 +1,269 @@
+"""Carries out a round of the policies with the matcher, for the scheduling cycle and for the simulator.
+
+The passes propose steps and receive the answers; this module sends the steps to the matcher. It decides nothing, so the simulator shows
+what a policy does in a cluster.
+
+A request on which the matcher fails does not keep others from their answers. The requests of its batch are sent again one by one, and each
+one that fails then gets the answer of an invalid request.
+
+Work under rules about other pods is matched one by one, each under the rules after the grants before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch, MatchResult, MatchVerdict
+from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
+from fluxqueue.fluxion.rpc.interface import Fluxion
+from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.policies.passes import CancelStep, HeldReservation, ImproveStep, MatchStep, PassResult, Step
+from fluxqueue.queue.scheduling.policies.rounds import Round
+
+__all__ = ["RoundDriver"]
+
+log = structlog.get_logger()
+
+_LATE_S = 60
+"""A reservation that starts at most this late keeps its planned end, so that a slow cycle delays no reservation behind it."""
+
+Granted = Callable[[Sequence[tuple[Workload, MatchResult]]], Awaitable[None]]
+Identify = Callable[[Sequence[Workload]], Awaitable[Sequence[FluxionJobId]]]
+Exclude = Callable[[Sequence[Workload]], Awaitable[Sequence[tuple[str, ...]]]]
+
+
+async def _no_nodes(workloads: Sequence[Workload]) -> Sequence[tuple[str, ...]]:
+    return [()] * len(workloads)
+
+
+@dataclass(slots=True)
+class RoundDriver:
+    """Carries out rounds.
+
+    Attributes
+    ----------
+    fluxion
+        The matcher.
+    identify
+        Returns job ids for workloads: the same for a workload until it is granted.
+    granted
+        Is called with the grants of each step, so that they can be stored before the round is over.
+    explain
+        Ask the matcher why a request is refused, and whether it could ever fit.
+    limit
+        Most workloads in one step.
+    match_policies
+        Match policy of each queue that has one of its own.
+    exclude
+        Returns the nodes to leave out for each workload.
+    rules
+        Rules about other pods.
+    steps
+        Number of steps so far.
+    """
+
+    fluxion: Fluxion
+    identify: Identify
+    granted: Granted
+    explain: bool = True
+    limit: int = 100
+    match_policies: Mapping[str, str] = field(default_factory=dict)
+    exclude: Exclude = _no_nodes
+    rules: MatchRules = field(default_factory=NoMatchRules)
+    steps: int = field(default=0, init=False)
+
+    async def run(self, round_: Round, reservations: dict[WorkloadId, HeldReservation], call: CallContext) -> list[PassResult]:
+        """Run a round to its end.
+
+        Parameters
+        ----------
+        round_
+            A new round.
+        reservations
+            Reservations in the graph by workload. Kept up to date as they are made, moved and dropped.
+        call
+            Time, epoch and instance of this round.
+
+        Returns
+        -------
+        list[PassResult]
+            The result of each pass.
+
+        Raises
+        ------
+        FluxionError
+            The matcher is away or refuses a call. The steps before remain in the graph and in ``reservations``.
+        """
+        while (following := round_.next_step(self.limit)) is not None:
+            pass_, step = following
+            self.steps += 1
+            answers, displaced = await self._do(step, round_.yielding(pass_, step), reservations, call)
+            if displaced:
+                round_.displaced(displaced)
+            pass_.accept(step, answers)
+            granted = [
+                (workload, answer)
+                for workload, answer in zip(_workloads(step), answers, strict=False)
+                if answer.verdict is MatchVerdict.GRANTED
+            ]
+            if granted:
+                await self.granted(granted)
+        return [pass_.result for pass_ in round_.passes]
+
+    async def _do(
+        self, step: Step, lower: Sequence[HeldReservation], reservations: dict[WorkloadId, HeldReservation], call: CallContext
+    ) -> tuple[Sequence[MatchResult], Mapping[WorkloadId, str]]:
+        """Carry out a step; return its answers, and the cause of each lower reservation that it displaced."""
+        match step:
+            case CancelStep():
+                await self.fluxion.cancel_many([reservation.jobid for reservation in step.reservations], call=call)
+                for reservation in step.reservations:
+                    reservations.pop(reservation.workload, None)
+                return (), {}
+            case ImproveStep() | MatchStep():
+                requests = await self._requests(step, reservations, call.now or 0)
+                batch = await self._match_step(step, requests, [reservation.jobid for reservation in lower], reservations, call)
+                for workload, answer in zip(step.workloads, batch.results, strict=False):
+                    _keep(reservations, workload, answer)
+                gone = set(batch.displaced)
+                causes = {
+                    reservation.workload: _displacement_cause(reservation, step.workloads, batch.results)
+                    for reservation in lower
+                    if reservation.jobid in gone
+                }
+                for workload_id in causes:
+                    reservations.pop(workload_id, None)
+                return batch.results, causes
+
+    async def _match_step(
+        self,
+        step: MatchStep | ImproveStep,
+        requests: Sequence[JobMatchRequest],
+        yielding: Sequence[int],
+        reservations: Mapping[WorkloadId, HeldReservation],
+        call: CallContext,
+    ) -> MatchBatch:
+        """Match the workloads of a step; each one under rules alone, after the grants before it."""
+        rules, workloads, stop = self.rules, step.workloads, isinstance(step, MatchStep) and step.stop
+        results: list[MatchResult] = []
+        displaced: set[int] = set()
+        while len(results) < len(requests) and not (stop and results and results[-1].verdict is not MatchVerdict.GRANTED):
+            first = len(results)
+            if rules.applies_to(workloads[first]):
+                batch = await self._match_under(
+                    rules, workloads[first], requests[first], yielding, reservations.get(workloads[first].id), call
+                )
+            else:
+                ruled = (number for number in range(first + 1, len(requests)) if rules.applies_to(workloads[number]))
+                batch = await self._match(requests[first : next(ruled, None)], yielding, call, stop=stop)
+            for workload, answer in zip(workloads[first:], batch.results, strict=False):
+                if answer.verdict is MatchVerdict.GRANTED:
+                    rules.assume(workload, answer.shares)
+            results += batch.results
+            displaced.update(batch.displaced)
+        return MatchBatch(tuple(results), call.instance, displaced=tuple(displaced))
+
+    async def _match_under(
+        self,
+        rules: MatchRules,
+        workload: Workload,
+        request: JobMatchRequest,
+        yielding: Sequence[int],
+        reservation: HeldReservation | None,
+        call: CallContext,
+    ) -> MatchBatch:
+        """Match a workload under rules. A reservation that they no longer admit is cancelled first."""
+        if reservation is not None and (violation := rules.violation(workload, reservation.shares)):
+            await self.fluxion.cancel_many([reservation.jobid], call=call)
+            if request.improve:
+                return MatchBatch((MatchResult(MatchVerdict.BUSY, request.jobid, reason=violation),), call.instance)
+        jobspec, refusal = rules.constrained(workload)
+        if refusal:
+            return MatchBatch((MatchResult(MatchVerdict.UNSATISFIABLE, request.jobid, reason=refusal),), call.instance)
+        return await self._match([replace(request, jobspec=jobspec)], yielding, call, stop=False)
+
+    async def _match(self, requests: Sequence[JobMatchRequest], yielding: Sequence[int], call: CallContext, *, stop: bool) -> MatchBatch:
+        try:
+            return await self.fluxion.match_batch(requests, call=call, stop_at_first_failure=stop, yielding=yielding)
+        except (InternalError, InvalidCall) as error:
+            log.warning("match.batch_failed", requests=len(requests), error=str(error))
+        answers: list[MatchResult] = []
+        displaced: set[int] = set()
+        for request in requests:
+            try:
+                batch = await self.fluxion.match_batch([request], call=call, yielding=yielding)
+            except (InternalError, InvalidCall) as error:
+                OBJECT_FAILURES.labels("cycle").inc()
+                reason = f"the matcher cannot work on this request, and goes on without it: {error}"
+                answers.append(MatchResult(MatchVerdict.INVALID, request.jobid, reason=reason))
+            else:
+                answers += batch.results
+                displaced.update(batch.displaced)
+            if stop and answers[-1].verdict is not MatchVerdict.GRANTED:
+                break
+        return MatchBatch(tuple(answers), call.instance, displaced=tuple(displaced))
+
+    async def _requests(
+        self, step: MatchStep | ImproveStep, reservations: dict[WorkloadId, HeldReservation], now: int
+    ) -> list[JobMatchRequest]:
+        excluded = await self.exclude(step.workloads)
+        if isinstance(step, ImproveStep):
+            return [
+                JobMatchRequest(
+                    workload.jobspec,
+                    reservations[workload.id].jobid,
+                    reserve=True,
+                    explain=self.explain,
+                    exclude=nodes,
+                    duration_s=workload.duration_s or 0,
+                    improve=True,
+                    policy=self.match_policies.get(workload.queue, ""),
+                )
+                for workload, nodes in zip(step.workloads, excluded, strict=True)
+            ]
+        ids = await self.identify(step.workloads)
+        requests = []
+        for workload, jobid, nodes in zip(step.workloads, ids, excluded, strict=True):
+            duration_s = workload.duration_s or 0
+            reservation = reservations.get(workload.id)
+            if reservation is not None and duration_s and reservation.start < now <= reservation.start + _LATE_S:
+                duration_s = max(reservation.end - now, 1)
+            policy = self.match_policies.get(workload.queue, "")
+            requests.append(
+                JobMatchRequest(workload.jobspec, jobid, step.reserve, self.explain, nodes, duration_s=duration_s, policy=policy)
+            )
+        return requests
+
+
+def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, answer: MatchResult) -> None:
+    if answer.verdict is MatchVerdict.RESERVED:
+        reservations[workload.id] = HeldReservation(
+            workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.priority
+        )
+    else:
+        reservations.pop(workload.id, None)
+
+
+def _workloads(step: Step) -> tuple[Workload, ...]:
+    match step:
+        case MatchStep() | ImproveStep():
+            return step.workloads
+        case CancelStep():
+            return ()
+
+
+def _displacement_cause(reservation: HeldReservation, workloads: Sequence[Workload], answers: Sequence[MatchResult]) -> str:
+    """Name the work that took nodes of a reservation, in a sentence."""
+    nodes = {share.node for share in reservation.shares}
+    for workload, answer in zip(workloads, answers, strict=False):
+        if any(share.node in nodes for share in answer.shares):
+            return (
+                f"its nodes went to {workload.ref} of priority {workload.priority} "
+                f"in the queue {workload.queue!r}: its own is {reservation.priority}"
+            )
+    return "its nodes went to work of higher priority"

@@ -1,0 +1,132 @@
+"""Which requests could never start in the cluster as it is, and which of those could start in a larger one.
+
+Satisfiability (could the request match this graph with nothing allocated and all nodes up?) depends on the family and the count of a
+request alone, and it is monotone in the count. So a few questions answer for all shapes. A cycle asks a limited number of them, so that a
+queue of many shapes does not hold it up.
+
+A request that does not fit the cluster may fit one with more nodes (`fluxqueue.queue.scheduling.node_shapes`). Its workload then waits for
+nodes that somebody adds or that are requested from an autoscaler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
+from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.policies.demands import Demand, demand_of
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["SatisfiabilityCache"]
+
+_QUESTIONS = 200
+_MOST_SHAPES = 100_000
+
+
+class SatisfiabilityCache:
+    """Answers of the matcher, valid as long as the graph has the same version. The caller holds the lock of the graph.
+
+    Parameters
+    ----------
+    ledger
+        Source of the workloads.
+    graph
+        Whose ``version`` limits the answers.
+    node_shapes
+        Nodes by which the cluster may grow.
+    """
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, node_shapes: NodeShapes) -> None:
+        self._ledger = ledger
+        self._graph = graph
+        self._node_shapes = node_shapes
+        self._version = -1
+        self._unsatisfiable: dict[str, MatchResult] = {}
+        self._checked: set[str] = set()
+        self._needed_shapes: dict[str, tuple[str, ...]] = {}
+        self._demands: dict[str, Demand] = {}
+        self._fits: dict[str, int] = {}
+        self._fails: dict[str, tuple[int, MatchResult]] = {}
+
+    @property
+    def unsatisfiable(self) -> Mapping[str, MatchResult]:
+        """Answers for the shapes of requests that do not fit the empty graph."""
+        if self._version != self._graph.version:
+            self._version = self._graph.version
+            self._unsatisfiable, self._checked, self._needed_shapes = {}, set(), {}
+            self._fits.clear()
+            self._fails.clear()
+        return self._unsatisfiable
+
+    def learn(self, changes: Sequence[ReasonChange], match_policies: Mapping[str, str]) -> None:
+        """Take over the answers of a pass. Those by the match policy of a queue hold for that queue alone and are not taken."""
+        for change in changes:
+            workload = self._ledger.get(change.workload) if change.reason is Reason.UNSATISFIABLE else None
+            if workload is not None and workload.queue not in match_policies:
+                self._unsatisfiable[workload.shape] = MatchResult(MatchVerdict.UNSATISFIABLE, reason=change.message)
+
+    async def check(self, workloads: Sequence[WorkloadId]) -> bool:
+        """Ask which of these workloads could never start; return True if some are left for the next cycle."""
+        asked = 0
+        for workload_id in workloads:
+            workload = self._ledger.get(workload_id)
+            if workload is None or workload.shape in self._checked or workload.shape in self.unsatisfiable:
+                continue
+            if asked >= _QUESTIONS:
+                return True
+            demand = self._demand(workload.shape, workload.jobspec)
+            failed = self._fails.get(demand.family)
+            if failed is not None and demand.count == failed[0]:
+                self._unsatisfiable[workload.shape] = failed[1]
+            elif demand.count > self._fits.get(demand.family, 0):
+                asked += 1
+                answer = await self._graph.fluxion.satisfy(workload.jobspec, call=self._graph.call())
+                if answer.verdict is MatchVerdict.UNSATISFIABLE:
+                    self._unsatisfiable[workload.shape] = answer
+                    self._fails[demand.family] = demand.count, answer
+                else:
+                    self._fits[demand.family] = demand.count
+            self._checked.add(workload.shape)
+        return False
+
+    def _demand(self, shape: str, jobspec: str) -> Demand:
+        if len(self._demands) > _MOST_SHAPES:
+            self._demands.clear()
+        demand = self._demands.get(shape)
+        if demand is None:
+            demand = self._demands[shape] = demand_of(jobspec)
+        return demand
+
+    async def check_growth(self, workloads: Iterable[WorkloadId]) -> set[WorkloadId]:
+        """Ask which workloads that could never start could start in a larger cluster; return those left for the next cycle."""
+        if not self._node_shapes.any:
+            return set()
+        if not self.unsatisfiable:
+            self._node_shapes.forget()
+        asked: dict[str, str] = {}
+        later: set[WorkloadId] = set()
+        for workload_id in workloads:
+            workload = self._ledger.get(workload_id)
+            if (
+                workload is None
+                or workload.shape not in self.unsatisfiable
+                or workload.shape in self._needed_shapes
+                or workload.shape in asked
+            ):
+                continue
+            if len(asked) >= _QUESTIONS:
+                later.add(workload_id)
+            else:
+                asked[workload.shape] = workload.jobspec
+        if asked:
+            needed = await self._node_shapes.needed([*asked.values()], self._graph.nodes, self._graph.added_pools)
+            self._needed_shapes.update(zip(asked, needed, strict=True))
+        return later
+
+    def needed_shapes(self, shape: str) -> tuple[str, ...]:
+        """Return the node shapes that must be added for a request that fits no present node; empty if more nodes do not help."""
+        return self._needed_shapes.get(shape, ()) if shape in self.unsatisfiable else ()

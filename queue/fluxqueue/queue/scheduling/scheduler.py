@@ -1,0 +1,157 @@
+"""Runs scheduling cycles: one at a time, when something changed, and again when Fluxion failed.
+
+Events request cycles and many requests become one, so a burst of a thousand arrivals costs a few cycles. When Fluxion is away or lost the
+graph, nothing is lost: the cycle reports it, the graph is filled again, and the cycle is tried again. A reservation that begins, and an
+allocation that should have ended, request the next cycle by themselves. `fluxqueue.queue.scheduling.phases` is the cycle itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+import structlog
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
+from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.limits import Accounts
+from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.phases import CyclePhases
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
+from fluxqueue.queue.scheduling.preemption import Evict
+from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+
+__all__ = ["Scheduler"]
+
+log = structlog.get_logger()
+
+_RETRY_S = 1.0
+_WATCH_S = 30.0
+"""Between two questions to a matcher whose connection stays."""
+
+Disciplines = Callable[[], Mapping[str, Discipline]]
+
+
+def _default_disciplines() -> Mapping[str, Discipline]:
+    return disciplines_of(())
+
+
+class Scheduler:
+    """Runs scheduling cycles.
+
+    Parameters
+    ----------
+    ledger
+        Pending workloads, and where grants and reservations are stored.
+    graph
+        The matcher's graph.
+    trigger
+        How releases and further cycles are requested.
+    disciplines
+        Returns the discipline of each queue; called in every cycle.
+    evict
+        Evicts workloads for preemption; None: the ledger's own, which only records that they are to stop.
+    node_shapes
+        Nodes by which the cluster may grow; None: it does not grow.
+    rules
+        Rules about other pods; None: there are none.
+
+    Attributes
+    ----------
+    last_error
+        Why Fluxion is away; empty while it answers.
+    estimates
+        When pending workloads are expected to start.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        trigger: Trigger,
+        disciplines: Disciplines = _default_disciplines,
+        evict: Evict | None = None,
+        node_shapes: NodeShapes | None = None,
+        rules: MatchRules | None = None,
+    ) -> None:
+        self.last_error = ""
+        self._ledger = ledger
+        self._graph = graph
+        self._disciplines = disciplines
+        self._wakeup = Wakeup(trigger)
+        rules = rules if rules is not None else NoMatchRules()
+        rules.subscribe(self.soon)
+        self._phases = CyclePhases(ledger, graph, trigger, self._wakeup, evict or ledger.evict, node_shapes or NodeShapes({}), rules)
+        self.estimates = self._phases.estimates
+
+    def limit_accounts(self, accounts: Accounts) -> None:
+        """Have the limits of accounts respected. The function is called in every cycle."""
+        self._phases.accounts = accounts
+
+    async def watch_matcher(self) -> None:
+        """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until cancelled.
+
+        A matcher that ends takes its connection with it, which is noticed at once. So it is asked rarely: each call wakes a dozen threads
+        of gRPC, which then look for more work for seconds.
+        """
+        while True:
+            await self._graph.fluxion.wait_for_loss(_WATCH_S)
+            if not await self._graph.alive():
+                self.soon()
+
+    async def cycle(self) -> None:
+        """Run one cycle. Failures of Fluxion are reported and the cycle is tried again; other errors are raised."""
+        began = time.perf_counter()
+        try:
+            async with self._graph.exclusive:
+                granted = await self._phases.run(self._disciplines)
+        except (FluxionError, GraphLost) as error:
+            self._graph.invalidate()
+            await self._matcher_away(str(error))
+            return
+        if self.last_error:
+            log.info("fluxion.back")
+        self.last_error = ""
+        FLUXION_UP.set(1)
+        CYCLES.labels("granted" if granted else "idle").inc()
+        CYCLE_SECONDS.observe(time.perf_counter() - began)
+        self._wake_when_planned()
+
+    async def _matcher_away(self, message: str) -> None:
+        FLUXION_UP.set(0)
+        if message != self.last_error:
+            log.warning("fluxion.away", error=message, retry_s=_RETRY_S)
+        self.last_error = message
+        self.soon(_RETRY_S)
+        await self._phases.report_matcher_away(message)
+        CYCLES.labels("fluxion-away").inc()
+
+    def _wake_when_planned(self) -> None:
+        """Request a cycle for the next planned event: a reservation begins, or an allocation should have ended."""
+        starts = self._phases.reserved_starts()
+        if not starts:
+            return
+        now = self._ledger.clock()
+        recent = now - timedelta(seconds=1)
+        coming: list[float] = [start for start in starts if start > recent.timestamp()]
+        if (end := self._ledger.next_planned_end(recent)) is not None:
+            coming.append(end.timestamp())
+        if coming:
+            self.soon(max(min(coming) - now.timestamp(), 0) + SOON_S)
+
+    def queue_changed(self, change: Change[FluxQueue] | Change[FluxAccount]) -> None:
+        """Request a cycle after an edit of a queue's rules, or of an account."""
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self.soon()
+
+    def soon(self, delay_s: float = SOON_S) -> None:
+        """Request a cycle after a delay. Of several requests the earliest counts."""
+        self._wakeup.soon(delay_s)

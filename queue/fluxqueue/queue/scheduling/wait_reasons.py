@@ -1,0 +1,182 @@
+"""Why pending workloads wait, as each cycle reports it.
+
+Workloads that were matched get the answer of the matcher. The others behind them were not matched. They get a general reason once, while
+they have none. Several sources then refine the reasons, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+
+import numpy as np
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import Provision
+from fluxqueue.fluxion.messages import MatchResult
+from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.records import LIMIT_REASONS, Workload, WorkloadId
+from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
+from fluxqueue.queue.scheduling.backlogs import Backlogs
+from fluxqueue.queue.scheduling.blocking_reservations import BlockingReservations
+from fluxqueue.queue.scheduling.cycle import Cycle
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.outages import Outages
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.passes import HeldReservation
+from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.unsatisfiable_reasons import UnsatisfiableReasons
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["WaitReasons"]
+
+_MOST_EXACT = 100
+"""Workloads that get a reason of their own where that costs something for each."""
+
+
+class WaitReasons:
+    """Reports why pending workloads wait. The caller holds the lock of the graph.
+
+    Parameters
+    ----------
+    ledger, graph, backlogs
+        The workloads, the matcher, and who waits in which queue.
+    satisfiability, avoided, rules
+        Sources of reasons.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        graph: GraphKeeper,
+        backlogs: Backlogs,
+        satisfiability: SatisfiabilityCache,
+        avoided: AvoidedNodes,
+        rules: MatchRules,
+    ) -> None:
+        self._ledger = ledger
+        self._backlogs = backlogs
+        self._satisfiability = satisfiability
+        self._avoided = avoided
+        self._rules = rules
+        self._blocking = BlockingReservations(ledger, graph)
+        self._unsatisfiable = UnsatisfiableReasons(ledger, graph, satisfiability)
+        self._outages = Outages(ledger, graph)
+        self._unexplained: set[WorkloadId] = set()
+        self._limited: set[WorkloadId] = set()
+        self._matcher_away: set[WorkloadId] = set()
+        self._provisions: dict[str, Provision] = {}
+
+    def note_changed(self, workloads: Iterable[WorkloadId]) -> None:
+        """Find out which of the changed workloads have no reason yet."""
+        for workload_id in workloads:
+            self._unexplained.discard(workload_id)
+            workload = self._ledger.get(workload_id) if workload_id in self._backlogs else None
+            if workload is None:
+                continue
+            if workload.reason is Reason.NONE:
+                self._unexplained.add(workload_id)
+            elif workload.reason in LIMIT_REASONS:
+                self._limited.add(workload_id)
+
+    def begin_cycle(self, cycle: Cycle) -> None:
+        """Explain again where a queue changed whether it requests nodes, to the work that waits for nodes to be added."""
+        self._unexplained |= {workload_id for workload_id in self._matcher_away if workload_id in self._backlogs}
+        self._matcher_away.clear()
+        provisions = {name: each.provision for name, each in cycle.disciplines.items()}
+        for queue, backlog in self._backlogs.by_queue.items():
+            if provisions.get(queue) is not self._provisions.get(queue):
+                self._unexplained |= {waiting.id for waiting in backlog if self._satisfiability.needed_shapes(waiting.shape)}
+        self._provisions = provisions
+
+    async def report_matcher_away(self, message: str) -> None:
+        """Store why nothing is matched, for the first workloads that have no reason yet. The next cycle gives them another reason."""
+        arrived = (self._ledger.get(workload_id) for workload_id in self._backlogs.changed | self._unexplained)
+        unexplained = [row.id for row in arrived if row is not None and row.state is State.PENDING and row.reason is Reason.NONE]
+        text = f"nothing is matched at present: {message}"
+        changes = [ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text) for each in unexplained[:_MOST_EXACT]]
+        await self._ledger.set_reasons(changes)
+        self._matcher_away |= {change.workload for change in changes}
+
+    async def report(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> bool:
+        """Store why workloads wait after a round; return True if some are left for the next cycle.
+
+        Parameters
+        ----------
+        cycle
+            After its round.
+        held
+            Reservations in the graph.
+        """
+        changes = self._collect(cycle, held)
+        changes = await self._blocking.refine(changes, held)
+        workloads = [change.workload for change in changes]
+        unchecked = await self._satisfiability.check(workloads)
+        later = await self._satisfiability.check_growth(workloads)
+        changes = self._unsatisfiable.refine(changes, self._provisions)
+        changes = await self._outages.refine(changes, held)
+        changes = self._avoided.refine(changes)
+        await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
+        self._unexplained |= later
+        return unchecked or bool(later)
+
+    def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
+        """The reasons of the round: limits first, then the matcher's answers, reservations, and general reasons for the rest."""
+        limited = self._over_limits(cycle, held)
+        aside = {change.workload for change in limited}
+        for result in cycle.results:
+            result.reasons = self._rules.mark_temporary(result.reasons)
+        changes = [*limited, *(change for result in cycle.results for change in result.reasons if change.workload not in aside)]
+        for result in cycle.results:
+            self._satisfiability.learn(result.reasons, cycle.match_policies)
+            changes += [_reserved(workload_id, answer) for workload_id, (_, answer) in result.reserved.items()]
+        explained = {change.workload for change in changes}
+        changes += [
+            ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=_in_general(workload, cycle.disciplines))
+            for workload_id in self._unexplained - explained
+            if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING
+        ]
+        return changes
+
+    def _over_limits(self, cycle: Cycle, held: Collection[WorkloadId]) -> list[ReasonChange]:
+        """Who is over a limit: with figures for the first of each queue, in general terms for those behind that have no reason yet."""
+        known = [*cycle.over_limit, *(change for result in cycle.results for change in result.reasons)]
+        changes = {change.workload: change for change in known if change.reason in LIMIT_REASONS}
+        for queue, backlog in self._backlogs.by_queue.items():
+            if not cycle.quotas.limited(queue):
+                continue
+            aside = (backlog[int(row)] for row in np.flatnonzero(~cycle.quotas.within(queue, backlog)))
+            for number, workload in enumerate(waiting for waiting in aside if waiting.id not in held):
+                changes.setdefault(workload.id, _at_limit(workload, cycle.quotas, exact=number < _MOST_EXACT))
+        self._unexplained |= {workload_id for workload_id in self._limited - changes.keys() if workload_id in self._backlogs}
+        self._limited = set(changes)
+        return list(changes.values())
+
+    def _is_known_preempted(self, change: ReasonChange) -> bool:
+        """True if the workload shows for whom it was preempted. That it waits for nodes since then adds nothing."""
+        workload = self._ledger.get(change.workload)
+        waits = change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION)
+        return waits and workload is not None and workload.reason is Reason.PREEMPTED
+
+
+def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
+    start = datetime.fromtimestamp(answer.at, UTC)
+    nodes = f"{len(answer.shares)} nodes are" if len(answer.shares) != 1 else f"node {answer.shares[0].node} is"
+    text = f"{nodes} reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
+    return ReasonChange(workload=workload, reason=Reason.WAITING_FOR_NODES, message=text)
+
+
+def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
+    """The limit that a workload is over, with both figures if that is asked for, or as it was found before."""
+    if not exact and workload.reason in LIMIT_REASONS:
+        return ReasonChange(workload=workload.id, reason=workload.reason, message=workload.message)
+    over = (quotas.refusal(workload) if exact else None) or quotas.reached(workload)
+    return ReasonChange(workload=workload.id, reason=over.reason, message=over.message)
+
+
+def _in_general(workload: Workload, disciplines: Mapping[str, Discipline]) -> str:
+    if disciplines.get(workload.queue, Discipline()).reserves:
+        return "its request does not fit now: smaller or shorter requests of its kind wait too"
+    return f"waits its turn: the queue {workload.queue!r} is strictly first come, first served"

@@ -1,0 +1,275 @@
+"""A live installation as values for the simulator: its nodes, the running work with its planned ends, and the pending work.
+
+All is read from objects that users with the view role may read: Nodes, Pods, FluxJobs and FluxQueues. A FluxJob has the jobspec that was
+matched and the nodes of its allocation. That is enough to restore the allocation, including the slots that have ended since. Bound pods
+that belong to no live allocation use their nodes without an end, as in the queue itself. Added nodes are copies of a present node, with
+what DaemonSets take of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import chain, islice, repeat
+
+import orjson
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, QueueState
+from fluxqueue.api.graphnames import POD_SLOTS
+from fluxqueue.api.hostlists import InvalidHostlist, decode
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
+from fluxqueue.api.topology import DEFAULT_LEVELS, NODE_LEVEL, TopologyLevel
+from fluxqueue.fluxion.graph.nodes import NodeRules, graph_node
+from fluxqueue.fluxion.messages import GraphNodeSpec, RestoredJob
+from fluxqueue.queue.cluster.port_volume_pools import pool_types_in, pools_for, ports_taken, with_pools
+from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
+from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
+from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.topology_levels import levels_asked_for
+from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
+from fluxqueue.queue.scheduling.policies.overruns import extended_end
+
+__all__ = ["ClusterSnapshot", "RunningWorkload", "snapshot_of", "with_more_nodes"]
+
+_HOSTNAME = names.HOSTNAME_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorkload:
+    """A workload with its allocation. If it overruns, its end moves as in the queue."""
+
+    workload: Workload
+    allocation: RestoredJob
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """The state of a cluster at one time.
+
+    Attributes
+    ----------
+    now
+        Unix seconds.
+    running
+        Work that has nodes.
+    pending
+        Work that waits and may be matched.
+    disciplines
+        Policy and limits of each queue.
+    foreign, daemons
+        What foreign pods have on each node, and the part of it that pods of DaemonSets have.
+    accounts
+        The accounts with their limits.
+    left_out
+        Reasons why work was left out, each with the number of workloads.
+    """
+
+    now: int
+    nodes: tuple[GraphNodeSpec, ...]
+    running: tuple[RunningWorkload, ...]
+    pending: tuple[Workload, ...]
+    disciplines: Mapping[str, Discipline]
+    foreign: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    daemons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    accounts: AccountTree = NO_ACCOUNTS
+    left_out: tuple[tuple[str, int], ...] = ()
+
+
+_WAITS_FOR_OTHERS = (Reason.WAITING_FOR_DEPENDENCY, Reason.DEPENDENCY_NEVER_SATISFIED, Reason.WAITING_FOR_BEGIN)
+
+
+def snapshot_of(
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    fluxjobs: Iterable[FluxJob],
+    queues: Iterable[FluxQueue],
+    now: datetime,
+    fluxaccounts: Iterable[FluxAccount] = (),
+    levels: Sequence[TopologyLevel] = DEFAULT_LEVELS,
+) -> ClusterSnapshot:
+    """Return the snapshot of these objects.
+
+    Parameters
+    ----------
+    nodes, pods, fluxjobs, queues, fluxaccounts
+        All objects of the cluster. The queue ``default`` may be missing.
+    now
+        Timezone-aware.
+    levels
+        Of the topology, from the top down. The configuration of the queue, where they are, is no object that all may read.
+    """
+    known = {NODE_LEVEL, *(name for name, _ in levels)}
+    rules = NodeRules(levels=tuple(levels))
+    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
+    accounts = account_tree(fluxaccounts)
+    left_out: Counter[str] = Counter()
+    running: list[RunningWorkload] = []
+    pending: list[Workload] = []
+    live: set[str] = set()
+    for number, job in enumerate(sorted(fluxjobs, key=lambda job: (job.status.submitted_at or "", job.metadata.name)), start=1):
+        spec = specs.get(job.spec.queue)
+        if job.status.state in (State.ALLOCATED, State.RUNNING, State.DRAINING):
+            allocation = _allocation(number, job, now)
+            if isinstance(allocation, str):
+                left_out[allocation] += 1
+            else:
+                live.add(str(job.status.jobid))
+                running.append(RunningWorkload(_workload(number, job, now, job.status.account), allocation))
+        elif job.status.state == State.PENDING:
+            if why := _reason_to_leave_out(job, spec, known):
+                left_out[why] += 1
+            else:
+                pending.append(_workload(number, job, now, accounts.account_of(job.metadata.namespace)))
+    foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
+    types = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
+    pools = pools_for(types, {})
+    return ClusterSnapshot(
+        int(now.timestamp()),
+        tuple(with_pools(graph_node(node, rules).spec, pools) for node in nodes),
+        tuple(running),
+        tuple(pending),
+        {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits) for name, spec in specs.items()},
+        _taken(foreign, types),
+        _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
+        accounts,
+        tuple(sorted(left_out.items())),
+    )
+
+
+def with_more_nodes(snapshot: ClusterSnapshot, count: int) -> ClusterSnapshot:
+    """Return the snapshot with more nodes, of the shape that most nodes have.
+
+    Raises
+    ------
+    ValueError
+        No node is up whose shape the new nodes could have.
+    """
+    shapes = Counter((node.pools, node.levels) for node in snapshot.nodes if not node.down)
+    if not shapes:
+        raise ValueError("nodes cannot be added: no node is up whose shape they could have")
+    shape = shapes.most_common(1)[0][0]
+    like = next(node for node in snapshot.nodes if not node.down and (node.pools, node.levels) == shape)
+    properties = {name: value for name, value in like.properties.items() if _HOSTNAME not in name}
+    more = [replace(like, name=f"added-{number}", properties=properties) for number in range(1, count + 1)]
+    foreign = dict(snapshot.foreign)
+    if taken := snapshot.daemons.get(like.name):
+        foreign.update((node.name, taken) for node in more)
+    return replace(snapshot, nodes=(*snapshot.nodes, *more), foreign=foreign)
+
+
+def _belongs(pod: Pod, live: Container[str]) -> bool:
+    """True if a pod counts as part of a live allocation."""
+    return (pod.metadata.annotation(names.ALLOCATION_ANNOTATION) or "") in live
+
+
+def _taken(pods: Iterable[Pod], types: frozenset[str]) -> dict[str, dict[str, int]]:
+    """What pods have, by node. A pod whose request cannot be read has its pod slot only."""
+    here: dict[str, list[Pod]] = {}
+    for pod in pods:
+        here.setdefault(pod.spec.node_name or "", []).append(pod)
+    return {
+        node: {
+            **slot_resources(sum_requests([*_requests(those)])),
+            **ports_taken((pod.spec for pod in those), types),
+            POD_SLOTS: len(those),
+        }
+        for node, those in here.items()
+    }
+
+
+def _requests(pods: Iterable[Pod]) -> Iterator[Mapping[str, Decimal]]:
+    for pod in pods:
+        try:
+            yield pod_requests(pod.spec)
+        except InvalidRequest:
+            continue
+
+
+def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Container[str]) -> str:
+    if spec is None:
+        return f"waits in the queue {job.spec.queue!r:.80}, which does not exist"
+    if job.spec.hold:
+        return "is held"
+    if spec.state is QueueState.HELD:
+        return f"waits in the queue {job.spec.queue!r:.80}, which is held"
+    if not _slots(job.spec.jobspec):
+        return "has no request that can be matched"
+    if job.status.reason in _WAITS_FOR_OTHERS:
+        return "waits for other work or for a time, which is not forecast"
+    unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")
+    return f"asks for the level {unknown!r:.80}: name the levels of the queue by --topology-level" if unknown else ""
+
+
+def _workload(number: int, job: FluxJob, now: datetime, account: str) -> Workload:
+    return Workload(
+        id=WorkloadId(number),
+        uid=job.metadata.uid,
+        api_version=job.spec.object_ref.api_version,
+        kind=job.spec.object_ref.kind,
+        namespace=job.metadata.namespace,
+        name=job.spec.object_ref.name,
+        queue=job.spec.queue,
+        priority=job.spec.priority,
+        jobspec=job.spec.jobspec,
+        shape=shape_of(job.spec.jobspec),
+        pods=job.spec.pods,
+        duration_s=job.spec.duration_seconds or None,
+        duration_assumed=False,
+        release_mode=ReleaseMode.PIN,
+        generation=1,
+        state=State.PENDING,
+        reason=Reason.NONE,
+        message="",
+        submitted_at=_time(job.status.submitted_at) or now,
+        account=account,
+    )
+
+
+def _allocation(number: int, job: FluxJob, now: datetime) -> RestoredJob | str:
+    """The allocation of a job, or why it is unknown."""
+    try:
+        hosts = decode(job.status.nodes)
+    except InvalidHostlist:
+        return "runs on nodes that cannot be read"
+    slots = _slots(job.spec.jobspec)
+    labels = list(islice(chain.from_iterable(repeat(label, count) for label, count, _ in slots), len(hosts)))
+    if not hosts or not labels:
+        return "runs without nodes or request"
+    shares: dict[str, Counter[str]] = {}
+    for rank, host in enumerate(hosts):
+        shares.setdefault(host, Counter())[labels[min(rank, len(labels) - 1)]] += 1
+    start = _time(job.status.allocated_at) or now
+    end = 0
+    if job.spec.duration_seconds:
+        planned = start + timedelta(seconds=job.spec.duration_seconds)
+        end = int((planned if planned > now else extended_end(start, planned, now)).timestamp())
+    sizes = {label: members for label, _, members in slots}
+    whole = takes_whole_nodes(job.spec.jobspec)
+    granted = tuple(replace(share_on(host, counts, sizes), exclusive=whole) for host, counts in shares.items())
+    return RestoredJob(number, granted, min(int(start.timestamp()), int(now.timestamp())), end)
+
+
+def _slots(jobspec: str) -> list[tuple[str, int, Mapping[str, int]]]:
+    """Label, number and members of the slots of a jobspec of the queue; none if it cannot be read."""
+    try:
+        return slots_in(jobspec)
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError):
+        return []
+
+
+def _time(text: str | None) -> datetime | None:
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

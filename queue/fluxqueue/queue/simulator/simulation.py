@@ -1,0 +1,292 @@
+"""The simulation: submissions and ends of jobs on a virtual clock, with the queue's own passes and matcher.
+
+Events are submissions, ends of jobs and starts of reservations. At the time of each event the simulation applies everything that is due
+and runs one round of the policies (`fluxqueue.queue.scheduling.round_driver.RoundDriver`), as the scheduling cycle of a cluster does. Only
+jobs take time, so the same input gives the same output to the second.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
+from fluxqueue.queue.scheduling.policies.overruns import extended_end
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.rounds import Round
+from fluxqueue.queue.scheduling.round_driver import RoundDriver
+from fluxqueue.queue.simulator.traces import Trace, TraceJob
+
+__all__ = ["SimulatedJob", "Simulation"]
+
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_EPOCH_S = int(_EPOCH.timestamp())
+_LIMIT = 8
+_PROGRESS_EVERY = 500
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job and when it ran. Times are seconds from the beginning of the trace.
+
+    Attributes
+    ----------
+    reserved_at, first_reserved_start_s, soonest_s
+        When it got its first reservation, the reserved start, and the early end of the estimated range then; None if it had none.
+    hosts
+        Numbers of the nodes it ran on.
+    """
+
+    job: TraceJob
+    start_s: int = -1
+    end_s: int = -1
+    reserved_at: int | None = None
+    first_reserved_start_s: int | None = None
+    soonest_s: int | None = None
+    hosts: tuple[int, ...] = ()
+
+    @property
+    def wait_s(self) -> int:
+        """Seconds from submission to start."""
+        return self.start_s - self.job.submit_s
+
+
+class Simulation:
+    """One trace under the policies of its queues.
+
+    Parameters
+    ----------
+    trace
+        The jobs.
+    discipline
+        The discipline of all queues, or of each.
+    match_policy
+        Fluxion's match policy.
+    fixed
+        Jobs that ran before and run again without waiting. Each takes its nodes at its start, after the jobs that start then.
+
+    Attributes
+    ----------
+    dropped
+        Reservations dropped in rounds: time, workload and cause.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        discipline: Discipline | Mapping[str, Discipline],
+        match_policy: str = "lonode",
+        fixed: Sequence[SimulatedJob] = (),
+    ) -> None:
+        self.ran = [SimulatedJob(job) for job in trace.jobs]
+        self.cycles = 0
+        self.steps = 0
+        self._trace = trace
+        self._queues = sorted({job.queue for job in trace.jobs})
+        self._disciplines = dict.fromkeys(self._queues, discipline) if isinstance(discipline, Discipline) else discipline
+        self._match_policy = match_policy
+        self._fixed = sorted(fixed, key=lambda each: each.start_s, reverse=True)
+        self._of = {each.job.number: each for each in (*self.ran, *fixed)}
+        self._fluxion = LocalFluxion()
+        self._backlogs = {name: Backlog() for name in self._queues}
+        self._reservations: dict[WorkloadId, HeldReservation] = {}
+        self._driver = RoundDriver(self._fluxion, self._identify, self._granted, explain=False, limit=_LIMIT)
+        self._ends: list[tuple[int, int]] = []
+        self._planned_ends: dict[int, int] = {}
+        self._overdue: list[tuple[int, int]] = []
+        self._estimate_history = EstimateHistory()
+        self._capacity_changed = False
+        self._refusal_caches = {name: RefusalCache() for name in self._queues}
+        self._now = 0
+        self._finished = 0
+        self.dropped: list[tuple[int, int, str]] = []
+
+    async def run(self, progress: Progress | None = None) -> Sequence[SimulatedJob]:
+        """Run to the end of the last job.
+
+        Parameters
+        ----------
+        progress
+            Is called with the number of ended jobs from time to time.
+        """
+        nodes = [GraphNodeSpec(_node(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
+        await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=_EPOCH_S))
+        jobs, arrived = self._trace.jobs, 0
+        reported = 0
+        while arrived < len(jobs) or self._ends or self._reservations or self._fixed:
+            self._now = self._next_time([jobs[arrived].submit_s] if arrived < len(jobs) else [])
+            await self._end_due()
+            await self._extend_overruns()
+            while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
+                self._backlogs[jobs[arrived].queue].update([_workload(jobs[arrived])])
+                arrived += 1
+            await self._cycle()
+            await self._start_fixed()
+            if progress is not None and self._finished - reported >= _PROGRESS_EVERY:
+                reported = self._finished
+                progress(reported)
+        if progress is not None:
+            progress(self._finished)
+        return self.ran
+
+    def _next_time(self, times: list[int]) -> int:
+        times += [reservation.start - _EPOCH_S for reservation in self._reservations.values() if reservation.start - _EPOCH_S > self._now]
+        times += [heap[0][0] for heap in (self._ends, self._overdue) if heap]
+        times += [each.start_s for each in self._fixed[-1:]]
+        return max(min(times), self._now)
+
+    async def _start_fixed(self) -> None:
+        while self._fixed and self._fixed[-1].start_s <= self._now:
+            each = self._fixed.pop()
+            planned = each.start_s + each.job.requested_s
+            shares = tuple(NodeShare(_node(host), {SLOT: 1}, {"core": 1}) for host in each.hosts)
+            job = RestoredJob(each.job.number, shares, _EPOCH_S + each.start_s, _EPOCH_S + planned)
+            await self._fluxion.restore([job], call=self._call())
+            self._expect_to_end(each, planned)
+
+    async def _end_due(self) -> None:
+        ended: list[int] = []
+        while self._ends and self._ends[0][0] <= self._now:
+            _, number = heapq.heappop(self._ends)
+            ended.append(number)
+            planned = self._planned_ends.pop(number)
+            self._capacity_changed = self._capacity_changed or planned > self._now
+        if ended:
+            self._clear_refusal_caches()
+            self._finished += len(ended)
+            await self._fluxion.cancel_many(ended, call=self._call())
+
+    async def _extend_overruns(self) -> None:
+        holders = {reservation.jobid: workload_id for workload_id, reservation in self._reservations.items()}
+        while self._overdue and self._overdue[0][0] <= self._now:
+            planned, number = heapq.heappop(self._overdue)
+            if number not in self._planned_ends:
+                continue
+            start = self._of[number].start_s
+            end = extended_end(_at(start), _at(planned), _at(self._now))
+            self._planned_ends[number] = end_s = int((end - _EPOCH).total_seconds())
+            heapq.heappush(self._overdue, (end_s, number))
+            done = await self._fluxion.extend(number, _EPOCH_S + end_s, call=self._call())
+            for jobid in done.displaced:
+                if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
+                    self._reservations.pop(workload_id, None)
+            if done.displaced:
+                self._capacity_changed = True
+                self._clear_refusal_caches()
+
+    def _clear_refusal_caches(self) -> None:
+        for refusal_cache in self._refusal_caches.values():
+            refusal_cache.clear()
+
+    async def _cycle(self) -> None:
+        if not any(len(backlog) for backlog in self._backlogs.values()):
+            self._capacity_changed = False
+            return
+        self.cycles += 1
+        context = CycleContext(_EPOCH_S + self._now, capacity_changed=self._capacity_changed)
+        self._capacity_changed = False
+        queues = [
+            PendingQueue(
+                name,
+                backlog,
+                {held.workload: held for held in self._reservations.values() if held.workload in backlog},
+                self._refusal_caches[name],
+            )
+            for name, backlog in self._backlogs.items()
+        ]
+        result = await self._driver.run(Round(queues, self._disciplines, context), self._reservations, self._call())
+        self.steps = self._driver.steps
+        for each in result:
+            self._record(each)
+
+    def _record(self, result: PassResult) -> None:
+        for workload, answer in result.reserved.values():
+            ran = self._of[workload.id]
+            if ran.first_reserved_start_s is None:
+                ran.reserved_at = self._now
+                ran.first_reserved_start_s = answer.at - _EPOCH_S
+                ran.soonest_s = self._estimate_history.soonest(self._now, ran.first_reserved_start_s)
+        self.dropped += [(self._now, int(workload), cause) for workload, cause in result.dropped.items()]
+        for workload, _ in result.granted:
+            self._backlogs[workload.queue].remove(workload.id)
+
+    async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
+        return [FluxionJobId(workload.id) for workload in workloads]
+
+    async def _granted(self, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
+        for workload, answer in answers:
+            ran = self._of[workload.id]
+            ran.start_s = self._now
+            if ran.first_reserved_start_s is not None and ran.reserved_at is not None:
+                self._estimate_history.add(ran.first_reserved_start_s - ran.reserved_at, self._now - ran.reserved_at)
+            ran.end_s = self._now + ran.job.runtime_s
+            ran.hosts = tuple(int(share.node[1:]) for share in answer.shares)
+            self._expect_to_end(ran, answer.end - _EPOCH_S)
+
+    def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
+        number = ran.job.number
+        self._planned_ends[number] = planned
+        heapq.heappush(self._ends, (ran.end_s, number))
+        if planned < ran.end_s:
+            heapq.heappush(self._overdue, (planned, number))
+
+    def _call(self) -> CallContext:
+        return CallContext(now=_EPOCH_S + self._now)
+
+
+def _node(number: int) -> str:
+    return f"n{number:05}"
+
+
+def _at(second: int) -> datetime:
+    return _EPOCH + timedelta(seconds=second)
+
+
+_JOBSPECS: dict[int, str] = {}
+
+
+def _jobspec(nodes: int) -> str:
+    """The jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share a jobspec."""
+    text = _JOBSPECS.get(nodes)
+    if text is None:
+        slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": 1}]}
+        text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {}}}).decode()
+        _JOBSPECS[nodes] = text
+    return text
+
+
+def _workload(job: TraceJob) -> Workload:
+    return Workload(
+        id=WorkloadId(job.number),
+        uid=str(job.number),
+        api_version="batch/v1",
+        kind="Job",
+        namespace="simulated",
+        name=f"job-{job.number}",
+        queue=job.queue,
+        priority=job.priority,
+        jobspec=_jobspec(job.nodes),
+        shape=f"{job.nodes}/{job.requested_s}",
+        pods=job.nodes,
+        duration_s=job.requested_s,
+        duration_assumed=False,
+        release_mode=ReleaseMode.PIN,
+        generation=1,
+        state=State.PENDING,
+        reason=Reason.NONE,
+        message="",
+        submitted_at=_at(job.submit_s),
+    )

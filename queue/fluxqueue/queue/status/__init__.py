@@ -1,0 +1,1 @@
+"""What people see of workloads and queues: FluxJobs, FluxQueues and Events."""

@@ -1,0 +1,248 @@
+"""Reports what happens to a workload on the user's own object: Events, and the label of work that can never start.
+
+An Event costs a write, and somebody's attention. So work that starts at once gets none. A problem that only a person can solve is
+reported at once. Waiting for nodes is reported once for each reason, after it has lasted for a while, and then the release is reported
+too. A requeue is always reported, with its cause.
+
+`kubectl get jobs -l fluxqueue/unschedulable=yes` finds work that no set of nodes of this cluster could hold: the label
+``fluxqueue/unschedulable`` is set as long as that is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.formatting import format_nodes
+from fluxqueue.api.hostlists import decode
+from fluxqueue.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from fluxqueue.kube.events import EventRecorder, Severity
+from fluxqueue.kube.kinds import JOBS, PODS, Kind, T
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.groups import OVERDUE_S
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.status.reached_levels import reached_levels
+from fluxqueue.queue.status.subjects import subjects_of
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["NOTABLE_S", "DueEvent", "EventReporter", "LastReport", "due_events"]
+
+log = structlog.get_logger()
+
+NOTABLE_S = 10.0
+"""Work that waits for a shorter time gets no Event."""
+_WORKERS = 4
+_SETTLED_S = 0.5
+_LONGEST_NODES = 200
+
+_NEEDS_A_PERSON = frozenset(
+    {
+        Reason.UNSATISFIABLE,
+        Reason.INVALID_REQUEST,
+        Reason.UNKNOWN_QUEUE,
+        Reason.QUEUE_NOT_ALLOWED,
+        Reason.RELEASE_FAILED,
+        Reason.BIND_FAILED,
+        Reason.START_TIMEOUT,
+        Reason.DEPENDENCY_NEVER_SATISFIED,
+    }
+)
+"""Reported at once, and again when the message changes."""
+_WAITING = frozenset(
+    {
+        Reason.WAITING_FOR_NODES,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.NODES_UNAVAILABLE,
+        Reason.QUEUE_LIMIT,
+        Reason.ACCOUNT_LIMIT,
+        Reason.WAITING_FOR_GROUP,
+        Reason.WAITING_FOR_VOLUMES,
+        Reason.WAITING_FOR_DEPENDENCY,
+        Reason.WAITING_FOR_BEGIN,
+        Reason.PROVISIONING,
+    }
+)
+"""They replace each other as the cluster changes: the first is reported, and then the release."""
+_QUIET = frozenset({Reason.NONE, Reason.USER_SUSPENDED})
+"""A user who suspended a Job knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastReport:
+    """What was reported last on a workload's object.
+
+    Attributes
+    ----------
+    reason, message
+        Of the last Event.
+    waited
+        True if the waiting was reported, so that the release is too.
+    requeues
+        Number of requeues that were reported.
+    """
+
+    reason: Reason = Reason.NONE
+    message: str = ""
+    waited: bool = False
+    requeues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DueEvent:
+    """An Event to send."""
+
+    reason: str
+    message: str
+    severity: Severity = Severity.NORMAL
+
+
+def due_events(
+    workload: Workload, last: LastReport, now: datetime, reached: Callable[[Workload], str] = lambda _: ""
+) -> tuple[list[DueEvent], LastReport, float | None]:
+    """Return what to report about a workload.
+
+    Parameters
+    ----------
+    workload
+        As it is now.
+    last
+        What was reported before.
+    now
+        On the clock of the workload's times.
+    reached
+        Returns where the nodes of a workload are in the topology, in words.
+
+    Returns
+    -------
+    tuple
+        The Events, the report after them, and in how many seconds to check again although nothing changes (None: not needed).
+    """
+    waited_s = (now - workload.submitted_at).total_seconds()
+    reason, message = workload.reason, workload.message
+    if workload.requeues > last.requeues:
+        report = LastReport(reason, message, waited=True, requeues=workload.requeues)
+        if reason is Reason.USER_SUSPENDED:
+            return [], report, None
+        text = message or f"{workload.ref} was requeued into the queue {workload.queue!r}"
+        return [DueEvent("Requeued", text, Severity.WARNING)], report, None
+    if reason in _NEEDS_A_PERSON:
+        changed = (reason, message) != (last.reason, last.message)
+        events = [DueEvent(str(reason), message, Severity.WARNING)] if changed else []
+        return events, LastReport(reason, message, last.waited, last.requeues), None
+    if workload.state is State.PENDING:
+        return _due_while_pending(workload, last, waited_s)
+    if last.waited and workload.state in (State.ALLOCATED, State.RUNNING) and workload.jobid is not None:
+        nodes = format_nodes(workload.hosts)
+        shown = nodes if len(nodes) <= _LONGEST_NODES else f"{nodes[:_LONGEST_NODES]}..."
+        place = f", {where}," if (where := reached(workload)) else ""
+        text = f"{workload.ref} starts on {shown}{place} after {waited_s:.0f} s in the queue {workload.queue!r}"
+        return [DueEvent("Released", text)], LastReport(requeues=last.requeues), None
+    return [], last, None
+
+
+def _due_while_pending(workload: Workload, last: LastReport, waited_s: float) -> tuple[list[DueEvent], LastReport, float | None]:
+    reason, message = workload.reason, workload.message
+    report = LastReport(reason, message, waited=True, requeues=last.requeues)
+    if reason is Reason.WAITING_FOR_GROUP and waited_s >= OVERDUE_S and message != last.message:
+        return [DueEvent(str(reason), message, Severity.WARNING)], report, None
+    if reason in _QUIET or reason is last.reason or (last.waited and reason in _WAITING):
+        return [], last, None
+    if reason in _WAITING and waited_s < NOTABLE_S:
+        return [], last, NOTABLE_S - waited_s
+    return [DueEvent(str(reason), message)], report, None
+
+
+class EventReporter:
+    """Sends Events and maintains the label.
+
+    Parameters
+    ----------
+    api, caches, ledger
+        Where the label is written, which objects exist, and the queue.
+    recorder
+        For Events.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._recorder = recorder
+        self._keys: WorkQueue[WorkloadId] = WorkQueue("events")
+        self._reports: dict[WorkloadId, LastReport] = {}
+        self._started = False
+        ledger.subscribe(self._workload_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await run_workers(self._keys, _WORKERS, self._reconcile)
+
+    def resync(self) -> None:
+        """Check every workload. The first call, at the start of the leader, takes what it finds as reported."""
+        for workload in self._ledger.all():
+            if not self._started:
+                self._reports[workload.id] = LastReport(workload.reason, workload.message, waited=True, requeues=workload.requeues)
+            self._keys.add(workload.id)
+        self._started = True
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload, last = self._ledger.get(workload_id), self._reports.get(workload_id)
+        if workload is None:
+            self._reports.pop(workload_id, None)
+        elif last is not None and workload.requeues > last.requeues:
+            self._report(workload, last)  # at once: the next reason to wait overwrites the cause of the requeue
+        else:
+            self._keys.add_after(workload_id, _SETTLED_S)
+
+    async def _reconcile(self, workload_id: WorkloadId) -> float | None:
+        workload = self._ledger.get(workload_id)
+        if workload is None:
+            return None
+        again_s = self._report(workload, self._reports.get(workload_id) or LastReport())
+        await self._write_label(workload)
+        return again_s
+
+    def _report(self, workload: Workload, last: LastReport) -> float | None:
+        """Send the Events that are due; return the seconds after which to check again."""
+        events, self._reports[workload.id], again_s = due_events(workload, last, self._ledger.clock(), self._reached)
+        for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ():
+            for event in events:
+                self._recorder.record(subject, event.reason, event.message, severity=event.severity)
+        return again_s
+
+    def _reached(self, workload: Workload) -> str:
+        """Return where the nodes of a workload are in the topology, in words."""
+
+        def labels_of(host: str) -> Mapping[str, str]:
+            node = self._caches.nodes.get("", host)
+            return (node.metadata.labels or {}) if node is not None else {}
+
+        levels = self._caches.cluster_context(workload.namespace).levels
+        return reached_levels(workload.jobspec, decode(workload.hosts), labels_of, levels)
+
+    async def _write_label(self, workload: Workload) -> None:
+        """Add the label, or remove it."""
+        wanted = workload.state is State.PENDING and workload.reason is Reason.UNSATISFIABLE
+        if workload.kind == "Job":
+            await self._write_label_of(JOBS, self._caches.jobs.get_by_uid(workload.uid), wanted=wanted)
+        elif workload.kind == "Pod":
+            await self._write_label_of(PODS, self._caches.pods.get_by_uid(workload.uid), wanted=wanted)
+
+    async def _write_label_of(self, kind: Kind[T], obj: T | None, *, wanted: bool) -> None:
+        if obj is None or (obj.metadata.label(names.UNSCHEDULABLE_LABEL) is not None) == wanted:
+            return
+        meta = obj.metadata
+        body = {"metadata": {"uid": meta.uid, "labels": {names.UNSCHEDULABLE_LABEL: names.UNSCHEDULABLE_VALUE if wanted else None}}}
+        try:
+            await self._api.patch(kind, meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+        except (NotFound, Conflict):
+            return  # it is deleted, or another object has its name
+        except (Forbidden, Invalid) as error:
+            log.warning("label.write_failed", object=kind.describe(meta.name, meta.namespace), error=str(error))

@@ -1,0 +1,129 @@
+"""Tells edits that a person made in a FluxJob from what the queue wrote there itself.
+
+Both write the same fields of the spec: a person moves a workload to another queue, and the queue writes the queue that the Job's label
+names now. So the queue records in an annotation which spec it has read, in the same write as the spec. A field that differs from the
+annotation is a new edit. It is stored as an override in the workload's row, and then the annotation is updated. An edit that arrives in
+between differs from the annotation too, so none is lost, and after a crash the same edit is stored again.
+
+Overrides live in the row and not in the FluxJob, because a FluxJob that is deleted is created again. An override takes precedence over
+the object. A duration of 0 removes the override, since a FluxJob shows 0 where no duration is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.queue.model.records import NO_OVERRIDES, SpecOverrides, Workload
+
+__all__ = [
+    "EditableSpec",
+    "acknowledgement",
+    "editable_spec",
+    "edits_are_stored",
+    "edits_of",
+    "expected_spec",
+    "overrides_after",
+    "refusal_message",
+]
+
+
+class EditableSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The part of a FluxJob's spec that a person may edit; a duration of 0 is none."""
+
+    queue: str
+    priority: int
+    duration_seconds: int
+    hold: bool
+
+
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(EditableSpec))
+
+
+def expected_spec(workload: Workload) -> EditableSpec:
+    """Return what the spec should be by the workload's row."""
+    return EditableSpec(
+        queue=workload.queue, priority=workload.priority, duration_seconds=workload.duration_s or 0, hold=_is_held(workload)
+    )
+
+
+def editable_spec(fluxjob: FluxJob) -> EditableSpec:
+    """Return what the spec is."""
+    spec = fluxjob.spec
+    return EditableSpec(queue=spec.queue, priority=spec.priority, duration_seconds=spec.duration_seconds, hold=spec.hold)
+
+
+def acknowledgement(spec: EditableSpec) -> str:
+    """Return the value of the annotation ``fluxqueue/acknowledged`` that goes with a spec."""
+    return msgspec.json.encode(spec).decode()
+
+
+def edits_of(fluxjob: FluxJob) -> dict[str, Any]:
+    """Return the fields (of `EditableSpec`) that a person changed and the queue has not acknowledged, with their values.
+
+    A FluxJob whose annotation is missing or cannot be read counts as acknowledged: nothing is guessed.
+    """
+    spec = editable_spec(fluxjob)
+    try:
+        acknowledged = msgspec.json.decode(fluxjob.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or "{}", type=EditableSpec)
+    except msgspec.MsgspecError:
+        return {}
+    return {field: getattr(spec, field) for field in _FIELDS if getattr(spec, field) != getattr(acknowledged, field)}
+
+
+def overrides_after(workload: Workload | None, fluxjob: FluxJob | None) -> SpecOverrides:
+    """Return the overrides that apply now.
+
+    Parameters
+    ----------
+    workload
+        Its row, with the overrides stored so far; None for a new one.
+    fluxjob
+        As it is now; None if there is none.
+
+    Returns
+    -------
+    SpecOverrides
+        ``hold`` is also set if the queue held the workload itself (after repeated failures to start) and nobody released it since.
+    """
+    before = workload.overrides if workload is not None else NO_OVERRIDES
+    held = before.hold or (workload is not None and _is_held(workload))
+    edits = edits_of(fluxjob) if fluxjob is not None else {}
+    return SpecOverrides(
+        hold=edits.get("hold", held),
+        cancel=fluxjob.spec.cancel if fluxjob is not None else before.cancel,
+        queue=edits.get("queue", before.queue),
+        priority=edits.get("priority", before.priority),
+        duration_s=(edits["duration_seconds"] or None) if "duration_seconds" in edits else before.duration_s,
+    )
+
+
+def edits_are_stored(workload: Workload, fluxjob: FluxJob) -> bool:
+    """True if the row has every edit of the fields of `EditableSpec`."""
+    if not edits_of(fluxjob):
+        return True
+    return msgspec.structs.replace(overrides_after(workload, fluxjob), cancel=workload.overrides.cancel) == workload.overrides
+
+
+def refusal_message(workload: Workload, edits: dict[str, Any]) -> str:
+    """Return why edits of a workload that holds nodes are refused, for an Event."""
+    activity = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}.get(workload.state, "has ended")
+    fields = ", ".join(f"spec.{_camel(field)}" for field in edits)
+    remedy = (
+        'suspend the Job (kubectl patch job -p \'{"spec":{"suspend":true}}\') to have it matched again'
+        if workload.kind == "Job"
+        else "only work that waits can be held, moved or given another priority or duration"
+    )
+    return f"{workload.ref} {activity}: {fields} cannot change any more and was reverted; {remedy}"
+
+
+def _is_held(workload: Workload) -> bool:
+    return workload.overrides.hold or (workload.state is State.PENDING and workload.reason is Reason.HELD and not workload.overrides.cancel)
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,153 @@
+"""What a FluxJob shows of a workload: its manifest, its status, and the estimates that are worth a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJobStatus, RequeueReason
+from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
+from fluxqueue.queue.status.fluxjob_edits import acknowledgement, expected_spec
+
+__all__ = ["ShownEstimates", "StartEstimates", "estimates_to_show", "fluxjob_manifest", "status_json", "status_of"]
+
+_POSITIONS_SHOWN = 100
+"""Of each queue: the queue's API shows the later ones."""
+_ESTIMATE_AGE_S = 30.0
+"""Least age of an estimate that is replaced by another one."""
+_LONGEST_MESSAGE = 1_000
+
+StartEstimates = Mapping[WorkloadId, Estimate]
+"""Estimates of the last scheduling cycle."""
+
+ShownEstimates = Mapping[WorkloadId, tuple[Estimate, float]]
+"""Estimates that FluxJobs show, each with the time (seconds of any monotonic clock) at which it was chosen."""
+
+
+def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) -> tuple[ShownEstimates, list[WorkloadId]]:
+    """Choose the estimates that FluxJobs show.
+
+    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost reservation is shown at once.
+
+    Parameters
+    ----------
+    shown
+        What FluxJobs show so far.
+    known
+        The estimates of the last scheduling cycle.
+    now
+        On the clock of ``shown``.
+
+    Returns
+    -------
+    tuple
+        What FluxJobs shall show, and the workloads whose FluxJobs have to be written for it.
+    """
+    wanted: dict[WorkloadId, tuple[Estimate, float]] = {}
+    changed = []
+    for workload_id, estimate in known.items():
+        if estimate.position is not None and estimate.position > _POSITIONS_SHOWN:
+            continue
+        before = shown.get(workload_id)
+        lost_reservation = before is not None and before[0].reserved and not estimate.reserved
+        if before is not None and not lost_reservation and (before[0] == estimate or now - before[1] < _ESTIMATE_AGE_S):
+            wanted[workload_id] = before
+            continue
+        wanted[workload_id] = estimate, now
+        changed.append(workload_id)
+    return wanted, changed
+
+
+def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Sequence[Transition] = ()) -> FluxJobStatus:
+    """Return the status that a FluxJob should show.
+
+    Parameters
+    ----------
+    workload
+        Its row.
+    estimate
+        Of its start, while it is pending.
+    requeues
+        The last times it was requeued, with the reasons.
+    """
+    eta = _timestamp(estimate.eta) if estimate is not None else None
+    reasons = [RequeueReason(at=_timestamp(each.at) or "", reason=each.reason, message=each.detail[:_LONGEST_MESSAGE]) for each in requeues]
+    return FluxJobStatus(
+        state=str(workload.state),
+        reason=str(workload.reason),
+        message=workload.message,
+        account=workload.account,
+        position=estimate.position if estimate is not None else None,
+        eta=eta,
+        eta_soonest=_timestamp(estimate.eta_soonest) if estimate is not None else None,
+        eta_first=_timestamp(estimate.eta_first) if estimate is not None else None,
+        reserved_at=eta if estimate is not None and estimate.reserved else None,
+        jobid=int(workload.jobid) if workload.jobid is not None else None,
+        nodes=workload.hosts,
+        submitted_at=_timestamp(workload.submitted_at),
+        allocated_at=_timestamp(workload.allocated_at),
+        started_at=_timestamp(workload.started_at),
+        finished_at=_timestamp(workload.finished_at),
+        outcome=str(workload.outcome),
+        requeues=workload.requeues,
+        requeue_reasons=reasons or None,
+    )
+
+
+def status_json(status: FluxJobStatus) -> dict[str, Any]:
+    """Return the status as JSON, without empty fields."""
+    fields = {
+        "state": status.state,
+        "reason": status.reason or None,
+        "message": status.message or None,
+        "account": status.account or None,
+        "position": status.position,
+        "eta": status.eta,
+        "etaSoonest": status.eta_soonest,
+        "etaFirst": status.eta_first,
+        "reservedAt": status.reserved_at,
+        "jobid": status.jobid,
+        "nodes": status.nodes or None,
+        "submittedAt": status.submitted_at,
+        "allocatedAt": status.allocated_at,
+        "startedAt": status.started_at,
+        "finishedAt": status.finished_at,
+        "outcome": status.outcome or None,
+        "requeues": status.requeues or None,
+        "requeueReasons": msgspec.to_builtins(status.requeue_reasons) if status.requeue_reasons else None,
+    }
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def fluxjob_manifest(name: str, workload: Workload, owners: list[dict[str, Any]], status: FluxJobStatus) -> dict[str, Any]:
+    """Return the FluxJob to create for a workload."""
+    editable = expected_spec(workload)
+    spec: dict[str, Any] = {
+        "objectRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid},
+        **msgspec.to_builtins(editable),
+        "cancel": workload.overrides.cancel,
+        "pods": workload.pods,
+        "jobspec": workload.jobspec,
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "FluxJob",
+        "metadata": {
+            "name": name,
+            "namespace": workload.namespace,
+            "labels": {names.QUEUE_LABEL: workload.queue},
+            "annotations": {names.ACKNOWLEDGED_ANNOTATION: acknowledgement(editable)},
+            "ownerReferences": owners,
+        },
+        "spec": spec,
+        "status": status_json(status),
+    }
+
+
+def _timestamp(at: datetime | None) -> str | None:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None

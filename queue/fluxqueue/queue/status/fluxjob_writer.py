@@ -1,0 +1,321 @@
+"""Writes a FluxJob for each workload, next to the user's object.
+
+Writes are the budget of a cluster, so work that starts soon costs one: its FluxJob is created with the status that it has by then. Creation
+and status wait for a while, so that states that pass quickly are not written at all. Position and estimate change with every job that comes
+or goes: they are written for the first hundred of each queue, at most twice a minute. The user's object owns its FluxJob, so garbage
+collection removes it. A FluxJob that a person deletes is created again, with the overrides that people had set in it.
+
+People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
+in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
+refused: the spec is reverted, and an Event gives the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, State, fluxjob_names
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from fluxqueue.kube.events import EventRecorder, Severity
+from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.kube.transport import Api, PatchType
+from fluxqueue.kube.workqueue import WorkQueue, run_workers
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.records import WAITS_FOR_OTHERS, ReleaseMode, Transition, Workload, WorkloadId
+from fluxqueue.queue.status.failures import FailureReporter
+from fluxqueue.queue.status.fluxjob_edits import (
+    acknowledgement,
+    editable_spec,
+    edits_are_stored,
+    edits_of,
+    expected_spec,
+    refusal_message,
+)
+from fluxqueue.queue.status.fluxjob_status import ShownEstimates, StartEstimates, estimates_to_show, fluxjob_manifest, status_of
+from fluxqueue.queue.status.fluxjob_status_writes import FluxJobStatusWrites
+from fluxqueue.queue.status.subjects import subjects_of, workload_subjects
+from fluxqueue.queue.status.unshown_ends import outdated_fluxjobs, without_fluxjob
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.batches import Batches
+
+__all__ = ["FluxJobWriter"]
+
+log = structlog.get_logger()
+
+_WORKERS = 8
+_BATCH = 500
+_NO_REASON_S = 10.0
+"""A FluxJob is pending by default: a status without a reason is written only if it lasts."""
+_UNDECIDED_S = 2.0
+"""How long work that no scheduling cycle has looked at has no FluxJob."""
+_PASSING_S = 5.0
+"""How long a state that usually passes by itself may stay unwritten."""
+_PASSING_BUSY_S = 10.0
+"""The same while more than `_BUSY` FluxJobs wait: then starts take longer, and more writes would slow them further."""
+_CREATED_BUSY_S = 20.0
+"""The same for work that has no FluxJob yet: if it is created once the work runs, it costs one write instead of two."""
+_BUSY = 50
+_SETTLED_S = 0.3
+_NO_NAME_S = 60.0
+_REQUEUES_SHOWN = 5
+_OWNERS = 100
+"""Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group exist."""
+_ESTIMATES_EVERY_S = 2.0
+
+
+class FluxJobWriter:
+    """Keeps FluxJobs equal to workloads.
+
+    Parameters
+    ----------
+    api, caches, ledger
+        Where FluxJobs are written, which exist, and the queue.
+    recorder
+        For Events on the user's object.
+    """
+
+    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder) -> None:
+        self._api = api
+        self._caches = caches
+        self._ledger = ledger
+        self._recorder = recorder
+        self._status_writes = FluxJobStatusWrites(api)
+        self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
+        self._created: dict[WorkloadId, ObjectMeta] = {}
+        self._equal: dict[WorkloadId, tuple[Workload, FluxJob]] = {}
+        """What was compared and is equal: as long as both are the same objects, a resync need not compare them."""
+        self._estimates: ShownEstimates = {}
+        self._start_estimates: StartEstimates = {}
+        self._outdated: Batches[str] = Batches("outdated fluxjobs")
+        self._resynced = False
+        ledger.subscribe(self._workload_changed)
+        caches.fluxjobs.add_handler(self._fluxjob_changed)
+
+    def show(self, estimates: StartEstimates) -> None:
+        """Show these estimates, which the scheduler keeps up to date, from now on."""
+        self._start_estimates = estimates
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            failures = FailureReporter(self._recorder, "shown in its FluxJob", workload_subjects(self._caches, self._ledger))
+            group.create_task(run_workers(self._keys, _WORKERS, self._write, failures.counting("fluxjobs")))
+            group.create_task(self._follow_estimates())
+            group.create_task(self._outdated.run(self._find_ended, limit=_BATCH))
+
+    def resync(self) -> None:
+        """Compare every workload, and every FluxJob that does not show the end of its workload.
+
+        The first time, finished objects without a FluxJob are compared as well: the former leader may have ended before it created one.
+        """
+        equal, self._equal = self._equal, {}
+        for workload in self._ledger.all():
+            known = equal.get(workload.id)
+            if known is not None and known[0] is workload and known[1] is self._caches.fluxjob_of(workload.uid):
+                self._equal[workload.id] = known
+            else:
+                self._keys.add(workload.id)
+        for uid in outdated_fluxjobs(self._caches, self._ledger):
+            self._outdated.add(uid)
+        if not self._resynced:
+            for uid in without_fluxjob(self._caches, self._ledger):
+                self._outdated.add(uid)
+        self._resynced = True
+
+    async def _find_ended(self, uids: list[str]) -> None:
+        """Enqueue workloads whose end was stored by a process that ended before it wrote the FluxJob."""
+        for workload in await self._ledger.stored_workloads_by_uid(uids):
+            if workload.state.ended:
+                self._keys.add(workload.id)
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        self._keys.add_after(workload_id, self._patience_s(self._ledger.get(workload_id), exists=workload_id in self._created))
+
+    def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
+        workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
+        if workload is None:
+            return
+        if change.kind is ChangeKind.DELETED:
+            self._created.pop(workload.id, None)
+            self._keys.add(workload.id)
+        elif not change.obj.metadata.owner_references:
+            self._keys.add(workload.id)  # somebody removed them: garbage collection needs them
+        elif edits_of(change.obj):
+            # The intake reads the edit of a pending workload first; an edit that changes nothing is acknowledged here.
+            self._keys.add_after(workload.id, _SETTLED_S if workload.state is State.PENDING else 0)
+
+    async def _follow_estimates(self) -> None:
+        """Write position and estimate of the first in each queue once they are known, and then at most twice a minute."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_ESTIMATES_EVERY_S)
+            before = self._estimates
+            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time())
+            for workload_id in changed:
+                self._keys.add(workload_id)
+            for workload_id in before.keys() - self._estimates.keys():
+                if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING:
+                    self._keys.add(workload_id)  # it shows an estimate that no longer exists
+
+    async def _write(self, workload_id: WorkloadId) -> float | None:
+        workload = self._ledger.get(workload_id)
+        if workload is None:
+            ended = await self._ledger.stored_workloads([workload_id])
+            self._created.pop(workload_id, None)
+            if not ended:
+                return None
+            workload = ended[0]
+        present = self._caches.fluxjob_of(workload.uid)
+        if present is not None and workload.state.ended and not present.metadata.owner_references:
+            # Its object was deleted with --cascade=orphan: garbage collection does not remove it.
+            with contextlib.suppress(NotFound):
+                await self._api.delete(FLUXJOBS, present.metadata.name, namespace=workload.namespace, uid=present.metadata.uid)
+            return None
+        planned = workload.state is State.PENDING and (not workload.blocked or workload.reason in WAITS_FOR_OTHERS)
+        shown = self._estimates.get(workload_id) if planned else None
+        wanted = status_of(workload, shown[0] if shown is not None else None, await self._requeue_reasons(workload))
+        if present is None and workload_id not in self._created:
+            return await self._create(workload, wanted)
+        meta = present.metadata if present is not None else self._created[workload_id]
+        again_s = await self._correct_spec(present, workload) if present is not None else None
+        if present is not None and present.status == wanted:
+            if again_s is None and present.metadata.owner_references:
+                self._equal[workload_id] = workload, present
+            return again_s
+        try:
+            await self._status_writes.write(meta, wanted)
+        except NotFound:
+            self._created.pop(workload_id, None)
+            return None if workload.state.ended or not self._object_exists(workload) else _SETTLED_S
+        except Conflict:
+            return _SETTLED_S
+        except Invalid as error:
+            self._created.pop(workload_id, None)  # another FluxJob has its name now
+            log.info("fluxjob.status_rejected", workload=workload_id, error=str(error))
+            return _PASSING_S
+        return again_s
+
+    def _patience_s(self, workload: Workload | None, *, exists: bool) -> float:
+        """Return how long a status may stay unwritten because it is likely to change."""
+        if workload is not None and workload.state is State.PENDING and workload.reason is Reason.NONE:
+            return _NO_REASON_S if exists else _UNDECIDED_S
+        if workload is None or workload.state is not State.ALLOCATED:
+            return _SETTLED_S
+        if self._keys.delayed <= _BUSY:
+            return _PASSING_S
+        return _PASSING_BUSY_S if exists else _CREATED_BUSY_S
+
+    def _too_early_s(self, workload: Workload) -> float:
+        """Return for how long it is likely to start, so that its FluxJob is not created yet; 0 if it is time."""
+        undecided = workload.state is State.PENDING and workload.reason is Reason.NONE
+        age_s = (self._ledger.clock() - workload.submitted_at).total_seconds()
+        if age_s < 0 or not (undecided or workload.state is State.ALLOCATED):
+            return 0.0
+        return max(self._patience_s(workload, exists=False) - age_s, 0.0)
+
+    async def _create(self, workload: Workload, status: FluxJobStatus) -> float | None:
+        """Create the FluxJob under the first name that no other has, also of work that has ended before it had one."""
+        if not self._object_exists(workload):
+            return None
+        if early_s := self._too_early_s(workload):
+            return early_s
+        reach(CrashPoint.FLUXJOB_DUE)
+        try:
+            created = await self._create_under_a_free_name(workload, status)
+        except (NotFound, Invalid) as error:
+            # The namespace or the owner was deleted meanwhile; if it comes back, the sweep tries again.
+            log.info("fluxjob.not_created", workload=workload.id, error=str(error))
+            return None
+        if created is None:
+            log.warning("fluxjob.no_free_name", workload=workload.id, uid=workload.uid)
+            return _NO_NAME_S
+        reach(CrashPoint.FLUXJOB_CREATED)
+        if not workload.state.ended:
+            self._created[workload.id] = created.metadata
+        return None if created.status == status else self._patience_s(self._ledger.get(workload.id), exists=True)
+
+    async def _create_under_a_free_name(self, workload: Workload, status: FluxJobStatus) -> FluxJob | None:
+        *candidates, _former = fluxjob_names(workload.kind, workload.name, workload.uid)
+        for name in candidates:
+            try:
+                manifest = fluxjob_manifest(name, workload, self._owners(workload), status)
+                fluxjob = await self._api.create(FLUXJOBS, manifest, workload.namespace)
+            except AlreadyExists:
+                fluxjob = await self._api.get(FLUXJOBS, name, workload.namespace)
+                if fluxjob.spec.object_ref.uid != workload.uid:
+                    log.warning("fluxjob.name_taken", name=name, namespace=workload.namespace, uid=workload.uid)
+                    continue
+            return fluxjob
+        return None
+
+    async def _requeue_reasons(self, workload: Workload) -> Sequence[Transition]:
+        """Read why it was requeued; nearly no workload needs this read."""
+        if not workload.requeues and not (workload.state is State.DRAINING and workload.reason):
+            return ()
+        return await self._ledger.requeue_reasons(workload.id, _REQUEUES_SHOWN)
+
+    async def _correct_spec(self, present: FluxJob, workload: Workload) -> float | None:
+        """Make the spec equal to the row, unless it has an edit that is not stored yet."""
+        if workload.state.ended:
+            return None
+        stored = edits_are_stored(workload, present)
+        if workload.state is State.PENDING and not stored:
+            return _SETTLED_S
+        wanted = expected_spec(workload)
+        annotation = acknowledgement(wanted)
+        body = {**msgspec.to_builtins(wanted), "jobspec": workload.jobspec, "pods": workload.pods}
+        current = msgspec.to_builtins(editable_spec(present)) | {"jobspec": present.spec.jobspec, "pods": present.spec.pods}
+        orphaned = not present.metadata.owner_references and self._object_exists(workload)
+        if current == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation and not orphaned:
+            return None
+        metadata = {
+            "resourceVersion": present.metadata.resource_version,
+            "labels": {names.QUEUE_LABEL: workload.queue},
+            "annotations": {names.ACKNOWLEDGED_ANNOTATION: annotation},
+            **({"ownerReferences": self._owners(workload)} if orphaned else {}),
+        }
+        try:
+            await self._api.patch(
+                FLUXJOBS,
+                present.metadata.name,
+                {"metadata": metadata, "spec": body},
+                namespace=workload.namespace,
+                patch_type=PatchType.MERGE,
+            )
+        except Conflict:
+            return _SETTLED_S
+        if not stored:
+            edits = edits_of(present)
+            for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
+                self._recorder.record(subject, "EditRefused", refusal_message(workload, edits), severity=Severity.WARNING)
+            log.info("fluxjob.edit_refused", workload=workload.id, uid=workload.uid, state=str(workload.state), fields=sorted(edits))
+        return None
+
+    def _owners(self, workload: Workload) -> list[dict[str, Any]]:
+        """Return the owner references: its object, or pods of its group. The FluxJob is deleted with the last of them."""
+        if workload.release_mode is not ReleaseMode.GROUP:
+            return [_owner(workload.api_version, workload.kind, workload.name, workload.uid)]
+        members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
+        return [_owner("v1", "Pod", pod.metadata.name, pod.metadata.uid) for pod in members[:_OWNERS]]
+
+    def _object_exists(self, workload: Workload) -> bool:
+        if workload.release_mode is ReleaseMode.GROUP:
+            members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
+            return any(pod.metadata.deletion_timestamp is None for pod in members)
+        store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
+        item = store.get_by_uid(workload.uid)
+        return item is not None and item.metadata.deletion_timestamp is None
+
+
+def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": False}

@@ -1,0 +1,68 @@
+"""What a FluxQueue's status shows: how much work it has, and what its rules mean.
+
+Two conditions explain the rules. ``Accepting`` says whether new work is accepted. ``Starting`` says whether accepted work may start: not
+while the queue is held, and never if its node selector matches no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueStatus, QueueState
+from fluxqueue.api.metadata import ObjectCondition
+from fluxqueue.api.nodes import Node
+from fluxqueue.queue.model.conditions import dated
+from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.status.usage import WorkUsage, usage_by
+
+__all__ = ["queue_status", "usage_by_queue"]
+
+
+def usage_by_queue(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]]) -> dict[str, WorkUsage]:
+    """Count by queue; a node counts once for each queue with an open slot on it."""
+    return usage_by(lambda workload: (workload.queue,), workloads, live)
+
+
+def queue_status(queue: FluxQueue, usage: WorkUsage, nodes: Sequence[Node], now: datetime) -> FluxQueueStatus:
+    """Return the status that a FluxQueue should show.
+
+    Parameters
+    ----------
+    queue
+        As it is now, with its present status.
+    usage
+        Of its workloads.
+    nodes
+        Of the cluster, to check that its node selector matches one.
+    now
+        Transition time of conditions that change.
+    """
+    return FluxQueueStatus(
+        observed_generation=queue.metadata.generation,
+        pending=usage.pending,
+        running=usage.running,
+        nodes_in_use=usage.nodes,
+        conditions=dated((_accepting(queue), _starting(queue, nodes)), queue.status.conditions, now),
+    )
+
+
+def _accepting(queue: FluxQueue) -> ObjectCondition:
+    if queue.spec.state is QueueState.DRAINED:
+        return ObjectCondition(type="Accepting", status="False", reason="Drained", message="new work is refused; queued work is finished")
+    return ObjectCondition(type="Accepting", status="True", reason=queue.spec.state.capitalize(), message="new work is accepted")
+
+
+def _starting(queue: FluxQueue, nodes: Sequence[Node]) -> ObjectCondition:
+    selector = queue.spec.node_selector or {}
+    if queue.spec.state is QueueState.HELD:
+        return ObjectCondition(type="Starting", status="False", reason="Held", message="work waits until spec.state is open")
+    if selector and not any(_has(node.metadata.labels or {}, selector) for node in nodes):
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        message = f"no node has the labels {labels}: nothing can start; correct spec.nodeSelector or label nodes"
+        return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
+    return ObjectCondition(type="Starting", status="True", reason="Open", message="work is started when it fits")
+
+
+def _has(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.items())

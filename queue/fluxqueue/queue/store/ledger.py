@@ -1,0 +1,397 @@
+"""The queue as controllers see it: the leader's copy for reading, and the only way to change the tables.
+
+Postgres is the truth. Every change is one transaction of the store. The `Delta` that it returns is applied at once to the copy in memory
+(`fluxqueue.queue.store.ledger_state`), under one lock, so changes are applied in the order in which they were committed. If the process
+dies between the two, nothing is lost: the next leader loads what was committed.
+
+If Postgres goes away during a change, nobody knows whether that was committed, and a Postgres that comes back may lack the last changes.
+Then this copy is in doubt (`Ledger.in_doubt`) until it is loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Concatenate, ParamSpec
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
+from fluxqueue.queue.model.records import (
+    Allocation,
+    Epoch,
+    FluxionJobId,
+    Grant,
+    NewWorkload,
+    RequeueState,
+    Reservation,
+    Transition,
+    Workload,
+    WorkloadId,
+)
+from fluxqueue.queue.model.requeue_states import REMEMBERED
+from fluxqueue.queue.model.states import LIVE
+from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.deltas import Delta
+from fluxqueue.queue.store.ledger_state import Freed, LedgerState, TableContents
+from fluxqueue.queue.store.retention import Forgotten
+from fluxqueue.queue.store.rows import Counts
+from fluxqueue.queue.store.store import Store
+
+__all__ = ["Freed", "Ledger", "TableContents"]
+
+_P = ParamSpec("_P")
+
+CLAIM_S = 20.0
+"""For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
+_JOBIDS_AHEAD = 50
+"""Job ids that are read before they are needed. Those that a process leaves over are never used."""
+
+
+class Ledger(LedgerState):
+    """Pending and live workloads, changed through the store only.
+
+    Parameters
+    ----------
+    store
+        The tables.
+    epoch
+        The leadership under which changes are made: the store refuses those of an older one.
+    clock
+        Postgres' time, known without a query.
+    """
+
+    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock)
+        self.epoch = epoch
+        self.in_doubt = asyncio.Event()
+        """Set while the copy may differ from the tables."""
+        self._store = store
+        self._lock = asyncio.Lock()
+        self._releasing: set[FluxionJobId] = set()
+        self._claimed: dict[FluxionJobId, None] = {}
+        """Granted, and so claimed, by this process; not handed out for release yet."""
+        self._jobids: list[FluxionJobId] = []
+        self._last_skipped = 0
+
+    # ---- the copy as a whole -------------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read pending and live workloads, as a new leader does. What a former leader was about to release is due again."""
+        async with self._changing():
+            await self._store.void_claims(self.epoch)
+            contents = await self._tables()
+            self._claimed.clear()
+            self.load_contents(contents, await self._store.owner_requeue_states(self.clock() - REMEMBERED))
+            self.in_doubt.clear()
+
+    async def compared(self, *, pending: bool = True) -> tuple[TableContents, TableContents]:
+        """Return the contents of the tables and of this copy at the same time, for which the lock is held.
+
+        Parameters
+        ----------
+        pending
+            Also read pending workloads, of which there may be very many, from the tables; else those of the copy stand in both.
+        """
+        async with self._lock:
+            return await self._tables(pending=pending), self.contents()
+
+    def mark_in_doubt(self) -> None:
+        """Record that the tables may differ: Postgres was away."""
+        self.in_doubt.set()
+
+    # ---- workloads ----------------------------------------------------------------------------------------------------------------
+
+    async def upsert(self, described: Sequence[NewWorkload]) -> list[WorkloadId]:
+        """Insert or update workloads as the intake describes them; returns the ids of those that changed.
+
+        The intake repeats itself, most of all in a sweep. What it described last of a pending workload is not sent again.
+        """
+        async with self._changing():
+            described = [new for new in described if not self._is_known(new)]
+            if not described:
+                return []
+            delta = await self._store.upsert(self.epoch, described)
+            self.apply(delta)
+            for new in described:
+                if (workload := self._by_uid.get(new.uid)) is not None:
+                    self._described[workload] = hash(new)
+        return delta.changed
+
+    def has_description(self, workload: Workload, digest: int) -> bool:
+        """True if a workload waits, and the intake described it last by what has this hash."""
+        return workload.state is State.PENDING and self._described.get(workload.id) == digest
+
+    def _is_known(self, new: NewWorkload) -> bool:
+        workload = self.by_uid(new.uid)
+        return workload is not None and workload.generation == new.generation and self.has_description(workload, hash(new))
+
+    async def resubmit(self, uids: Sequence[str]) -> list[WorkloadId]:
+        """Let cancelled workloads wait again as if they were submitted now; returns those that were cancelled."""
+        return (await self._change(self._store.resubmit, uids)).changed
+
+    async def set_reasons(self, changes: Sequence[ReasonChange], *, live: bool = False) -> None:
+        """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons cost nothing."""
+        if changes := [change for change in changes if self._differs(change)]:
+            await self._change(self._store.set_reasons, changes, live=live)
+
+    def _differs(self, change: ReasonChange) -> bool:
+        workload = self.get(change.workload)
+        return workload is not None and (workload.reason, workload.message) != (change.reason, change.message)
+
+    async def set_requeue_states(self, changes: Mapping[WorkloadId, RequeueState]) -> None:
+        """Write the requeue states of workloads; their next match depends on them."""
+        if changes:
+            await self._change(self._store.set_requeue_states, changes)
+
+    async def mark_started(self, ids: Sequence[WorkloadId]) -> None:
+        """Record that all pods of workloads are on their nodes."""
+        if ids := [workload for workload in ids if self._state(workload) is State.ALLOCATED]:
+            await self._change(self._store.mark_started, ids)
+
+    async def mark_draining(self, ids: Sequence[WorkloadId]) -> None:
+        """Record that workloads wait for their last pods to go."""
+        if ids := [workload for workload in ids if self._state(workload) in (State.ALLOCATED, State.RUNNING)]:
+            await self._change(self._store.mark_draining, ids)
+
+    async def finish(self, endings: Sequence[Ending]) -> None:
+        """End workloads, and free whatever they still hold."""
+        if endings := [ending for ending in endings if ending.workload in self._workloads]:
+            await self._change(self._store.finish, endings)
+
+    async def write_slots(self, writes: SlotWrites) -> None:
+        """Write what the tracker found about slots and their workloads, in one transaction."""
+        writes = replace(
+            writes,
+            started=[workload for workload in writes.started if self._state(workload) is State.ALLOCATED],
+            draining=[workload for workload in writes.draining if self._state(workload) in (State.ALLOCATED, State.RUNNING)],
+            endings=[ending for ending in writes.endings if ending.workload in self._workloads],
+        )
+        if writes.any:
+            async with self._changing():
+                for delta in await self._store.write_slots(self.epoch, writes):
+                    self.apply(delta)
+
+    async def evict(self, evictions: Sequence[Eviction]) -> None:
+        """Record that live workloads are to free their nodes and wait again: they drain with a reason."""
+        if evictions := [each for each in evictions if self._state(each.workload) in LIVE]:
+            await self._change(self._store.evict, evictions)
+
+    async def requeue(self, requeues: Sequence[Requeue]) -> None:
+        """Let workloads wait again with their submit time, and free what they hold except for the slots that are kept."""
+        if requeues := [each for each in requeues if each.workload in self._workloads]:
+            await self._change(self._store.requeue, requeues)
+
+    async def replace(self, replacements: Sequence[Replacement]) -> list[WorkloadId]:
+        """End workloads whose allocations pending ones take over; returns those replacements."""
+        elsewhere = {remnant.workload for remnant in self._remnants.values()}
+        replacements = [
+            each
+            for each in replacements
+            if each.replaced in self._allocations and each.replaced not in elsewhere and self._state(each.replacement) is State.PENDING
+        ]
+        if not replacements:
+            return []
+        delta = await self._change(self._store.replace, replacements)
+        return [update.id for update in delta.workload_updates]
+
+    # ---- allocations --------------------------------------------------------------------------------------------------------------
+
+    async def grant(self, grants: Sequence[Grant]) -> list[Grant]:
+        """Store what Fluxion granted; returns the grants of workloads that were no longer pending, which are freed again."""
+        if not grants:
+            return []
+        async with self._changing():
+            delta = await self._store.grant(self.epoch, grants, CLAIM_S)
+            self._claimed.update((update.jobid, None) for update in delta.workload_updates if update.jobid)
+            self.apply(delta)
+            stored = {allocation.jobid for allocation in delta.allocations}
+            refused = [grant for grant in grants if grant.jobid not in stored]
+            if refused:
+                self._freed.jobs.update(grant.jobid for grant in refused)
+                await self._reread([grant.workload for grant in refused])
+        return refused
+
+    async def _reread(self, ids: Sequence[WorkloadId]) -> None:
+        """Replace rows that turned out to be wrong by what the table has."""
+        rows = [workload for workload in await self._store.workloads(ids) if not workload.state.ended]
+        self.apply(Delta(workloads=tuple(rows), ended=tuple({*ids} - {workload.id for workload in rows})))
+
+    async def reserve(self, made: Sequence[Reservation], dropped: Iterable[WorkloadId]) -> None:
+        """Store reservations that were made or moved, and delete dropped ones; workloads that are no longer pending get none."""
+        dropped = [workload for workload in dropped if workload in self._reservations]
+        if made or dropped:
+            await self._change(self._store.reserve, made, dropped)
+
+    async def move_ends(self, ends: Sequence[tuple[FluxionJobId, datetime]]) -> None:
+        """Move the planned ends of live allocations that overrun."""
+        if ends:
+            await self._change(self._store.move_ends, ends)
+
+    async def take_slots(self, taken: Sequence[TakenSlot]) -> None:
+        """Record which pods hold which slots."""
+        if taken:
+            await self._change(self._store.take_slots, taken)
+
+    async def vacate_slots(self, vacated: Sequence[tuple[FluxionJobId, int, str]]) -> None:
+        """Record that pods (by uid) left slots (job id, rank) that others may take."""
+        if vacated:
+            await self._change(self._store.vacate_slots, vacated)
+
+    async def end_slots(self, ended: Sequence[tuple[FluxionJobId, int]]) -> None:
+        """Free slots (job id, rank); the last one frees its allocation."""
+        if ended:
+            await self._change(self._store.end_slots, ended)
+
+    # ---- releases ------------------------------------------------------------------------------------------------------------------
+
+    async def claim_releases(self, limit: int, retry_after_s: float = CLAIM_S) -> list[tuple[Workload, Allocation]]:
+        """Return allocations that are due for release, claimed for some time; the caller passes all of them to `releases_done`.
+
+        What this process granted is claimed already. The tables are asked only if others may be due.
+        """
+        due = await self._store.claim_releases(self.epoch, limit, retry_after_s) if self._any_unclaimed() else []
+        for _, allocation in due:
+            self._claimed.pop(allocation.jobid, None)
+        claimed = [each for each in due if each[1].jobid not in self._releasing]
+        claimed += self._take_claimed(limit - len(claimed))
+        self._releasing.update(allocation.jobid for _, allocation in claimed)
+        return claimed
+
+    def _take_claimed(self, limit: int) -> list[tuple[Workload, Allocation]]:
+        claimed: list[tuple[Workload, Allocation]] = []
+        while self._claimed and len(claimed) < limit:
+            jobid = next(iter(self._claimed))
+            del self._claimed[jobid]
+            workload, allocation = self.by_jobid(jobid), self.allocation_of_job(jobid)
+            if self._releasable(jobid) and workload is not None and allocation is not None and jobid not in self._releasing:
+                claimed.append((workload, allocation))
+        return claimed
+
+    def _releasable(self, jobid: FluxionJobId) -> bool:
+        """True if an allocation waits for release as far as this copy shows."""
+        workload = self.by_jobid(jobid)
+        return jobid in self._unreleased and workload is not None and workload.state is State.ALLOCATED
+
+    def _any_unclaimed(self) -> bool:
+        """True if an allocation waits for release that this process is neither releasing nor about to."""
+        return any(jobid not in self._claimed and jobid not in self._releasing and self._releasable(jobid) for jobid in self._unreleased)
+
+    def releasing(self, jobid: FluxionJobId) -> bool:
+        """True while this process carries out the release of an allocation."""
+        return jobid in self._releasing
+
+    def releases_done(self, jobids: Iterable[FluxionJobId]) -> None:
+        """Record that these releases are not being carried out any more, whether or not they succeeded."""
+        self._releasing.difference_update(jobids)
+
+    async def mark_released(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Record that the objects of allocations were released."""
+        if jobids:
+            await self._change(self._store.mark_released, jobids)
+            self.notify(owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None)
+
+    async def mark_release_failed(self, jobid: FluxionJobId, message: str) -> None:
+        """Record why an object could not be released; this is tried again."""
+        await self._change(self._store.mark_release_failed, jobid, message)
+
+    async def retry_releases(self, ids: Sequence[WorkloadId]) -> None:
+        """Make releases due now that failed: something about their objects changed."""
+        if jobids := [allocation.jobid for workload in ids if (allocation := self._allocations.get(workload)) is not None]:
+            await self._store.retry_releases(self.epoch, jobids)
+
+    async def retry_releases_soon(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Make releases due shortly that failed because of a passing condition."""
+        if jobids:
+            await self._store.retry_releases_soon(self.epoch, jobids)
+
+    async def next_release_at(self) -> datetime | None:
+        """Return when the next release is due (may be past); None if nothing waits for release."""
+        return await self._store.next_release_at() if any(map(self._releasable, self._unreleased)) else None
+
+    # ---- job ids, ended workloads, retention -----------------------------------------------------------------------------------------
+
+    async def next_jobids(self, n: int) -> list[FluxionJobId]:
+        """Return `n` Fluxion job ids that nobody else gets."""
+        while True:
+            self._jobids = [jobid for jobid in self._jobids if jobid > self._last_skipped]
+            if len(self._jobids) >= n:
+                taken, self._jobids = self._jobids[:n], self._jobids[n:]
+                return taken
+            self._jobids += await self._store.next_jobids(n + _JOBIDS_AHEAD)
+
+    async def skip_jobids(self, last: FluxionJobId) -> None:
+        """Give out no job id up to this one any more."""
+        self._last_skipped = max(self._last_skipped, last)
+        await self._store.skip_jobids(self.epoch, last)
+
+    async def stored_workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
+        """Return workloads as the tables have them, also those that have ended; of the last that ended, this copy has the rows."""
+        ended = [self._ended[workload] for workload in sorted(set(ids)) if workload in self._ended]
+        return ended if len(ended) == len(set(ids)) else await self._store.workloads(ids)
+
+    async def stored_workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
+        """Read the workloads of objects from the tables, also those that have ended."""
+        return await self._store.workloads_by_uid(uids)
+
+    async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
+        """Return the transitions by which a workload was last requeued, oldest first, with their reasons."""
+        return await self._store.requeue_reasons(workload, limit)
+
+    async def counts(self) -> list[Counts]:
+        """Count workloads and requested slots by queue, state and reason."""
+        return await self._store.counts()
+
+    async def prune_allocations(self, before: datetime, *, allocations: int, slots: int) -> tuple[int, int]:
+        """Delete allocations that were freed before a time, with their slots; returns how many of each."""
+        return await self._store.prune_allocations(self.epoch, before, allocations=allocations, slots=slots)
+
+    async def forget(self, before: datetime, limit: int) -> int:
+        """Move workloads that ended before a time to ``history``; returns how many."""
+        return await self._store.forget(self.epoch, before, limit)
+
+    async def expire_months(self, keep: int, *, drop: bool) -> list[str]:
+        """Take old months off the records of ended work; returns their tables."""
+        return await self._store.expire_months(self.epoch, keep, drop=drop)
+
+    async def forgotten(self, before: datetime, after: Forgotten | None, limit: int) -> list[Forgotten]:
+        """Return rows of ``history`` that ended before a time, oldest first, those behind `after`."""
+        return await self._store.forgotten(before, after, limit)
+
+    async def prune_transitions(self, ids: Sequence[WorkloadId], before: datetime, limit: int) -> int:
+        """Delete transitions of workloads from before a time; returns how many."""
+        return await self._store.prune_transitions(self.epoch, ids, before, limit)
+
+    async def prune_history(self, ids: Sequence[WorkloadId], *, transitions: int) -> tuple[list[WorkloadId], int]:
+        """Delete rows of ``history`` with their transitions, no more than so many; returns the deleted rows and the transitions."""
+        return await self._store.prune_history(self.epoch, ids, transitions=transitions)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------------------
+
+    async def _change(self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs) -> Delta:
+        """Write to the tables, and apply what that changed."""
+        async with self._changing():
+            delta = await write(self.epoch, *args, **kwargs)
+            self.apply(delta)
+        return delta
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One change at a time. One that was broken off may have been committed all the same."""
+        async with self._lock:
+            try:
+                yield
+            except (DatabaseUnavailable, asyncio.CancelledError):
+                self.mark_in_doubt()
+                raise
+
+    async def _tables(self, *, pending: bool = True) -> TableContents:
+        waiting = await self._store.pending() if pending else self.pending()
+        live = await self._store.live_workloads()
+        return TableContents([*waiting, *live], await self._store.live_allocations(), await self._store.reservations())
+
+    def _state(self, workload_id: WorkloadId) -> State | None:
+        workload = self.get(workload_id)
+        return workload.state if workload else None

@@ -1,0 +1,375 @@
+"""The leader's copy of what is pending or live, kept in memory so that a cycle over a hundred thousand workloads reads no table.
+
+`LedgerState` is the reading half of the ledger: indexes over the rows, subscriptions, and one method that changes it. `apply` takes the
+`Delta` that the store returned for a change and knows nothing of transitions. After every change the copy equals what a new leader would
+load, which the model tests compare step by step.
+
+What a change frees in the graph is collected here for the caller that speaks to Fluxion. If that is lost, the sweep finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import cast
+
+import structlog
+from msgspec import UNSET
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.groups import GroupKey, group_of_workload
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.requeue_states import OwnerRequeueStates
+from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
+from fluxqueue.queue.store.planned_end_index import PlannedEndIndex
+
+__all__ = ["Freed", "LedgerState", "Listener", "TableContents"]
+
+_REMEMBERED_ENDED = 1_000
+
+log = structlog.get_logger()
+
+Listener = Callable[[WorkloadId], None]
+_Pair = tuple[Workload, Allocation]
+_NO_PAIR = cast("_Pair", None)
+"""Holds the place of a pair that is stale."""
+
+
+@dataclass(slots=True)
+class Freed:
+    """What the graph still holds although the queue has freed it.
+
+    Attributes
+    ----------
+    jobs, slots
+        Whole allocations, and single slots of others.
+    nodes
+        Nodes where pods may still run that were counted through a slot until now.
+    """
+
+    jobs: set[FluxionJobId] = field(default_factory=set)
+    slots: dict[FluxionJobId, list[Slot]] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.slots or self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class TableContents:
+    """What is pending or live, read from the tables or from memory."""
+
+    workloads: Sequence[Workload]
+    allocations: Sequence[Allocation]
+    reservations: Sequence[Reservation]
+
+
+class LedgerState:
+    """Pending and live workloads with their allocations and reservations.
+
+    Parameters
+    ----------
+    clock
+        The leader's time.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+        self.owner_requeue_states = OwnerRequeueStates()
+        """Requeue states of pods that a controller replaces, of the last half hour."""
+        self._workloads: dict[WorkloadId, Workload] = {}
+        self._by_uid: dict[str, WorkloadId] = {}
+        self._by_group: dict[GroupKey, WorkloadId] = {}
+        self._described: dict[WorkloadId, int] = {}
+        """Hash of what the intake described last: a hundred thousand jobspecs would be kept twice."""
+        self._allocations: dict[WorkloadId, Allocation] = {}
+        self._remnants: dict[FluxionJobId, Allocation] = {}
+        self._live: tuple[_Pair, ...] | None = None
+        self._pairs: dict[WorkloadId, _Pair] = {}
+        """What `live` returns of allocations, in their order, but for the stale pairs."""
+        self._stale_pairs: set[WorkloadId] = set()
+        self._by_jobid: dict[FluxionJobId, WorkloadId] = {}
+        self._ends = PlannedEndIndex()
+        self._pending: set[WorkloadId] = set()
+        self._evicting: set[WorkloadId] = set()
+        self._ended: dict[WorkloadId, Workload] = {}
+        """Rows of the last that ended, oldest first: their FluxJobs are written soon."""
+        self._unreleased: set[FluxionJobId] = set()
+        self._reservations: dict[WorkloadId, Reservation] = {}
+        self._first_starts: dict[WorkloadId, datetime] = {}
+        self._freed = Freed()
+        self._listeners: list[Listener] = []
+        self._slot_listeners: list[Listener] = []
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------------
+
+    def get(self, workload: WorkloadId) -> Workload | None:
+        """Return a pending or live workload; None once it has ended."""
+        return self._workloads.get(workload)
+
+    def by_uid(self, uid: str) -> Workload | None:
+        """Return the pending or live workload of an object."""
+        workload = self._by_uid.get(uid)
+        return self._workloads[workload] if workload is not None else None
+
+    def group(self, key: GroupKey) -> Workload | None:
+        """Return the pending or live workload of a pod group."""
+        workload = self._by_group.get(key)
+        return self._workloads[workload] if workload is not None else None
+
+    def all(self) -> list[Workload]:
+        """Return every pending and live workload."""
+        return list(self._workloads.values())
+
+    @property
+    def waiting(self) -> bool:
+        """True if any workload is pending."""
+        return bool(self._pending)
+
+    def pending(self) -> list[Workload]:
+        """Return pending workloads in policy order: priority, submit time, id."""
+        waiting = [self._workloads[workload] for workload in self._pending]
+        return sorted(waiting, key=lambda workload: (-workload.priority, workload.submitted_at, workload.id))
+
+    def allocation(self, workload: WorkloadId) -> Allocation | None:
+        """Return the live allocation of a workload; remnants do not count."""
+        return self._allocations.get(workload)
+
+    def allocation_of_job(self, jobid: FluxionJobId) -> Allocation | None:
+        """Return the live allocation of this id, which may be a remnant."""
+        if (remnant := self._remnants.get(jobid)) is not None:
+            return remnant
+        owner = self._by_jobid.get(jobid)
+        return self._allocations.get(owner) if owner is not None else None
+
+    def by_jobid(self, jobid: FluxionJobId) -> Workload | None:
+        """Return the workload that a live allocation belongs to."""
+        owner = self._by_jobid.get(jobid)
+        return self._workloads.get(owner) if owner is not None else None
+
+    def live(self) -> Sequence[tuple[Workload, Allocation]]:
+        """Return allocations that hold something, with their workloads; a requeued workload may have remnants too.
+
+        A cycle asks several times, so pairs are kept, and only those of changed workloads are made again.
+        """
+        if self._live is None:
+            for workload_id in self._stale_pairs:
+                self._pairs[workload_id] = self._workloads[workload_id], self._allocations[workload_id]
+            self._stale_pairs.clear()
+            remnants = [(self._workloads[remnant.workload], remnant) for remnant in self._remnants.values()]
+            self._live = (*self._pairs.values(), *remnants)
+        return self._live
+
+    def evicting(self) -> list[tuple[Workload, Allocation]]:
+        """Return workloads that free their nodes because they are to wait again, with their allocations."""
+        found = ((self._workloads[workload_id], self._allocations.get(workload_id)) for workload_id in sorted(self._evicting))
+        return [(workload, allocation) for workload, allocation in found if allocation is not None]
+
+    def planned_to_end(self, until: datetime) -> list[tuple[Workload, Allocation]]:
+        """Return allocations that hold something and were to end until a time, with their workloads."""
+        found = ((jobid, self.by_jobid(jobid), self.allocation_of_job(jobid)) for jobid in self._ends.until(until))
+        return [(row, each) for jobid, row, each in found if row is not None and each is not None and each.jobid == jobid]
+
+    def next_planned_end(self, after: datetime) -> datetime | None:
+        """Return the first planned end of a live allocation after a time; None if there is none."""
+        return self._ends.first_after(after)
+
+    def remnants(self) -> list[Allocation]:
+        """Return what requeued workloads still hold, for pods on nodes that are missing or NotReady."""
+        return list(self._remnants.values())
+
+    def reservation(self, workload: WorkloadId) -> Reservation | None:
+        """Return where and when a pending workload is to start."""
+        return self._reservations.get(workload)
+
+    def reservations(self) -> list[Reservation]:
+        """Return all reservations by their start."""
+        return sorted(self._reservations.values(), key=lambda each: (each.start, each.workload))
+
+    def first_start(self, workload: WorkloadId) -> datetime | None:
+        """Return the start of a pending workload's first reservation, even if that was dropped since."""
+        return self._first_starts.get(workload)
+
+    def contents(self) -> TableContents:
+        """Return everything that is pending or live."""
+        return TableContents(self.all(), [allocation for _, allocation in self.live()], self.reservations())
+
+    # ---- subscriptions and freed resources -----------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call the listener with the id of each workload that changes, after the change is stored."""
+        self._listeners.append(listener)
+
+    def subscribe_slots(self, listener: Listener) -> None:
+        """Call the listener with the id of each workload of which a slot changes."""
+        self._slot_listeners.append(listener)
+
+    def notify(self, ids: Iterable[WorkloadId]) -> None:
+        """Call the listeners for those of the workloads that are pending or live, although their rows did not change."""
+        _call(self._listeners, [workload for workload in ids if workload in self._workloads])
+
+    def take_freed(self) -> Freed:
+        """Return what is to be freed in the graph, and forget it; the caller returns it with `return_freed` if that failed."""
+        freed, self._freed = self._freed, Freed()
+        return freed
+
+    def return_freed(self, freed: Freed) -> None:
+        """Keep for the next `take_freed` what could not be freed in the graph."""
+        self._freed.jobs |= freed.jobs
+        self._freed.nodes |= freed.nodes
+        for jobid, slots in freed.slots.items():
+            self._freed.slots.setdefault(jobid, []).extend(slots)
+
+    # ---- changing ----------------------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: Delta) -> None:
+        """Make the changes that the store has made, then call the listeners."""
+        self._live = None
+        slot_owners = {owner for update in delta.slot_updates if (owner := self._by_jobid.get(update.jobid)) is not None}
+        for workload in delta.workloads:
+            self._put_workload(workload)
+        for update in delta.workload_updates:
+            if (known := self._workloads.get(update.id)) is not None:
+                self._set_workload(update.of(known))
+                if update.requeue_state is not UNSET:
+                    self.owner_requeue_states.record(update.requeue_state, self.clock())
+        for allocation in delta.allocations:
+            self._put_allocation(allocation)
+        for change in delta.allocation_updates:
+            self._update_allocation(change)
+        freed = set(delta.freed)
+        for jobid, updates in groupby(sorted(delta.slot_updates, key=attrgetter("jobid")), key=attrgetter("jobid")):
+            self._update_slots(jobid, list(updates), freed=jobid in freed)
+        for jobid in delta.freed:
+            self._free(jobid)
+        for ending, finished_at in delta.endings:
+            self._remember_ended(ending, finished_at)
+        for workload_id in delta.ended:
+            self._drop_workload(workload_id)
+        for workload_id in delta.unreserved:
+            self._reservations.pop(workload_id, None)
+        for reservation in delta.reservations:
+            self._reservations[reservation.workload] = reservation
+            self._first_starts.setdefault(reservation.workload, reservation.first_start)
+        _call(self._slot_listeners, slot_owners)
+        _call(self._listeners, delta.changed)
+
+    def load_contents(self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]) -> None:
+        """Forget everything, and hold these rows instead."""
+        self._live = None
+        known = self._workloads.keys()
+        self._workloads, self._by_uid, self._by_group, self._described = {}, {}, {}, {}
+        self._pending, self._evicting, self._unreleased, self._ended = set(), set(), set(), {}
+        for workload in contents.workloads:
+            self._put_workload(workload)
+        self._allocations, self._remnants, self._by_jobid, self._pairs = {}, {}, {}, {}
+        self._stale_pairs.clear()
+        self._ends = PlannedEndIndex()
+        for allocation in contents.allocations:
+            self._put_allocation(allocation)
+        self._reservations = {each.workload: each for each in contents.reservations}
+        self._first_starts = {each.workload: each.first_start for each in contents.reservations}
+        self.owner_requeue_states = OwnerRequeueStates()
+        for requeue_state, at in owner_requeue_states:
+            self.owner_requeue_states.record(requeue_state, at)
+        self._freed = Freed()
+        _call(self._listeners, known | self._workloads.keys())
+
+    def _set_workload(self, workload: Workload) -> None:
+        self._workloads[workload.id] = workload
+        (self._pending.add if workload.state is State.PENDING else self._pending.discard)(workload.id)
+        (self._evicting.add if workload.evicting else self._evicting.discard)(workload.id)
+        if workload.id in self._pairs:
+            self._stale_pairs.add(workload.id)
+
+    def _pop_allocation(self, workload_id: WorkloadId) -> None:
+        if (allocation := self._allocations.pop(workload_id, None)) is not None:
+            self._ends.drop(allocation.jobid)
+        self._pairs.pop(workload_id, None)
+        self._stale_pairs.discard(workload_id)
+
+    def _remember_ended(self, ending: Ending, finished_at: datetime) -> None:
+        if (workload := self._workloads.get(ending.workload)) is None:
+            return
+        self._ended[workload.id] = replace(
+            workload, state=ending.state, outcome=ending.outcome, reason=Reason.NONE, message=ending.message, finished_at=finished_at
+        )
+        if len(self._ended) > _REMEMBERED_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def _put_workload(self, workload: Workload) -> None:
+        self._ended.pop(workload.id, None)
+        self._set_workload(workload)
+        self._described.pop(workload.id, None)
+        self._by_uid[workload.uid] = workload.id
+        if (key := group_of_workload(workload)) is not None:
+            self._by_group[key] = workload.id
+
+    def _drop_workload(self, workload_id: WorkloadId) -> None:
+        self._described.pop(workload_id, None)
+        self._first_starts.pop(workload_id, None)
+        self._pop_allocation(workload_id)
+        self._pending.discard(workload_id)
+        self._evicting.discard(workload_id)
+        if (workload := self._workloads.pop(workload_id, None)) is None:
+            return
+        self._by_uid.pop(workload.uid, None)
+        if (key := group_of_workload(workload)) is not None and self._by_group.get(key) == workload_id:
+            del self._by_group[key]
+
+    def _put_allocation(self, allocation: Allocation) -> None:
+        self._by_jobid[allocation.jobid] = allocation.workload
+        self._ends.put(allocation.jobid, allocation.end)
+        (self._unreleased.add if allocation.released_at is None else self._unreleased.discard)(allocation.jobid)
+        if allocation.remnant:
+            self._remnants[allocation.jobid] = allocation
+        else:
+            self._allocations[allocation.workload] = allocation
+            self._pairs.setdefault(allocation.workload, _NO_PAIR)
+            self._stale_pairs.add(allocation.workload)
+            self._first_starts.pop(allocation.workload, None)
+
+    def _update_allocation(self, update: AllocationUpdate) -> None:
+        if (known := self.allocation_of_job(update.jobid)) is None:
+            return
+        allocation = update.of(known)
+        if (allocation.workload, allocation.remnant) != (known.workload, known.remnant):
+            self._pop_allocation(known.workload)
+        self._put_allocation(allocation)
+
+    def _update_slots(self, jobid: FluxionJobId, updates: Sequence[SlotUpdate], *, freed: bool) -> None:
+        if (allocation := self.allocation_of_job(jobid)) is None:
+            return
+        slots = list(allocation.slots)
+        for update in updates:
+            if update.rank >= len(slots):
+                continue
+            before, slots[update.rank] = slots[update.rank], update.of(slots[update.rank])
+            if update.state is SlotState.ENDED and before.state is not SlotState.ENDED and not freed:
+                self._freed.slots.setdefault(jobid, []).append(slots[update.rank])
+        self._put_allocation(replace(allocation, slots=tuple(slots)))
+
+    def _free(self, jobid: FluxionJobId) -> None:
+        self._freed.jobs.add(jobid)
+        self._freed.slots.pop(jobid, None)
+        self._unreleased.discard(jobid)
+        if (allocation := self.allocation_of_job(jobid)) is not None:
+            self._freed.nodes.update(slot.node for slot in allocation.slots if slot.state is SlotState.TAKEN)
+        self._ends.drop(jobid)
+        owner = self._by_jobid.pop(jobid, None)
+        if self._remnants.pop(jobid, None) is None and owner is not None:
+            self._pop_allocation(owner)
+
+
+def _call(listeners: Sequence[Listener], ids: Iterable[WorkloadId]) -> None:
+    """Call every listener for every id; one that fails for a workload keeps no other from being called."""
+    for workload in list(ids):
+        for listener in listeners:
+            try:
+                listener(workload)
+            except Exception:
+                log.exception("ledger.listener_failed", workload=workload)

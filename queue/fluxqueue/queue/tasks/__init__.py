@@ -1,0 +1,1 @@
+"""Control tasks as procrastinate jobs, requests for them, and batches of keys."""

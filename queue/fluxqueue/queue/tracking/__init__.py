@@ -1,0 +1,1 @@
+"""Follows released workloads: which pod has which slot, and which slots end."""

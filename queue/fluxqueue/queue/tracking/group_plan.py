@@ -1,0 +1,113 @@
+"""Plans the slots of a released group: of a pod group, a gang or a JobSet.
+
+A pod that failed or was deleted may be replaced. Its slot is kept for a while, and the first pod of its size gets it. A slot whose pod
+succeeded ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.pods import age, pinned_node
+from fluxqueue.queue.model.records import Allocation, Slot, SlotState
+from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
+
+__all__ = ["conclude_group", "plan_group_slots"]
+
+RankedPods = list[tuple[int, Pod]]
+
+
+def _none_closed(_pod: Pod, _node: str) -> bool:
+    return False
+
+
+def plan_group_slots(
+    pods: Iterable[Pod],
+    allocation: Allocation,
+    label_of: Callable[[Pod], str | None],
+    seen: Mapping[str, str],
+    *,
+    expired: Collection[int] = (),
+    awaited: int = 0,
+    closed: Callable[[Pod, str], bool] = _none_closed,
+) -> SlotChanges:
+    """Plan the slots of a released group.
+
+    Parameters
+    ----------
+    pods
+        Pods that name the group and are not matched alone.
+    allocation
+        With its slots, by rank.
+    label_of
+        Returns the label of the slots that a pod fits exactly; None if there are none.
+    seen
+        The phases, by pod uid, in which pods that had a slot were last seen.
+    expired
+        Ranks that were kept long enough.
+    awaited
+        The number of slots kept for pods that are created only after others run.
+    closed
+        True if a node does not take this pod at present: the pod is not released onto it.
+    """
+    living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
+    slots = allocation.open_slots
+    placed = {slot.pod_uid for slot in slots if slot.pod_uid in living}
+    idle = [slot for slot in slots if slot.pod_uid not in living]
+    done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
+    free = [slot for slot in idle if slot.rank not in done]
+    take, assign = _place([pod for uid, pod in living.items() if uid not in placed], free, label_of, closed)
+    assign += [(slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living and still_gated(living[slot.pod_uid])]
+    end = done | {slot.rank for slot in free if slot.rank in expired}
+    left = len(slots) - len(end)
+    bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
+    state, outcome, message = (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
+    return SlotChanges(
+        take=tuple(take),
+        assign=tuple(assign),
+        vacate=tuple(slot.rank for slot in idle if slot.state is SlotState.TAKEN and slot.rank not in end),
+        end=tuple(sorted(end)),
+        running=left > 0 and bound >= left - awaited,
+        state=state,
+        outcome=outcome,
+        message=message,
+    )
+
+
+def _place(
+    pods: Sequence[Pod], free: list[Slot], label_of: Callable[[Pod], str | None], closed: Callable[[Pod, str], bool]
+) -> tuple[RankedPods, RankedPods]:
+    """Give each pod a free slot of its size, the oldest pod first, and remove these slots from ``free``: those to take, those to assign."""
+    take: RankedPods = []
+    assign: RankedPods = []
+    for pod in sorted(pods, key=age):
+        gated, tied = pod.held, pod.spec.node_name or pinned_node(pod)
+        if gated and pod.metadata.deletion_timestamp:
+            continue
+        label = label_of(pod)
+        slot = next((slot for slot in free if slot.label == label and (not closed(pod, slot.node) if gated else slot.node == tied)), None)
+        if slot is not None:
+            free.remove(slot)
+            (assign if gated else take).append((slot.rank, pod))
+    return take, assign
+
+
+def conclude_group(size: int, seen: Mapping[str, str]) -> tuple[State, Outcome, str]:
+    """Return how a group of this size ends whose slots have all ended.
+
+    Parameters
+    ----------
+    size
+        The number of its slots.
+    seen
+        The phases, by pod uid, in which its pods were last seen.
+    """
+    phases = list(seen.values())
+    succeeded = phases.count("Succeeded")
+    if succeeded and (succeeded >= size or succeeded == len(phases)):
+        return State.COMPLETED, Outcome.SUCCEEDED, ""
+    if "Failed" in phases:
+        return State.FAILED, Outcome.FAILED, f"{phases.count('Failed')} of its pods failed and were not replaced"
+    return State.CANCELLED, Outcome.CANCELLED if phases else Outcome.UNKNOWN, "its pods were deleted and not replaced"

@@ -1,0 +1,59 @@
+"""Which empty slots of an active Job no pod will use.
+
+The Job controller counts pods up to a second late. A pod that is seen to have succeeded counts all the same, so the larger number of the
+two is the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.indexes import done_indexes
+from fluxqueue.queue.model.jobs import is_elastic
+from fluxqueue.queue.model.records import Slot
+
+__all__ = ["finished_ranks", "unneeded_ranks"]
+
+
+def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequence[Pod], elsewhere: Sequence[Pod]) -> set[int]:
+    """Return the ranks of idle slots that no pod will use, as the Job is scaled now.
+
+    Parameters
+    ----------
+    job
+        Active.
+    idle
+        Its slots that no living pod has or gets.
+    busy
+        The number of its other open slots.
+    succeeded
+        Its pods that succeeded.
+    elsewhere
+        Its living pods that are matched alone.
+    """
+    if is_elastic(job):
+        done = done_indexes(job) | _indexes_of([*succeeded, *elsewhere])
+        return {slot.rank for slot in idle if slot.rank in done or slot.rank >= (job.spec.completions or 0)}
+    if job.spec.completions is None:
+        # Without completions, the first success ends the starting of pods. The others run to their end.
+        wanted = 0 if job.status.succeeded else job.spec.pods_at_once
+    else:
+        wanted = min(job.spec.pods_at_once, job.spec.completions - max(job.status.succeeded, len(succeeded)))
+    spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
+    return {slot.rank for slot in sorted(idle, key=lambda slot: (slot.pod_uid is None, -slot.rank))[: max(spare, 0)]}
+
+
+def finished_ranks(job: Job, idle: Sequence[Slot], succeeded: Sequence[Pod]) -> set[int]:
+    """Return the ranks of idle slots that no pod will use, however the Job is scaled."""
+    if is_elastic(job):
+        done = done_indexes(job) | _indexes_of(succeeded)
+        return {slot.rank for slot in idle if slot.rank in done}
+    successes = max(job.status.succeeded, len(succeeded))
+    finished = successes > 0 if job.spec.completions is None else successes >= job.spec.completions
+    return {slot.rank for slot in idle} if finished else set()
+
+
+def _indexes_of(pods: Iterable[Pod]) -> set[int]:
+    return {pod.completion_index for pod in pods if pod.completion_index is not None}

@@ -1,0 +1,110 @@
+"""Carries planned changes out: stores them, and then releases the gated pods that got a slot.
+
+A slot is stored before its pod is released, so a crash in between repeats the same patch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.metrics import SLOTS_ENDED
+from fluxqueue.queue.model.changes import Ending, SlotWrites, TakenSlot
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import Trigger
+from fluxqueue.queue.tracking.slot_changes import PlannedChanges
+
+__all__ = ["SlotWriter", "writes_for"]
+
+
+def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
+    """Return the rows to write."""
+    writes = SlotWrites()
+    for each in planned:
+        workload, allocation, changes = each.workload, each.allocation, each.changes
+        jobid = allocation.jobid
+        by_rank = {slot.rank: slot for slot in allocation.slots}
+        writes.vacated += [(jobid, rank, uid) for rank in changes.vacate if (uid := by_rank[rank].pod_uid)]
+        writes.taken += [
+            TakenSlot(jobid, rank, pod.metadata.uid, pod.metadata.name)
+            for rank, pod in (*changes.take, *changes.assign)
+            if by_rank[rank].pod_uid != pod.metadata.uid
+        ]
+        writes.ended += [(jobid, rank) for rank in changes.end]
+        if changes.running and workload.state is State.ALLOCATED:
+            writes.started.append(workload.id)
+        if changes.state is None:
+            continue
+        if len(allocation.open_slots) > len(changes.end):
+            writes.draining.append(workload.id)
+        else:
+            writes.endings.append(Ending(workload.id, changes.state, changes.outcome, changes.message))
+            writes.finished.add(jobid)
+    return writes
+
+
+_NOBODY_WAITS_S = 0.5
+"""How long the matcher may hold what nobody waits for. The next arrival requests a cycle at once, and that returns it first."""
+
+
+class SlotWriter:
+    """Writes slots and releases pods.
+
+    Parameters
+    ----------
+    ledger, trigger
+        The queue and the control tasks.
+    gates
+        Releases gated pods.
+    plan_after
+        Has a workload planned again after so many seconds.
+    """
+
+    def __init__(self, ledger: Ledger, trigger: Trigger, gates: PodGates, plan_after: Callable[[WorkloadId, float], None]) -> None:
+        self._ledger = ledger
+        self._trigger = trigger
+        self._gates = gates
+        self._plan_after = plan_after
+
+    async def write(self, planned: Sequence[PlannedChanges]) -> list[Workload]:
+        """Carry the changes out, and return the workloads that ended."""
+        writes = writes_for(planned)
+        await self._ledger.write_slots(writes)
+        if writes.ended:
+            reach(CrashPoint.SLOTS_ENDED)
+        if writes.endings:
+            reach(CrashPoint.FINISHED)
+        if writes.ended or writes.endings:
+            SLOTS_ENDED.inc(len(writes.ended))
+            self._trigger.schedule(0.0 if self._ledger.waiting else _NOBODY_WAITS_S)
+        await self._release_pods(planned)
+        return [each.workload for each in planned if each.allocation.jobid in writes.finished]
+
+    async def _release_pods(self, planned: Sequence[PlannedChanges]) -> None:
+        due = [
+            (each.workload, each.allocation, rank, pod)
+            for each in planned
+            for rank, pod in each.changes.assign
+            if not self._gates.removed(pod)
+        ]
+        if not due:
+            return
+        reach(CrashPoint.SLOTS_TAKEN)
+        # The leader of a Flux cluster goes before its followers: they connect to it, and a failed attempt costs them a whole time-out.
+        await asyncio.gather(*(self._release_pod(*each) for each in due if _is_leader(*each[2:])))
+        await asyncio.gather(*(self._release_pod(*each) for each in due if not _is_leader(*each[2:])))
+
+    async def _release_pod(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> None:
+        retry_s = await self._gates.remove(workload, allocation, rank, pod)
+        if retry_s is not None:
+            self._plan_after(workload.id, retry_s)
+
+
+def _is_leader(rank: int, pod: Pod) -> bool:
+    return rank == 0 and pod.metadata.annotation(names.MINICLUSTER_ANNOTATION) == "true"

@@ -1,0 +1,170 @@
+"""Follows the pods of released workloads onto their nodes and to their end.
+
+Each time a Job, one of its pods or a workload changes, the slots of the workload are planned again
+(`fluxqueue.queue.tracking.slot_changes`) and the changes are carried out: pods are stored in their slots, gated pods are released onto
+them, slots that no pod will need again return to the cluster, and the last slot ends the workload. A slot is stored before its pod is
+released, so a crash in between repeats the same patch.
+
+A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it (`Tracker.subscribe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.triggers import Trigger
+from fluxqueue.queue.tracking.affected import affected_by_job, affected_by_pod, groups_in
+from fluxqueue.queue.tracking.group_tracking import GroupTracker
+from fluxqueue.queue.tracking.job_tracking import Evict, JobTracker
+from fluxqueue.queue.tracking.last_phases import LastPhases
+from fluxqueue.queue.tracking.replacements import ReplacementSlots
+from fluxqueue.queue.tracking.slot_changes import PlannedChanges, SlotChanges, plan_pod_slot
+from fluxqueue.queue.tracking.slot_writer import SlotWriter
+
+__all__ = ["Tracker"]
+
+
+_BATCH = 500
+
+
+class Tracker:
+    """Keeps slots and states equal to the pods that exist.
+
+    Parameters
+    ----------
+    api
+        For reading the owners of pods.
+    caches, ledger, trigger
+        The cluster, the queue, and the control tasks.
+    gates
+        Releases gated pods.
+    reread
+        Has the intake read an object (uid) again.
+    grace_s
+        How long a slot is kept for the replacement of a pod that is gone.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        gates: PodGates,
+        reread: Callable[[str], None],
+        *,
+        grace_s: float = 30.0,
+    ) -> None:
+        self._caches = caches
+        self._ledger = ledger
+        self._gates = gates
+        self._keys: Batches[WorkloadId] = Batches("tracker")
+        self._phases = LastPhases(ledger)
+        self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
+        self._groups = GroupTracker(api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s)
+        self._replacements = ReplacementSlots(api, caches, ledger, trigger, self._plan_after, grace_s=grace_s)
+        self._writer = SlotWriter(ledger, trigger, gates, self._plan_after)
+        caches.namespaces.add_handler(self._namespace_changed)
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
+        ledger.subscribe(self._workload_changed)
+
+    def subscribe(self, evict: Evict) -> None:
+        """Have released Jobs that were suspended, or scaled to zero, evicted by this function."""
+        self._jobs.subscribe(evict)
+
+    def resync(self) -> None:
+        """Plan every live workload again, as at start and in a sweep, and forget what concerns workloads that ended."""
+        self._phases.prune()
+        self._groups.prune()
+        self._gates.prune()
+        self._replacements.prune()
+        self._enqueue(self._ledger.all())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._keys.run(self._track, limit=_BATCH)
+
+    # ---- events ------------------------------------------------------------------------------------------------------------------
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        if change.kind is ChangeKind.DELETED or change.obj.metadata.deletion_timestamp:
+            self._replacements.note_ending_namespace(change.obj.metadata.name)
+            self._enqueue(groups_in(change.obj.metadata.name, self._ledger))
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        if change.kind is ChangeKind.DELETED:
+            self._phases.note_job(change.obj)
+        self._enqueue(affected_by_job(change.obj, self._ledger))
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.obj
+        if change.kind is ChangeKind.DELETED:
+            self._gates.forget(pod.metadata.uid)
+            if self._phases.note_pod(pod):
+                self._replacements.note_deleted(pod)
+        self._enqueue(affected_by_pod(pod, self._ledger))
+
+    def _workload_changed(self, workload_id: WorkloadId) -> None:
+        workload = self._ledger.get(workload_id)
+        if workload is not None:
+            self._enqueue([workload])
+            self._replacements.note_change(workload)
+
+    def _enqueue(self, workloads: Iterable[Workload]) -> None:
+        for workload in workloads:
+            if workload.state is not State.PENDING:
+                self._keys.add(workload.id)
+
+    def _plan_after(self, workload: WorkloadId, delay_s: float) -> None:
+        if delay_s > 0:
+            self._keys.add_after(workload, delay_s)
+        else:
+            self._keys.add(workload)
+
+    # ---- planning ----------------------------------------------------------------------------------------------------------------
+
+    async def _track(self, ids: list[WorkloadId]) -> None:
+        """Plan workloads and carry the plans out."""
+        planned: list[PlannedChanges] = []
+        endings: list[Ending] = []
+        for workload_id in ids:
+            workload, allocation = self._ledger.get(workload_id), self._ledger.allocation(workload_id)
+            if workload is None or workload.state is State.PENDING:
+                continue
+            if allocation is None:
+                if (ending := await self._conclude(workload)) is not None:
+                    endings.append(ending)
+            elif allocation.released_at is not None and (changes := await self._plan(workload, allocation)) is not None:
+                planned.append(PlannedChanges(workload, allocation, changes))
+        await self._ledger.finish(endings)
+        planned = await self._replacements.settle(planned)
+        for ended in await self._writer.write(planned):
+            self._phases.forget(ended.uid)
+            self._groups.forget(ended.id)
+
+    async def _conclude(self, workload: Workload) -> Ending | None:
+        """Return the end of a workload that has no slots any more; None if it goes on."""
+        if workload.release_mode is ReleaseMode.GROUP:
+            return self._groups.conclude(workload)
+        return await self._jobs.conclude(workload)
+
+    async def _plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
+        """Plan the slots of a released workload; None if it is a suspended Job, which is evicted."""
+        if workload.release_mode is ReleaseMode.POD:
+            return plan_pod_slot(self._caches.pods.get_by_uid(workload.uid), allocation, self._phases.of_pod(workload.uid))
+        if workload.release_mode is ReleaseMode.GROUP:
+            return await self._groups.plan(workload, allocation)
+        return await self._jobs.plan(workload, allocation)

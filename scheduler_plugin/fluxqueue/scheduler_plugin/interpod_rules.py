@@ -1,0 +1,313 @@
+"""Rules of pods about other pods, checked for one pod and one node when the pod is bound.
+
+The match keeps these rules when it chooses nodes, but foreign pods come and go between the match and the bind. The checks are those of
+InterPodAffinity and PodTopologySpread in kube-scheduler (Kubernetes 1.30 to 1.36): required anti-affinity of the pods on nodes, then the
+pod's own required anti-affinity and affinity, and its spread constraints with ``DoNotSchedule``. The pods of a gang count for each other.
+For affinity those before a pod count, as if they had been bound one by one. For spread all of them count, because only the whole gang is
+bound.
+
+Pods are indexed by the selectors that rules use (`fluxqueue.queue.noderules.placed_pods`). The index is built when the first pod with such
+a rule is seen. A cluster without such rules pays only for one check of each pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.kube.kinds import Key
+from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.cluster.storage import claims_used
+from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
+from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Spread, Term, repelling_terms, rules_of
+
+__all__ = ["InterPodCheck", "InterPodRules"]
+
+_BY_CLAIM: Final = "claim in use"
+
+
+class InterPodRules:
+    """An index of pods on nodes for the rules that refer to them.
+
+    Parameters
+    ----------
+    pods, nodes, namespaces
+        Watched objects of the whole cluster.
+    """
+
+    def __init__(self, pods: ObjectCache[Pod], nodes: ObjectCache[Node], namespaces: ObjectCache[Namespace]) -> None:
+        self._pods = pods
+        self._namespaces = namespaces
+        self._assumed: dict[str, tuple[Pod, str]] = {}
+        self._placed: PlacedPods | None = None
+        self._nodes: dict[str, NodeFacts] = {}
+        pods.add_index(_BY_CLAIM, _claims_in_use)
+        pods.add_handler(self._pod_changed)
+        nodes.add_handler(self._node_changed)
+
+    def assume(self, pod: Pod, node: str) -> None:
+        """Count a pod on a node although the watch does not show it there yet."""
+        self._assumed[pod.metadata.uid] = pod, node
+        self._index(_as_placed(pod, node))
+
+    def forget(self, uid: str) -> None:
+        """Stop counting an assumed pod. A pod that is not assumed is no error."""
+        if self._assumed.pop(uid, None) is None or self._placed is None:
+            return
+        self._placed.drop(uid)
+        known = self._pods.get_by_uid(uid)
+        if known is not None and (placed := _placed(known)) is not None:
+            self._placed.put(placed)
+
+    def users_of(self, claim: Key) -> Iterator[Pod]:
+        """Return the pods on nodes that use a claim (namespace, name)."""
+        yield from self._pods.by_index(_BY_CLAIM, claim)
+        yield from (pod for pod, _ in self._assumed.values() if pod.spec.volumes and claim in claims_used(pod.metadata.namespace, pod.spec))
+
+    @contextmanager
+    def checking(self, members: Sequence[tuple[Pod, str]]) -> Iterator[InterPodCheck]:
+        """Begin a check of pods that are to be bound together, each with the name of its node. None of them counts as on a node yet."""
+        has_rules = any(_has_rules(pod.spec) for pod, _ in members)
+        if self._placed is None and not has_rules:
+            yield InterPodCheck(self, None, {})
+            return
+        pods = self._build()
+        waiting = {pod.metadata.uid: _as_placed(pod, node) for pod, node in members}
+        former = {uid: placed for uid in waiting if (placed := pods.get(uid)) is not None}
+        for uid in former:
+            pods.drop(uid)
+        try:
+            yield InterPodCheck(self, pods, dict(waiting))
+        finally:
+            for uid in waiting:
+                pods.drop(uid)
+            for placed in former.values():
+                pods.put(placed)
+
+    def facts(self) -> Iterable[NodeFacts]:
+        """Return the facts of all nodes."""
+        return self._nodes.values()
+
+    def domain(self, node: str, topology: str) -> str | None:
+        """Return the topology domain of a node."""
+        facts = self._nodes.get(node)
+        return facts.labels.get(topology) if facts is not None else None
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels of a namespace."""
+        known = self._namespaces.get("", namespace)
+        return (known.metadata.labels or {}) if known is not None else {}
+
+    def _build(self) -> PlacedPods:
+        if self._placed is None:
+            self._placed = PlacedPods()
+            for pod in self._pods.list():
+                if (placed := _placed(pod)) is not None:
+                    self._placed.put(placed)
+            for pod, node in self._assumed.values():
+                self._placed.put(_as_placed(pod, node))
+        return self._placed
+
+    def _index(self, placed: PlacedPod) -> None:
+        if self._placed is not None:
+            self._placed.put(placed)
+        elif placed.repels:
+            self._build()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        now = _placed(change.new) if change.new is not None else None
+        if now is not None:
+            if self._placed is None or self._placed.get(now.uid) != now:
+                self._index(now)
+        elif self._placed is not None and change.obj.metadata.uid not in self._assumed:
+            self._placed.drop(change.obj.metadata.uid)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is not None:
+            self._nodes[change.new.metadata.name] = _facts(change.new)
+        else:
+            self._nodes.pop(change.obj.metadata.name, None)
+
+
+class InterPodCheck:
+    """The rules during one check of pods that are to be bound together.
+
+    Parameters
+    ----------
+    cluster
+        Nodes and namespaces of the cluster.
+    pods
+        Pods on nodes without those being checked; None if no pod has a rule.
+    waiting
+        Pods being checked that do not count as on their node yet, by uid.
+    """
+
+    def __init__(self, cluster: InterPodRules, pods: PlacedPods | None, waiting: dict[str, PlacedPod]) -> None:
+        self._cluster = cluster
+        self._pods = pods
+        self._waiting = waiting
+        self._eligible: dict[tuple[str, ...], dict[str, str]] = {}
+
+    def assume(self, pod: Pod) -> None:
+        """Count a checked pod on its node from now on."""
+        placed = self._waiting.pop(pod.metadata.uid, None)
+        if self._pods is not None and placed is not None:
+            self._pods.put(placed)
+
+    def violation(self, pod: Pod, node: Node, nominated: Sequence[Pod] = ()) -> str:
+        """Return which rule forbids a pod on a node now, as a sentence; empty if none does.
+
+        Parameters
+        ----------
+        pod, node
+            One of the pods being checked, and the node it is to be bound to.
+        nominated
+            Pods for which kube-scheduler keeps room on the node. The rules must hold with and without them.
+        """
+        has_rules = self._pods is not None or any(_has_rules(each.spec) for each in nominated)
+        if not has_rules:
+            return ""
+        pods = self._pods if self._pods is not None else PlacedPods()
+        rules = rules_of(pod.spec, pod.metadata.namespace, pod.metadata.labels or {})
+        if not rules.any and not pods.any_repel and not any(_has_rules(each.spec) for each in nominated):
+            return ""
+        later = [each for each in self._waiting.values() if each.uid != pod.metadata.uid]
+        check = _PodOnNode(self._cluster, pods, rules, _facts(node), later, self._eligible)
+        coming = [_as_placed(each, node.metadata.name) for each in nominated]
+        for each in coming:
+            pods.put(each)
+        try:
+            why = check.violation()
+        finally:
+            for each in coming:
+                pods.drop(each.uid)
+        return why or (check.violation() if coming else "")
+
+
+class _PodOnNode:
+    """The rules about one pod on one node. Which nodes count for a spread constraint is cached for the following pods."""
+
+    def __init__(
+        self,
+        cluster: InterPodRules,
+        pods: PlacedPods,
+        rules: PodRules,
+        node: NodeFacts,
+        later: Sequence[PlacedPod],
+        eligible: dict[tuple[str, ...], dict[str, str]],
+    ) -> None:
+        self._cluster = cluster
+        self._pods = pods
+        self._rules = rules
+        self._node = node
+        self._later = later
+        self._eligible = eligible
+
+    def violation(self) -> str:
+        """Return the first violation in the order of kube-scheduler, so that it is the one that kube-scheduler would name."""
+        spreads = (self._spread(spread) for spread in self._rules.spreads)
+        return next((why for why in spreads if why), "") or self._affinity() or self._anti_affinity() or self._repelled()
+
+    def _repelled(self) -> str:
+        rules = self._rules
+        for term, nodes in self._pods.repelling(rules.namespace, self._cluster.labels_of(rules.namespace), rules.labels):
+            if self._shares(term.topology, nodes):
+                return f"required podAntiAffinity of another pod by {term.topology} keeps the pod off node {self._node.name}"
+        return ""
+
+    def _anti_affinity(self) -> str:
+        for term in self._rules.anti_affinity:
+            if self._shares(term.topology, (pod.node for pod in self._selected_by((term,)))):
+                return f"required podAntiAffinity of the pod by {term.topology} keeps it off node {self._node.name}"
+        return ""
+
+    def _affinity(self) -> str:
+        rules, node = self._rules, self._node
+        if not rules.affinity:
+            return ""
+        keys = dict.fromkeys(term.topology for term in rules.affinity)
+        if missing := [key for key in keys if key not in node.labels]:
+            return f"required podAffinity of the pod asks for the label {missing[0]}, which node {node.name} does not have"
+        near = {pod.node for pod in self._selected_by(rules.affinity)}
+        if not any(self._cluster.domain(other, key) is not None for other in near for key in keys):
+            own = self._cluster.labels_of(rules.namespace)
+            if all(rules.selects_itself(term, own) for term in rules.affinity):
+                return ""
+        for key in keys:
+            if not self._shares(key, near):
+                return f"no pod that required podAffinity of the pod asks for is near node {node.name} by {key}"
+        return ""
+
+    def _spread(self, spread: Spread) -> str:
+        rules, node = self._rules, self._node
+        domain = node.labels.get(spread.topology)
+        if domain is None:
+            return f"topologySpreadConstraints of the pod ask for the label {spread.topology}, which node {node.name} does not have"
+        eligible = self._counting(spread)
+        filled = Counter(dict.fromkeys(eligible.values(), 0))
+        if spread.selector.requirements:  # one that selects everything counts nothing (countPodsMatchSelector)
+            for other in (*self._pods.selected(spread.selector), *self._later):
+                selected = other.namespace == rules.namespace and not other.deleting and spread.selector.matches(other.labels)
+                if selected and other.node in eligible:
+                    filled[eligible[other.node]] += 1
+        least = 0 if len(filled) < spread.min_domains else min(filled.values(), default=0)
+        if filled[domain] + spread.selector.matches(rules.labels) - least > spread.max_skew:
+            return f"topologySpreadConstraints of the pod by {spread.topology} leave no room for it on node {node.name}"
+        return ""
+
+    def _counting(self, spread: Spread) -> Mapping[str, str]:
+        """Return the nodes that count for a spread constraint, each with its domain."""
+        rules, topologies = self._rules, {each.topology for each in self._rules.spreads}
+        chosen = (rules.node_selector, rules.node_affinity) if spread.honor_affinity else ()
+        key = (spread.topology, *sorted(topologies), repr(chosen), repr(rules.tolerations if spread.honor_taints else ()))
+        if key not in self._eligible:
+            self._eligible[key] = {
+                node.name: node.labels[spread.topology]
+                for node in self._cluster.facts()
+                if topologies <= node.labels.keys() and rules.counts_on(node, spread)
+            }
+        return self._eligible[key]
+
+    def _selected_by(self, terms: Sequence[Term]) -> Iterator[PlacedPod]:
+        """Yield the pods on nodes that all of these terms select."""
+        first, *others = sorted(terms, key=lambda term: term.selector.key is None)
+        for pod in self._pods.selected(first.selector):
+            labels = self._cluster.labels_of(pod.namespace)
+            if first.reaches(pod.namespace, labels) and all(term.selects(pod.namespace, labels, pod.labels) for term in others):
+                yield pod
+
+    def _shares(self, topology: str, nodes: Iterable[str]) -> bool:
+        """Return True if the node is in one domain with one of the others."""
+        domain = self._node.labels.get(topology)
+        return domain is not None and any(self._cluster.domain(other, topology) == domain for other in nodes)
+
+
+def _has_rules(spec: PodSpec) -> bool:
+    affinity = spec.affinity or {}
+    return bool(spec.topology_spread_constraints or affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+
+
+def _claims_in_use(pod: Pod) -> Iterable[Key]:
+    return claims_used(pod.metadata.namespace, pod.spec) if pod.spec.node_name and not pod.terminal else ()
+
+
+def _placed(pod: Pod) -> PlacedPod | None:
+    """Return a pod as rules see it; None if it is not bound or has ended."""
+    node = pod.spec.node_name
+    return _as_placed(pod, node) if node and not pod.terminal else None
+
+
+def _as_placed(pod: Pod, node: str) -> PlacedPod:
+    meta = pod.metadata
+    labels = meta.labels or {}
+    repels = repelling_terms(pod.spec, meta.namespace, labels) if pod.spec.affinity else ()
+    return PlacedPod(meta.uid, meta.namespace, labels, node, meta.deletion_timestamp is not None, repels)
+
+
+def _facts(node: Node) -> NodeFacts:
+    return NodeFacts(node.metadata.name, node.metadata.labels or {}, tuple(node.spec.taints or ()))

@@ -1,0 +1,262 @@
+"""A random walk through all changes of the ledger: after each step the copy in memory equals what a new leader would load.
+
+It runs on the store in Postgres and on the store in memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.queue_records import START, Leader, described
+from support.transition_model import replay
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
+from fluxqueue.queue.model.records import Allocation, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.store.ledger_state import LedgerState, TableContents
+
+__all__ = ["LedgerContract"]
+
+_REASONS = (Reason.WAITING_FOR_NODES, Reason.QUEUE_LIMIT, Reason.NONE)
+
+
+class LedgerWalk:
+    """Changes a ledger at random.
+
+    Parameters
+    ----------
+    leader
+        A store without workloads, and its epoch.
+    seed
+        The seed of the random choices.
+    """
+
+    def __init__(self, leader: Leader, seed: int) -> None:
+        self._leader = leader
+        self._random = random.Random(seed)
+        self._names = 0
+        self._cancelled: list[str] = []
+        self.ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
+        self.taken: list[str] = []
+        """Names of the steps so far."""
+
+    async def step(self) -> None:
+        """Make one change."""
+        changes: Sequence[Callable[[], Awaitable[object]]] = (
+            self._submit,
+            self._edit,
+            self._grant,
+            self._grant,
+            self._reserve,
+            self._set_reasons,
+            self._set_requeue_states,
+            self._release,
+            self._fail_release,
+            self._take_slots,
+            self._take_slots,
+            self._vacate_slots,
+            self._end_slots,
+            self._write_slots,
+            self._drain,
+            self._evict,
+            self._requeue,
+            self._replace,
+            self._finish,
+            self._resubmit,
+            self._move_end,
+        )
+        change = self._random.choice(changes)
+        self.taken.append(change.__name__)
+        await change()
+
+    async def _submit(self) -> None:
+        self._names += 2
+        await self.ledger.upsert([described(f"job-{number}", pods=3) for number in (self._names, self._names + 1)])
+
+    async def _edit(self) -> None:
+        if row := self._one(State.PENDING):
+            edited = described(row.name, pods=3, priority=self._random.randrange(3), generation=max(row.generation, 0) + 1)
+            await self.ledger.upsert([edited, edited])
+
+    async def _grant(self) -> None:
+        pending = self.ledger.pending()[:2]
+        grants = [await self._leader.grant_for(row, ("node-1", "node-2", "node-2")) for row in pending]
+        if grants and self._random.random() < 0.2:
+            grants[0] = replace(grants[0], generation=10**6)
+        await self.ledger.grant(grants)
+        if self._random.random() < 0.2:
+            await self.ledger.grant(grants[1:])
+
+    async def _reserve(self) -> None:
+        made = []
+        for row in self.ledger.pending()[:2]:
+            (jobid,) = await self.ledger.next_jobids(1)
+            start = START + timedelta(minutes=self._random.randrange(100))
+            made.append(Reservation(workload=row.id, jobid=jobid, first_start=start, start=start, end=None, shares=()))
+        dropped = [each.workload for each in self.ledger.reservations()[2:]]
+        await self.ledger.reserve(made, [each for each in dropped if each not in {new.workload for new in made}])
+
+    async def _set_reasons(self) -> None:
+        live = self._random.random() < 0.5
+        reason = Reason.BIND_FAILED if live else self._random.choice(_REASONS)
+        changes = [ReasonChange(workload=row.id, reason=reason, message="since now") for row in self.ledger.all()[:3]]
+        await self.ledger.set_reasons(changes, live=live)
+
+    async def _set_requeue_states(self) -> None:
+        if row := self._one(*State):
+            await self.ledger.set_requeue_states({row.id: RequeueState(starts=self._random.randrange(1, 4), owner="uid-of-web")})
+
+    async def _release(self) -> None:
+        claimed = [allocation.jobid for _, allocation in await self.ledger.claim_releases(2, 0.0)]
+        await self.ledger.mark_released(claimed)
+        self.ledger.releases_done(claimed)
+
+    async def _fail_release(self) -> None:
+        if allocation := self._allocation():
+            await self.ledger.mark_release_failed(allocation.jobid, "the API server answered 503")
+
+    async def _take_slots(self) -> None:
+        if slot := self._slot(SlotState.FREE):
+            self._names += 1
+            await self.ledger.take_slots([TakenSlot(slot.jobid, slot.rank, f"uid-{self._names}", f"pod-{self._names}")])
+
+    async def _vacate_slots(self) -> None:
+        if slot := self._slot(SlotState.TAKEN):
+            await self.ledger.vacate_slots([(slot.jobid, slot.rank, slot.pod_uid or "")])
+
+    async def _end_slots(self) -> None:
+        if slot := self._slot(SlotState.TAKEN, SlotState.FREE):
+            await self.ledger.end_slots([(slot.jobid, slot.rank), (slot.jobid, 0)])
+
+    async def _write_slots(self) -> None:
+        writes = SlotWrites()
+        if free := self._slot(SlotState.FREE):
+            self._names += 1
+            writes.taken.append(TakenSlot(free.jobid, free.rank, f"uid-{self._names}", f"pod-{self._names}"))
+            writes.started += [row.id for row in self.ledger.all()[:2]]
+        if taken := self._slot(SlotState.TAKEN):
+            writes.vacated.append((taken.jobid, taken.rank, taken.pod_uid or ""))
+        if ending := self._allocation():
+            writes.ended.append((ending.jobid, 0))
+            if self._random.random() < 0.3 and not ending.remnant:
+                writes.endings.append(Ending(ending.workload, State.COMPLETED, Outcome.SUCCEEDED))
+                writes.finished.add(ending.jobid)
+            else:
+                writes.draining.append(ending.workload)
+        await self.ledger.write_slots(writes)
+
+    async def _drain(self) -> None:
+        if row := self._one(State.ALLOCATED, State.RUNNING):
+            await self.ledger.mark_draining([row.id])
+
+    async def _evict(self) -> None:
+        if row := self._one(State.ALLOCATED, State.RUNNING, State.DRAINING):
+            requeue_state = RequeueState(losses=1) if self._random.random() < 0.5 else None
+            await self.ledger.evict([Eviction(workload=row.id, reason=Reason.PREEMPTED, message="by another", requeue_state=requeue_state)])
+
+    async def _requeue(self) -> None:
+        if row := self._one(State.ALLOCATED, State.DRAINING):
+            allocation = self.ledger.allocation(row.id)
+            slots = allocation.slots if allocation is not None and self._random.random() < 0.6 else ()
+            kept = tuple((slot.jobid, slot.rank) for slot in slots if slot.state is SlotState.TAKEN)
+            await self.ledger.requeue([Requeue(workload=row.id, reason=Reason.PREEMPTED, message="by another", kept=kept)])
+
+    async def _replace(self) -> None:
+        former, new = self._one(State.ALLOCATED, State.RUNNING), self._one(State.PENDING)
+        if former is not None and new is not None:
+            change = Replacement(replaced=former.id, replacement=new.id, state=State.FAILED, outcome=Outcome.FAILED)
+            await self.ledger.replace([change])
+
+    async def _finish(self) -> None:
+        if self._random.random() < 0.5 and (row := self._one(*State)):
+            await self.ledger.finish([Ending(row.id, State.CANCELLED, Outcome.CANCELLED)])
+            self._cancelled.append(row.uid)
+
+    async def _resubmit(self) -> None:
+        if self._cancelled:
+            await self.ledger.resubmit([self._cancelled.pop()])
+
+    async def _move_end(self) -> None:
+        if allocation := self._allocation():
+            await self.ledger.move_ends([(allocation.jobid, START + timedelta(days=self._random.randrange(1, 9)))])
+
+    def _one(self, *states: State) -> Workload | None:
+        rows = [row for row in self.ledger.all() if row.state in states]
+        return self._random.choice(rows) if rows else None
+
+    def _allocation(self) -> Allocation | None:
+        held = [allocation for _, allocation in self.ledger.live()]
+        return self._random.choice(held) if held else None
+
+    def _slot(self, *states: SlotState) -> Slot | None:
+        slots = [slot for _, allocation in self.ledger.live() for slot in allocation.slots if slot.state in states]
+        return self._random.choice(slots) if slots else None
+
+
+def _loaded(contents: TableContents) -> LedgerState:
+    """Return the copy of a leader that has just loaded these rows."""
+    state = LedgerState(lambda: datetime.now(UTC))
+    state.load_contents(contents, ())
+    return state
+
+
+def _sorted(contents: TableContents) -> TableContents:
+    """Return the rows in one order, without the attempts to release, which only the tables count."""
+    return TableContents(
+        sorted(contents.workloads, key=lambda row: row.id),
+        sorted((replace(row, release_attempts=0) for row in contents.allocations), key=lambda row: row.jobid),
+        contents.reservations,
+    )
+
+
+class LedgerContract:
+    """The ledger on any store."""
+
+    steps = 250
+
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_after_every_change_the_ledger_equals_a_fresh_load(self, leader: Leader, seed: int) -> None:
+        walk = LedgerWalk(leader, seed)
+        await walk.ledger.load()
+        for _ in range(self.steps):
+            await walk.step()
+            tables, copy = await walk.ledger.compared()
+            assert _sorted(copy) == _sorted(tables), walk.taken[-3:]
+            self._assert_indexes(walk.ledger, _loaded(tables))
+        assert len(set(walk.taken)) == 19, "every change was tried"
+        remembered = [*vars(walk.ledger)["_ended"]]
+        assert await walk.ledger.stored_workloads(remembered) == await leader.store.workloads(remembered)
+
+    @staticmethod
+    def _assert_indexes(ledger: Ledger, loaded: LedgerState) -> None:
+        for row in loaded.all():
+            assert ledger.by_uid(row.uid) == row
+            assert (ledger.allocation(row.id) is None) == (loaded.allocation(row.id) is None)
+        for allocation in loaded.contents().allocations:
+            assert ledger.by_jobid(allocation.jobid) == loaded.by_jobid(allocation.jobid)
+        indexes = ("_workloads", "_by_uid", "_by_group", "_allocations", "_remnants", "_by_jobid", "_reservations")
+        assert {name: vars(ledger)[name].keys() for name in indexes} == {name: vars(loaded)[name].keys() for name in indexes}
+        assert {name: vars(ledger)[name] for name in ("_pending", "_unreleased")} == {
+            name: vars(loaded)[name] for name in ("_pending", "_unreleased")
+        }
+
+    async def walk(self, leader: Leader, seed: int) -> Ledger:
+        """Make all steps of a walk."""
+        walk = LedgerWalk(leader, seed)
+        await walk.ledger.load()
+        for _ in range(self.steps):
+            await walk.step()
+        return walk.ledger
+
+    async def test_every_transition_of_a_walk_is_in_the_model(self, leader: Leader) -> None:
+        ledger = await self.walk(leader, seed=7)
+        last = max(row.id for row in ledger.all())
+        lines = [line for number in range(last + 1) for line in await leader.store.history(WorkloadId(number))]
+        lives, problems = replay(lines)
+        assert problems == []
+        assert {row.id: lives[row.id].state for row in ledger.all()} == {row.id: row.state for row in ledger.all()}

@@ -1,0 +1,171 @@
+"""A queue with a real matcher, driven cycle by cycle: on a real Postgres, or on a store in memory (`a_machine`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import msgspec
+from support.builders import Json, make_job, make_node
+from support.memory_store import MemoryStore
+from support.queue_builders import a_job, around
+
+from fluxqueue.api.clusterobjects import DaemonSet
+from fluxqueue.api.fluxqueues import Policy, Preemption, Provision, QueueLimits
+from fluxqueue.api.nodes import Node, Taint
+from fluxqueue.api.pods import Pod
+from fluxqueue.fluxion.graph.nodes import graph_node
+from fluxqueue.fluxion.messages import GraphNodeSpec
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.daemonsets import DaemonSets
+from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.cluster.storage import ClusterStorage
+from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.model.accounts import NO_ACCOUNTS
+from fluxqueue.queue.model.records import NewWorkload, Workload
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.scheduler import Scheduler
+from fluxqueue.queue.store import Store
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
+
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+class Bench:
+    """A queue with four nodes of 8 cores. Its control tasks are requested and recorded, not run."""
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        fluxion: LocalFluxion,
+        nodes: ObjectCache[Node],
+        node_shapes: NodeShapes | None = None,
+        caches: Caches | None = None,
+    ) -> None:
+        self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
+        self.asked: list[ControlTask] = []
+        self.pods: ObjectCache[Pod] = caches.pods if caches is not None else ObjectCache()
+        self.storage = ClusterStorage()
+        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits)
+        self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()
+        foreign = ForeignPods(self.pods, ledger, DaemonSets(self.daemonsets, nodes), self.port_volume_pools, self.storage.attached)
+        self.daemonsets.add_handler(lambda _change: foreign.recount_daemonsets(node.metadata.name for node in nodes.list()))
+        self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", foreign, self.port_volume_pools)
+        self.policy = Policy.FCFS
+        self.limits: QueueLimits | None = None
+        self.preemption = Preemption.NEVER
+        self.match_policy = ""
+        self.provision = Provision.NONE
+        self.other_queues: dict[str, Discipline] = {}
+        self.accounts = NO_ACCOUNTS
+        rules = PodRuleTracker(caches, ledger) if caches is not None else None
+        self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules)
+        self.scheduler.limit_accounts(lambda: self.accounts)
+
+    def _disciplines(self) -> dict[str, Discipline]:
+        own = Discipline(
+            self.policy,
+            limits=self.limits,
+            preemption=self.preemption,
+            match_policy=self.match_policy,
+            provision=self.provision,
+        )
+        return {"default": own, **self.other_queues}
+
+    def _note(self, task: ControlTask) -> None:
+        self.asked.append(task)
+
+    async def submit(self, *workloads: NewWorkload) -> None:
+        """Submit workloads as the intake describes them."""
+        await self.ledger.upsert(workloads)
+
+    async def cycle(self) -> None:
+        """Run one cycle, which must succeed."""
+        await self.scheduler.cycle()
+        assert self.scheduler.last_error == ""
+
+    def row(self, name: str) -> Workload:
+        """Return the workload of a Job, which must not have ended."""
+        workload = self.ledger.by_uid(name)
+        assert workload is not None
+        return workload
+
+    async def held(self) -> dict[int, dict[str, int]]:
+        """Return the slots in Fluxion: job -> node -> slots."""
+        jobs = await self.fluxion.list_jobs(call=self.graph.call(), with_shares=True)
+        return {job.jobid: {share.node: share.slots["pod"] for share in job.shares} for job in jobs}
+
+
+def _spec(node: Node, taken: Mapping[str, Decimal]) -> GraphNodeSpec:
+    return graph_node(node, taken=taken).spec
+
+
+def a_node(name: str, cpu: str = "8", *, cordoned: bool = False) -> Node:
+    """Return a node with this many cores."""
+    builder = make_node(name).uid(f"uid-{name}").allocatable(cpu=cpu, memory="32Gi", pods="110")
+    if cordoned:
+        builder = builder.with_("metadata.resourceVersion", "2").cordoned()
+    return msgspec.convert(builder.build(), Node)
+
+
+def job(
+    name: str,
+    pods: int,
+    cpu: str,
+    duration: str | None = None,
+    priority: int | None = None,
+    namespace: str = "default",
+    host_ports: Sequence[int] = (),
+    taints: Sequence[Taint] = (),
+    tolerations: Sequence[Json] = (),
+) -> NewWorkload:
+    """Return the intake's description of an Indexed Job, while nodes have these taints."""
+    builder = make_job(name).namespace(namespace).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    if duration is not None:
+        builder = builder.annotation("fluxqueue/duration", duration)
+    if priority is not None:
+        builder = builder.annotation("fluxqueue/priority", str(priority))
+    if host_ports:
+        builder = builder.host_ports(*host_ports)
+    builder = builder.with_("spec.template.spec.tolerations", [*tolerations])
+    described = describe_job(a_job(builder, uid=name), around(taints=tuple(taints)))
+    assert described is not None
+    return described
+
+
+@asynccontextmanager
+async def a_leader(
+    store: Store,
+    nodes: ObjectCache[Node],
+    fluxion: LocalFluxion,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    node_shapes: NodeShapes | None = None,
+    caches: Caches | None = None,
+) -> AsyncIterator[Bench]:
+    """Become the leader and load the queue. With caches, rules about other pods apply."""
+    epoch = await store.acquire_leadership("test")
+    ledger = Ledger(store, epoch, clock)
+    await ledger.load()
+    yield Bench(store, ledger, fluxion, nodes, node_shapes, caches)
+
+
+@asynccontextmanager
+async def a_machine(clock: Callable[[], datetime] = lambda: START, caches: Caches | None = None) -> AsyncIterator[Bench]:
+    """A queue in memory with four nodes of 8 cores, or with the nodes of the caches."""
+    nodes: ObjectCache[Node] = caches.nodes if caches is not None else ObjectCache()
+    if caches is None:
+        nodes.replace([a_node(f"n{number}") for number in range(4)])
+    matcher = LocalFluxion()
+    async with a_leader(MemoryStore(clock), nodes, matcher, clock, caches=caches) as bench:
+        yield bench
+    await matcher.close()

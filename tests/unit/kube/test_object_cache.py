@@ -1,0 +1,159 @@
+from collections.abc import Callable
+
+import pytest
+
+from fluxqueue.api.metadata import ObjectMeta, OwnerReference
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
+
+
+def pod(name: str, version: int = 1, *, uid: str = "", node: str | None = None, owner: str = "", namespace: str = "a") -> Pod:
+    owners = [OwnerReference(uid=owner)] if owner else None
+    meta = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", resource_version=str(version), owner_references=owners)
+    return Pod(metadata=meta, spec=PodSpec(node_name=node))
+
+
+class Told:
+    def __init__(self, store: ObjectCache[Pod]) -> None:
+        self.changes: list[Change[Pod]] = []
+        store.add_handler(self.changes.append)
+
+    def take(self) -> list[tuple[str, str, str]]:
+        message = [(change.kind.value, change.obj.metadata.name, change.obj.metadata.uid) for change in self.changes]
+        self.changes.clear()
+        return message
+
+
+def by_node(pod: Pod) -> list[str]:
+    return [pod.spec.node_name] if pod.spec.node_name else []
+
+
+def test_an_object_is_added_modified_and_deleted_once_each() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    told = Told(store)
+    store.apply(pod("x"))
+    store.apply(pod("x", 2, node="n1"))
+    store.remove(pod("x", 3))
+    assert told.take() == [("ADDED", "x", "uid-x"), ("MODIFIED", "x", "uid-x"), ("DELETED", "x", "uid-x")]
+    assert len(store) == 0
+
+
+def test_a_state_that_is_already_known_is_no_change() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.apply(pod("x"))
+    told = Told(store)
+    told.take()
+    store.apply(pod("x"))
+    assert told.take() == []
+
+
+def test_a_change_shows_the_state_before_and_after() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    told = Told(store)
+    store.apply(pod("x"))
+    store.apply(pod("x", 2, node="n1"))
+    change = told.changes[-1]
+    assert change.kind is ChangeKind.MODIFIED
+    assert change.old is not None
+    assert change.new is not None
+    assert (change.old.spec.node_name, change.new.spec.node_name) == (None, "n1")
+
+
+def test_a_deletion_shows_the_last_state_even_if_it_was_never_stored() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    told = Told(store)
+    store.apply(pod("x"))
+    store.remove(pod("x", 5, node="n7"))
+    assert told.changes[-1].new is None
+    assert told.changes[-1].obj.spec.node_name == "n7"
+
+
+def test_a_name_that_comes_back_with_another_uid_is_another_object() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    told = Told(store)
+    store.apply(pod("x", uid="old"))
+    store.apply(pod("x", 9, uid="new"))
+    assert told.take() == [("ADDED", "x", "old"), ("DELETED", "x", "old"), ("ADDED", "x", "new")]
+    assert store.get_by_uid("old") is None
+    assert store.get_by_uid("new") is store.get("a", "x")
+
+
+def test_the_late_deletion_of_a_predecessor_leaves_the_new_object_alone() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.apply(pod("x", uid="new"))
+    store.remove(pod("x", uid="old"))
+    assert store.get_by_uid("new") is not None
+
+
+def test_a_relist_tells_exactly_the_difference() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    for name in ("same", "changed", "gone", "recreated"):
+        store.apply(pod(name))
+    told = Told(store)
+    told.take()
+    store.replace([pod("same"), pod("changed", 2), pod("recreated", 3, uid="other"), pod("fresh")])
+    assert sorted(told.take()) == sorted(
+        [
+            ("DELETED", "gone", "uid-gone"),
+            ("DELETED", "recreated", "uid-recreated"),
+            ("ADDED", "recreated", "other"),
+            ("MODIFIED", "changed", "uid-changed"),
+            ("ADDED", "fresh", "uid-fresh"),
+        ]
+    )
+    assert {obj.metadata.name for obj in store.list()} == {"same", "changed", "recreated", "fresh"}
+
+
+def test_indexes_follow_their_objects() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.apply(pod("early", node="n1"))
+    store.add_index("node", by_node)
+    store.add_index("owner", lambda pod: [owner.uid for owner in pod.metadata.owner_references or ()])
+    store.apply(pod("x", owner="job"))
+    assert [p.metadata.name for p in store.by_index("node", "n1")] == ["early"]
+    store.apply(pod("x", 2, node="n1", owner="job"))
+    assert {p.metadata.name for p in store.by_index("node", "n1")} == {"early", "x"}
+    store.apply(pod("x", 3, node="n2", owner="job"))
+    assert [p.metadata.name for p in store.by_index("node", "n2")] == ["x"]
+    assert [p.spec.node_name for p in store.by_index("owner", "job")] == ["n2"]
+    store.remove(pod("x", 4))
+    assert store.by_index("node", "n2") == store.by_index("owner", "job") == []
+
+
+def test_an_index_that_does_not_exist_is_an_error_and_not_an_empty_answer() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.add_index("node", by_node)
+    with pytest.raises(KeyError):
+        store.by_index("nodes", "n1")
+    with pytest.raises(ValueError, match="already"):
+        store.add_index("node", by_node)
+
+
+def test_lists_can_be_of_one_namespace() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.apply(pod("x", namespace="a"))
+    store.apply(pod("y", namespace="b"))
+    assert [p.metadata.name for p in store.list("b")] == ["y"]
+    assert len(store.list()) == 2
+
+
+def test_a_handler_that_is_added_late_gets_the_present_objects() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.apply(pod("x"))
+    assert Told(store).take() == [("ADDED", "x", "uid-x")]
+
+
+def test_a_handler_that_fails_stops_neither_the_store_nor_the_others() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.add_handler(_failing())
+    told = Told(store)
+    store.apply(pod("x"))
+    assert told.take() == [("ADDED", "x", "uid-x")]
+    assert store.handler_failures == 1
+
+
+def _failing() -> Callable[[Change[Pod]], None]:
+    def fail(change: Change[Pod]) -> None:
+        raise RuntimeError(change.kind)
+
+    return fail

@@ -1,0 +1,99 @@
+"""What each call of the client sends, and what it makes of the response."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from fluxqueue.kube.errors import Undecodable
+from fluxqueue.kube.kinds import JOBS, NODES, PODS
+from fluxqueue.kube.transport import Api, PatchType, Propagation
+from fluxqueue.kube.wire import Request, Wire
+
+
+class FakeWire:
+    """Keeps the requests, and answers from a list."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.requests: list[Request] = []
+        self.answers = list(answers)
+
+    async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 5) -> bytes:
+        del timeout_s, tries
+        self.requests.append(request)
+        return orjson.dumps(self.answers.pop(0) if self.answers else {})
+
+    def body(self) -> Any:
+        (request,) = self.requests
+        return orjson.loads(request.body or b"null")
+
+
+def client(wire: FakeWire) -> Api:
+    return Api(cast("Wire", wire))
+
+
+async def test_a_list_follows_the_pages_and_keeps_the_selectors() -> None:
+    pages = [
+        {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [{"metadata": {"name": "a"}}]},
+        {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]},
+    ]
+    wire = FakeWire(*pages)
+    pods = await client(wire).list(PODS, "ns", label_selector="app=web")
+    assert [pod.metadata.name for pod in pods] == ["a", "b"]
+    assert [request.path for request in wire.requests] == ["/api/v1/namespaces/ns/pods"] * 2
+    assert [request.query for request in wire.requests] == [
+        {"labelSelector": "app=web", "limit": "500"},
+        {"labelSelector": "app=web", "limit": "500", "continue": "next"},
+    ]
+
+
+async def test_a_list_with_an_invalid_object_is_refused_with_the_problem() -> None:
+    wire = FakeWire({"metadata": {}, "items": [{"metadata": {"name": "a"}, "spec": 1}]})
+    with pytest.raises(Undecodable, match=r"list pods in ns: .*Expected `object`"):
+        await client(wire).list(PODS, "ns")
+
+
+async def test_a_create_adds_version_and_kind_and_names_the_object() -> None:
+    wire = FakeWire({"metadata": {"name": "lammps"}})
+    await client(wire).create(JOBS, {"metadata": {"name": "lammps", "namespace": "ns"}})
+    assert wire.body() == {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "lammps", "namespace": "ns"}}
+    (request,) = wire.requests
+    assert (request.path, request.action) == ("/apis/batch/v1/namespaces/ns/jobs", "create Job ns/lammps")
+
+
+async def test_a_namespaced_object_is_not_created_without_a_namespace() -> None:
+    with pytest.raises(ValueError, match="in which namespace"):
+        await client(FakeWire()).create(JOBS, {"metadata": {"name": "lammps"}})
+
+
+async def test_a_patch_names_its_subresource_its_type_and_its_field_manager() -> None:
+    wire = FakeWire({"metadata": {"name": "p"}})
+    patch = {"status": {"phase": "Failed"}}
+    await client(wire).patch(PODS, "p", patch, namespace="ns", patch_type=PatchType.STRATEGIC, subresource="status", field_manager="me")
+    (request,) = wire.requests
+    assert request.path == "/api/v1/namespaces/ns/pods/p/status"
+    assert request.content_type == "application/strategic-merge-patch+json"
+    assert (request.query, request.kind) == ({"fieldManager": "me"}, "pods/status")
+    assert request.action == "patch status of Pod ns/p"
+
+
+async def test_a_delete_always_says_what_happens_to_owned_objects() -> None:
+    wire = FakeWire()
+    await client(wire).delete(JOBS, "lammps", namespace="ns", propagation=Propagation.FOREGROUND, uid="u", resource_version="7")
+    assert wire.body() == {"propagationPolicy": "Foreground", "preconditions": {"uid": "u", "resourceVersion": "7"}}
+
+
+async def test_a_bind_has_the_pods_uid_and_version_as_preconditions() -> None:
+    wire = FakeWire()
+    await client(wire).bind("p", "ns", "node-1", uid="u", resource_version="7")
+    (request,) = wire.requests
+    assert request.path == "/api/v1/namespaces/ns/pods/p/binding"
+    assert wire.body()["metadata"] == {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
+    assert wire.body()["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+
+
+async def test_another_type_in_a_response_is_refused_with_the_action() -> None:
+    with pytest.raises(Undecodable, match="get Node n1: the answer does not fit"):
+        await client(FakeWire([1])).get(NODES, "n1")

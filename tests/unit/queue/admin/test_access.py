@@ -1,0 +1,138 @@
+"""Whether a caller is let in: what is asked of the API server, what is kept, and what happens when it does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.api.reviews import AccessStatus, SubjectAccessReview, TokenReview, TokenStatus, TokenUser
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.kinds import TOKEN_REVIEWS, Kind
+from fluxqueue.queue.admin.access import AccessReviews, Permission
+
+METRICS = Permission("get", "/metrics")
+DOCTOR = Permission("get", "/doctor", "fluxqueue")
+
+
+class _Server:
+    """Answers reviews: tokens are user names, and ``allowed`` are the users who may do anything."""
+
+    def __init__(self, allowed: tuple[str, ...] = ("alice",), audiences: tuple[str, ...] = ("fluxqueue",)) -> None:
+        self.allowed = allowed
+        self.audiences = audiences
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.away = False
+
+    async def create(self, kind: Kind[Any], body: dict[str, Any]) -> Any:
+        self.asked.append((kind.plural, body["spec"]))
+        if self.away:
+            raise ApiError(0, "", "no answer")
+        if kind is TOKEN_REVIEWS:
+            known = body["spec"]["token"] in ("alice", "bob")
+            user = TokenUser(username=body["spec"]["token"], uid="1", groups=["ops"], extra={"scope": ["a"]})
+            return TokenReview(status=TokenStatus(authenticated=known, user=user, audiences=list(self.audiences)))
+        return SubjectAccessReview(status=AccessStatus(allowed=body["spec"]["user"] in self.allowed))
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reviews(server: _Server, clock: _Clock | None = None) -> AccessReviews:
+    api: Any = server
+    return AccessReviews(api, clock or _Clock())
+
+
+async def test_user_and_right_are_asked_of_the_api_server() -> None:
+    server = _Server()
+    assert (await reviews(server).check("alice", DOCTOR)).status == 200
+    assert server.asked == [
+        ("tokenreviews", {"token": "alice", "audiences": ["fluxqueue"]}),
+        (
+            "subjectaccessreviews",
+            {
+                "nonResourceAttributes": {"verb": "get", "path": "/doctor"},
+                "user": "alice",
+                "uid": "1",
+                "groups": ["ops"],
+                "extra": {"scope": ["a"]},
+            },
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("token", "permission", "status"),
+    [
+        pytest.param("", METRICS, 401, id="no token"),
+        pytest.param("mallory", METRICS, 401, id="an invalid one"),
+        pytest.param("a" * 10_000, METRICS, 401, id="a huge one"),
+        pytest.param("bob", METRICS, 403, id="of a user without the right"),
+        pytest.param("alice", METRICS, 200, id="of a user with it"),
+    ],
+)
+async def test_who_is_let_in(token: str, permission: Permission, status: int) -> None:
+    verdict = await reviews(_Server()).check(token, permission)
+    assert verdict.status == status
+    assert token not in verdict.sentence or token in ("", "bob")
+
+
+async def test_a_token_for_another_audience_is_refused_although_it_is_valid() -> None:
+    """An API server that does not know audiences answers without any: that is no proof."""
+    assert (await reviews(_Server(audiences=())).check("alice", DOCTOR)).status == 401
+
+
+async def test_answers_are_kept_for_seconds_only() -> None:
+    server, clock = _Server(), _Clock()
+    checked = reviews(server, clock)
+    await checked.check("alice", METRICS)
+    clock.now = 29
+    await checked.check("alice", METRICS)
+    assert len(server.asked) == 2
+    server.allowed = ()
+    clock.now = 31
+    assert (await checked.check("alice", METRICS)).status == 403
+    server.allowed = ("alice",)
+    clock.now = 37
+    assert (await checked.check("alice", METRICS)).status == 200
+
+
+async def test_a_kept_answer_is_for_one_path_alone() -> None:
+    server = _Server()
+    checked = reviews(server)
+    await checked.check("alice", METRICS)
+    server.allowed = ()
+    assert (await checked.check("alice", DOCTOR)).status == 403
+
+
+async def test_an_api_server_that_does_not_answer_lets_nobody_in_and_is_asked_again() -> None:
+    server = _Server()
+    checked = reviews(server)
+    server.away = True
+    assert (await checked.check("alice", METRICS)).status == 503
+    server.away = False
+    assert (await checked.check("alice", METRICS)).status == 200
+
+
+async def test_many_wrong_tokens_cost_few_reviews_and_do_not_shut_out_known_callers() -> None:
+    server, clock = _Server(), _Clock()
+    checked = reviews(server, clock)
+    await checked.check("alice", METRICS)
+    refused = [(await checked.check(f"guess-{number}", METRICS)).status for number in range(1_000)]
+    assert (refused.count(401), refused.count(429)) == (19, 981)
+    assert (await checked.check("alice", METRICS)).status == 200
+    clock.now = 1
+    assert [(await checked.check(f"later-{number}", METRICS)).status for number in range(20)].count(401) == 10
+
+
+async def test_the_table_of_answers_is_bounded() -> None:
+    server, clock = _Server(), _Clock()
+    checked = reviews(server, clock)
+    for number in range(2_000):
+        clock.now = number / 5
+        await checked.check(f"guess-{number}", METRICS)
+    assert len(checked._kept) <= 256

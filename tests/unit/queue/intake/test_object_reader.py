@@ -1,0 +1,79 @@
+"""Pods that are matched alone although they belong to a group that has nodes."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import PodBuilder, make_node, make_pod
+from support.controller_bench import managed_caches
+from support.memory_api import MemoryApi
+from support.queue_builders import a_pod, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.topology import TopologyRequest
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.group_reader import GroupReader
+from fluxqueue.queue.intake.object_reader import ObjectReader
+from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, takes_whole_nodes
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode
+from fluxqueue.queue.release.blockers import ReleaseBlockers
+
+RACK = "topology.kubernetes.io/rack"
+
+
+@pytest.fixture
+def ledger() -> RecordingLedger:
+    return RecordingLedger()
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return managed_caches(MemoryApi())
+
+
+def member(name: str, **annotations: str) -> PodBuilder:
+    pod = make_pod(name).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
+    for key, text in annotations.items():
+        pod = pod.annotation(f"fluxqueue/{key.replace('_', '-')}", text)
+    return pod
+
+
+def replacement(caches: Caches, ledger: RecordingLedger, topology: TopologyRequest, **annotations: str) -> NewWorkload:
+    """Describe a pod of a group of two that runs on n1, in the rack r1, and whose other node is gone."""
+    text = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 2)], duration_s=60, placement=PlacementRules(topology=topology))
+    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, jobspec=text, state=State.RUNNING)
+    ledger.put(group, an_allocation(["n1", "gone"], pods=["p0", "p1"]))
+    caches.nodes.apply(msgspec.convert(make_node("n1").label(RACK, "r1").build(), Node))
+    caches.pods.apply(a_pod(member("p0").on_node("n1"), uid="p0"))
+    caches.pods.apply(a_pod(member("p2", **annotations).cpu("1"), uid="p2"))
+    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    found = reader.describe("p2", None)
+    assert found is not None
+    return found
+
+
+def system(found: NewWorkload) -> Any:
+    return json.loads(found.jobspec)["attributes"]["system"]
+
+
+def test_it_stays_below_the_vertex_of_a_required_level(caches: Caches, ledger: RecordingLedger) -> None:
+    found = replacement(caches, ledger, TopologyRequest(required="rack"), required_topology="rack")
+    assert f"{RACK}=r1" in json.dumps(system(found)["constraints"])
+    assert json.loads(found.jobspec)["resources"][0]["type"] == "slot"
+
+
+def test_it_gets_a_whole_node_if_its_group_is_exclusive(caches: Caches, ledger: RecordingLedger) -> None:
+    found = replacement(caches, ledger, TopologyRequest(exclusive=True), exclusive="true")
+    assert takes_whole_nodes(found.jobspec)
+
+
+def test_slices_do_not_bind_it(caches: Caches, ledger: RecordingLedger) -> None:
+    found = replacement(caches, ledger, TopologyRequest(slice_level="rack", slice_size=2), topology_slice="2@rack")
+    assert (found.reason, found.pods) == (Reason.NONE, 1)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+from support.builders import make_job, make_pod
+from support.memory_store import memory_ledger
+from support.queue_builders import a_job, a_new_workload, a_pod
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.metadata import Namespace, ObjectMeta
+from fluxqueue.api.nodes import Node
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.object_watch import ObjectWatch
+from fluxqueue.queue.model.groups import GroupKey
+
+
+class Watched:
+    """Caches, and what a watch of them enqueued; two workloads are pending, in different queues and namespaces."""
+
+    def __init__(self, caches: Caches, watch: ObjectWatch, enqueued: list[str | GroupKey]) -> None:
+        self.caches = caches
+        self.watch = watch
+        self.enqueued = enqueued
+
+    def taken(self) -> list[str | GroupKey]:
+        """Return what was enqueued since the last call."""
+        taken = [*self.enqueued]
+        self.enqueued.clear()
+        return taken
+
+
+@pytest.fixture
+async def watched() -> Watched:
+    caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
+    await ledger.upsert([a_new_workload("a"), a_new_workload("b", queue="gpu", namespace="science")])
+    watch = ObjectWatch(caches, ledger, enqueued.append)
+    watch.resync()
+    enqueued.clear()
+    return Watched(caches, watch, enqueued)
+
+
+def decoded(kind: type[Any], name: str, version: int = 1, **more: Any) -> Any:
+    meta = {"name": name, "uid": name, "resourceVersion": str(version), **more.pop("metadata", {})}
+    return msgspec.convert({"metadata": meta, **more}, kind)
+
+
+def with_version(meta: ObjectMeta, version: int) -> ObjectMeta:
+    return msgspec.structs.replace(meta, resource_version=str(version))
+
+
+def test_a_job_is_enqueued_for_what_its_description_depends_on(watched: Watched) -> None:
+    job = make_job("j").suspended(False)
+    steps = (job, job.with_("status.active", 1), job.label("fluxqueue/queue", "gpu"), job.label("fluxqueue/queue", "gpu").suspended())
+    taken = []
+    for version, step in enumerate(steps, start=11):
+        read = a_job(step, uid="j", generation=2 if step is steps[-1] else 1)
+        watched.caches.jobs.apply(msgspec.structs.replace(read, metadata=with_version(read.metadata, version)))
+        taken.append(watched.taken())
+    assert taken == [["j"], [], ["j"], ["j"]], "a description does not depend on the number of active pods"
+
+
+def test_a_gated_pod_enqueues_itself_its_group_and_a_job_without_a_row(watched: Watched) -> None:
+    watched.caches.pods.apply(a_pod(make_pod("p").gate("fluxqueue").label("fluxqueue/pod-group", "mpi"), uid="p"))
+    assert watched.taken() == [GroupKey("default", "mpi"), "p"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    watched.caches.pods.apply(a_pod(make_pod("q").gate("fluxqueue").with_("metadata.ownerReferences", [owner]), uid="q"))
+    assert watched.taken() == ["q", "j"]
+
+
+def test_a_change_of_a_queue_enqueues_its_pending_work_only(watched: Watched) -> None:
+    watched.caches.fluxqueues.apply(decoded(FluxQueue, "gpu", spec={"priority": 5}))
+    assert watched.taken() == ["b"]
+    watched.caches.fluxqueues.apply(decoded(FluxQueue, "gpu", 2, spec={"priority": 5}, metadata={"labels": {"a": "b"}}))
+    assert watched.taken() == [], "its spec is the same"
+
+
+def test_an_account_enqueues_the_pending_work_of_namespaces_that_it_gains_or_loses(watched: Watched) -> None:
+    steps = ({"namespaces": ["science"]}, {"namespaces": ["science"], "limits": {"running": 1}}, {"namespaces": ["default"]})
+    taken = []
+    for version, spec in enumerate(steps, start=1):
+        watched.caches.fluxaccounts.apply(decoded(FluxAccount, "physics", version, spec=spec))
+        taken.append(watched.taken())
+    assert taken == [["b"], [], ["a", "b"]], "limits are no part of a description"
+
+
+def test_a_namespace_that_opts_in_enqueues_its_jobs_that_have_no_row(watched: Watched) -> None:
+    watched.caches.jobs.apply(a_job(make_job("new").namespace("science"), uid="new"))
+    watched.taken()
+    watched.caches.namespaces.apply(decoded(Namespace, "science", metadata={"labels": {"fluxqueue/managed": "true"}}))
+    assert watched.taken() == ["b", "new"]
+
+
+def test_a_taint_that_no_node_had_enqueues_all_pending_work(watched: Watched) -> None:
+    taint = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    watched.caches.nodes.apply(decoded(Node, "n1", spec={"taints": taint}))
+    assert watched.taken() == ["a", "b"]
+    watched.caches.nodes.apply(decoded(Node, "n2", spec={"taints": taint}))
+    assert watched.taken() == []
+
+
+async def test_nothing_pending_is_enqueued_before_the_first_resync() -> None:
+    caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
+    await ledger.upsert([a_new_workload("a")])
+    watch = ObjectWatch(caches, ledger, enqueued.append)
+    watch.enqueue_namespace("default")
+    assert enqueued == []
+    watch.resync()
+    assert enqueued == ["a"]

@@ -1,0 +1,56 @@
+"""Nodes that refused a pod: for whom that is remembered, for how long, and how it is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from support.builders import PodBuilder, make_pod
+from support.queue_builders import EPOCH, a_pod
+
+from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
+from fluxqueue.queue.model.requeue_states import OwnerRequeueStates, merge_requeue_states, owner_and_revision, refusals_in_words
+
+LATER = EPOCH + timedelta(minutes=10)
+WEB = make_pod("web-a").owned_by("ReplicaSet", "web-5d4f")
+
+
+@pytest.mark.parametrize(
+    ("pod", "owner"),
+    [
+        pytest.param(WEB, "uid-of-web-5d4f", id="a ReplicaSet is one template"),
+        pytest.param(
+            make_pod("db-0").owned_by("StatefulSet", "db").label("controller-revision-hash", "db-7"), "uid-of-db/db-7", id="revision"
+        ),
+        pytest.param(make_pod("alone"), "", id="nobody"),
+    ],
+)
+def test_pods_that_are_made_alike_have_one_owner(pod: PodBuilder, owner: str) -> None:
+    assert owner_and_revision(a_pod(pod)) == owner
+
+
+def test_a_replacement_begins_with_the_setbacks_of_all_pods_of_its_owner() -> None:
+    memory = OwnerRequeueStates()
+    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH)
+    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1, refused={"n2": NodeRefusal(EPOCH, LATER)}), EPOCH)
+    known = memory.of(a_pod(WEB, uid="another"), EPOCH + timedelta(minutes=5))
+    assert sorted(known.refused) == ["n1", "n2"]
+    assert memory.of(a_pod(make_pod("alone")), EPOCH) == NO_REQUEUE_STATE
+
+
+def test_what_is_half_an_hour_old_is_forgotten() -> None:
+    memory = OwnerRequeueStates()
+    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=3), EPOCH)
+    assert memory.of(a_pod(WEB), EPOCH + timedelta(minutes=31)) == NO_REQUEUE_STATE
+
+
+def test_the_longer_pause_counts() -> None:
+    short, long = (RequeueState(owner="o", starts=n, not_before=EPOCH + timedelta(seconds=n)) for n in (1, 3))
+    assert (merge_requeue_states(long, short).starts, merge_requeue_states(long, short).not_before) == (3, EPOCH + timedelta(seconds=3))
+
+
+def test_avoided_nodes_are_named_with_their_times() -> None:
+    refused = {"node-2": NodeRefusal(EPOCH + timedelta(hours=12, minutes=4), EPOCH + timedelta(hours=12, minutes=14))}
+    assert refusals_in_words(refused) == "not on node-2 (refused a pod at 12:04, until 12:14 UTC)"
+    assert refusals_in_words({f"n{i}": NodeRefusal(EPOCH, LATER) for i in range(7)}).endswith("and 2 more")
+    assert refusals_in_words({}) == ""

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS, may_follow, sources
+
+
+def test_every_state_stands_in_the_table_and_can_be_reached() -> None:
+    assert set(TRANSITIONS) == {None, *State}
+    assert set().union(*TRANSITIONS.values()) == set(State)
+
+
+def test_a_state_is_pending_live_or_ended() -> None:
+    assert {State.PENDING} | LIVE | ENDED == set(State)
+    assert not LIVE & ENDED
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_nothing_follows_an_end_but_a_cancelled_job_may_be_resumed(state: State) -> None:
+    assert state.ended
+    assert {after for after in State if may_follow(state, after)} == ({State.PENDING} if state is State.CANCELLED else set())
+
+
+def test_a_running_workload_waits_again_only_after_draining() -> None:
+    assert not may_follow(State.RUNNING, State.PENDING)
+    assert sources(State.PENDING) - ENDED == {State.ALLOCATED, State.DRAINING}
+
+
+def test_any_workload_that_has_not_ended_may_end() -> None:
+    assert all(sources(end) == {State.PENDING} | LIVE for end in ENDED)

@@ -1,0 +1,101 @@
+"""A sweep resyncs every controller, repairs findings, and reads all of the tables only as often as they are small."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from support.controller_bench import running, until
+from support.memory_store import MemoryStore, memory_ledger
+from support.queue_builders import a_new_workload
+
+from fluxqueue.queue.recovery.doctor import Doctor
+from fluxqueue.queue.recovery.findings import Difference, Finding
+from fluxqueue.queue.recovery.sweep import Sweeper
+from fluxqueue.queue.store import DatabaseUnavailable
+from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
+
+FINDING = Finding(Difference.NO_REASON, "Job default/a", "Job default/a waits without a reason")
+
+
+class Steps:
+    """Records what a sweep does, in the place of doctor, controllers, adoption and retention."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.examined: dict[str, bool] = {}
+        self.repaired: list[Finding] = []
+        self.outages = 0
+
+    async def examine(self, **options: bool) -> list[Finding]:
+        self.done.append("examine")
+        self.examined = options
+        return [FINDING]
+
+    async def repair(self, findings: list[Finding]) -> None:
+        self.done.append("repair")
+        self.repaired += findings
+
+    async def reload(self) -> None:
+        self.done.append("reload")
+        if self.outages:
+            self.outages -= 1
+            raise DatabaseUnavailable("away")
+
+    def resync(self) -> None:
+        self.done.append("resync")
+
+    async def adopt(self) -> None:
+        self.done.append("adopt")
+
+    async def prune(self) -> None:
+        self.done.append("prune")
+
+    def defer(self, task: ControlTask) -> None:
+        self.done.append(str(task))
+
+
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
+
+
+@pytest.fixture
+async def ledger() -> Ledger:
+    return await memory_ledger(store=MemoryStore())
+
+
+def sweeper(steps: Steps, ledger: Ledger) -> Sweeper:
+    return Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), (cast("Any", steps),), steps.adopt, steps.prune)
+
+
+async def test_a_sweep_compares_repairs_and_requests_new_runs(steps: Steps, ledger: Ledger) -> None:
+    await ledger.upsert([a_new_workload("a")])
+    await sweeper(steps, ledger).sweep()
+    assert steps.done == ["resync", "examine", "repair", "release", "schedule", "prune"]
+    assert steps.repaired == [FINDING]
+    assert steps.examined == {"from_api": False, "thorough": True, "pending": True}
+
+
+async def test_a_large_queue_is_not_compared_row_by_row_in_each_sweep(
+    steps: Steps, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluxqueue.queue.recovery.sweep._FEW", -1)
+    monkeypatch.setattr("fluxqueue.queue.recovery.sweep._MANY", -1)
+    sweeps = sweeper(steps, ledger)
+    thorough = []
+    for _ in range(20):
+        await sweeps.sweep()
+        thorough.append(steps.examined["thorough"])
+        assert steps.examined["pending"] is False
+    assert thorough == [False] * 9 + [True] + [False] * 9 + [True]
+
+
+async def test_memory_in_doubt_is_reloaded_until_postgres_answers(steps: Steps, ledger: Ledger) -> None:
+    steps.outages = 1
+    ledger.mark_in_doubt()
+    async with running(sweeper(steps, ledger).watch_memory()):
+        await until(lambda: "schedule" in steps.done)
+    assert steps.done[:2] == ["reload", "reload"]
+    assert steps.done[2:6] == ["adopt", "resync", "release", "schedule"]

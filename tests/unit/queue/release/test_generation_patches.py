@@ -1,0 +1,79 @@
+"""A release by generation does what the merge patch does, and nothing to a Job that was edited meanwhile."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import JobBuilder, make_job
+from support.json_patches import PatchFailed, apply_patch
+from support.memory_api import merged
+from support.queue_builders import EPOCH
+
+from fluxqueue.api import names
+from fluxqueue.api.jobs import Job
+from fluxqueue.queue.model.records import FluxionJobId
+from fluxqueue.queue.release.generation_patches import by_generation
+from fluxqueue.queue.release.patches import gate_release_job, pin_release_job
+
+JOB = (
+    make_job("mpi")
+    .indexed(2)
+    .uid("job-uid")
+    .suspended()
+    .with_("metadata.generation", 3)
+    .label(names.SEEN_LABEL, names.SEEN_VALUE)
+    .annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
+    .pod_label("batch.kubernetes.io/job-name", "mpi")
+)
+
+
+def patches(job: Job) -> list[Any]:
+    until = EPOCH + timedelta(seconds=30)
+    return [pin_release_job(job, FluxionJobId(7), ["n1", "n2"], until), gate_release_job(job, FluxionJobId(7))]
+
+
+def decoded(document: Any) -> Job:
+    return msgspec.convert(document, Job)
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        pytest.param(JOB, id="as the webhook leaves it"),
+        pytest.param(JOB.annotation("team~a/b", "x").pod_annotation("kept", "y"), id="annotations of others"),
+        pytest.param(JOB.with_("metadata.annotations", {}), id="our mark is gone"),
+        pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}]), id="another gate"),
+        pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": names.GATE}]), id="our gate is there"),
+        pytest.param(JOB.pod_annotation(names.SCHEDULER_LABEL, "fluxion"), id="released before"),
+    ],
+)
+def test_it_does_what_the_merge_patch_does(builder: JobBuilder) -> None:
+    document = builder.build()
+    for patch in patches(decoded(document)):
+        operations = by_generation(decoded(document), patch)
+        assert operations is not None
+        wanted = decoded(merged(document, {**patch, "metadata": {**patch["metadata"], "resourceVersion": None}}, by_key=True))
+        found = decoded(apply_patch(document, operations))
+        assert found.spec == wanted.spec
+        assert (found.metadata.labels, found.metadata.annotations or {}) == (wanted.metadata.labels, wanted.metadata.annotations or {})
+
+
+@pytest.mark.parametrize("change", [{"generation": 4}, {"uid": "another"}])
+def test_another_generation_or_object_is_refused_and_another_status_is_not(change: dict[str, Any]) -> None:
+    document = JOB.build()
+    for patch in patches(decoded(document)):
+        operations = by_generation(decoded(document), patch)
+        assert operations is not None
+        with pytest.raises(PatchFailed):
+            apply_patch({**document, "metadata": {**document["metadata"], **change}}, operations)
+        later = {**document, "metadata": {**document["metadata"], "resourceVersion": "99"}, "status": {"conditions": []}}
+        assert apply_patch(later, operations)["spec"]["suspend"] is False
+
+
+@pytest.mark.parametrize("place", ["metadata.labels", "spec.template.metadata.labels"])
+def test_without_labels_the_resource_version_is_needed(place: str) -> None:
+    job = decoded(JOB.with_(place, {}).build())
+    assert [by_generation(job, patch) for patch in patches(job)] == [None, None]

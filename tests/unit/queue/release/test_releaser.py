@@ -1,0 +1,204 @@
+"""What comes of a release: stored, repeated, requeued or held."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from support.builders import JobBuilder, make_job, make_pod
+from support.controller_bench import TriggerLog, until
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.jobs import Job
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.records import Allocation, ReleaseMode
+from fluxqueue.queue.release.blockers import PreparationFailed
+from fluxqueue.queue.release.object_release import ObjectReleaser
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.release.releaser import Releaser
+
+SUSPENDED = [{"type": "Suspended", "status": "True"}]
+JOB = make_job("mpi").indexed(2).uid("job-uid").suspended().annotation("fluxqueue/suspended-by", "webhook")
+
+
+class Bench:
+    """An allocated Job of two pods that is due for release; ``job`` None: it is gone."""
+
+    def __init__(self, job: JobBuilder | None = JOB, **changes: Any) -> None:
+        self.row = a_workload("mpi", uid="job-uid", state=State.ALLOCATED, pods=2, jobid=7, jobspec="{}", **changes)
+        self.ledger = RecordingLedger((self.row, replace(an_allocation(["n0", "n1"]), released_at=None)))
+        self.server, self.trigger = MemoryApi(), TriggerLog()
+        self.caches = Caches(self.server.api)
+        self.server.show_in(self.caches)
+        self.reread: list[str] = []
+        self.problem: Exception | None = None
+        for node in ("n0", "n1"):
+            self.ready(node)
+        if job is not None:
+            self.server.put("jobs", job.build())
+        gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
+        objects = ObjectReleaser(self.server.api, self.caches, self.ledger.clock, gates, self._prepare)
+        self.releaser = Releaser(objects, self.ledger, self.trigger.trigger, self.reread.append)
+
+    async def _prepare(self, _job: Job, _allocation: Allocation) -> None:
+        if self.problem is not None:
+            raise self.problem
+
+    def ready(self, node: str, **spec: Any) -> None:
+        body = {"metadata": {"name": node}, "spec": spec, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        self.server.put("nodes", body)
+
+    async def round(self) -> None:
+        """One round, a minute after the one before: a refused release is claimed again."""
+        self.ledger.now += timedelta(minutes=1)
+        await self.releaser.release_due()
+
+
+async def test_a_job_is_resumed_on_its_nodes_by_one_patch_and_that_is_stored() -> None:
+    bench = Bench()
+    await bench.round()
+    assert [write.name for write in bench.server.writes] == ["mpi"]
+    job = bench.server.get("jobs", "mpi")
+    assert job["spec"]["suspend"] is False
+    assert job["spec"]["template"]["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n[0-1]"
+    assert bench.ledger.written("mark_released") == [7]
+
+
+async def test_a_release_that_is_repeated_after_a_crash_sends_nothing() -> None:
+    bench = Bench(JOB.label("fluxqueue/jobid", "7").suspended(False))
+    await bench.round()
+    assert (bench.server.writes, bench.ledger.written("mark_released")) == ([], [7])
+
+
+async def test_a_conflict_reads_the_job_again_and_sends_the_patch_again() -> None:
+    bench = Bench()
+    bench.server.fail_next("patch", "jobs", 409, "Conflict")
+    await bench.round()
+    assert bench.ledger.written("mark_released") == [7]
+
+
+async def test_a_status_that_the_cache_does_not_show_yet_costs_no_second_patch() -> None:
+    job = JOB.label(names.SEEN_LABEL, names.SEEN_VALUE).pod_label("job-name", "mpi")
+    bench = Bench(job)
+    bench.server.pause()
+    bench.server.put("jobs", job.with_("status.conditions", SUSPENDED).build())
+    await bench.round()
+    assert bench.ledger.written("mark_released") == [7]
+    assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is False
+    assert len(bench.server.writes) == 1
+
+
+async def test_an_edit_that_the_cache_does_not_show_yet_is_not_overwritten() -> None:
+    job = JOB.label(names.SEEN_LABEL, names.SEEN_VALUE).pod_label("job-name", "mpi")
+    bench = Bench(job)
+    bench.server.pause()
+    bench.server.put("jobs", job.cpu("64").build())
+    await bench.round()
+    (requeue,) = bench.ledger.written("requeue")
+    assert "was edited while it was being released" in requeue.message
+    assert bench.server.writes == []
+
+
+async def test_a_server_that_needs_the_first_status_of_a_job_is_waited_for() -> None:
+    """Kubernetes 1.36.0 and 1.36.1."""
+    bench = Bench()
+    bench.ledger.now = bench.row.submitted_at - timedelta(minutes=1)  # the round adds one
+    bench.server.fail_next("patch", "jobs", 422, "Invalid", "spec.template: field is immutable")
+    releasing = asyncio.create_task(bench.round())
+    await until(lambda: bench.server.calls_refused == 1)
+    bench.server.put("jobs", JOB.with_("status.conditions", SUSPENDED).build())
+    await releasing
+    assert bench.ledger.written("mark_released") == [7]
+
+
+async def test_a_job_that_was_edited_is_requeued_and_read_again() -> None:
+    bench = Bench(JOB.with_("metadata.generation", 2))
+    await bench.round()
+    (requeue,) = bench.ledger.written("requeue")
+    assert "was edited while it was being released" in requeue.message
+    assert (bench.reread, bench.server.writes, bench.trigger.tasks) == (["job-uid"], [], ["schedule"])
+
+
+async def test_a_job_whose_node_was_cordoned_is_requeued() -> None:
+    bench = Bench()
+    bench.ready("n1", unschedulable=True)
+    await bench.round()
+    assert bench.ledger.written("requeue")[0].message == "Job default/mpi is matched again: node n1 is down: it is cordoned"
+
+
+async def test_a_released_job_keeps_its_nodes_though_the_cache_is_older() -> None:
+    bench = Bench()
+    bench.ready("n1", unschedulable=True)
+    bench.server.pause()
+    bench.server.put("jobs", JOB.label("fluxqueue/jobid", "7").suspended(False).build())
+    await bench.round()
+    assert (bench.ledger.written("mark_released"), bench.ledger.written("requeue")) == ([7], [])
+
+
+async def test_a_job_that_is_gone_ends_and_frees_its_nodes() -> None:
+    bench = Bench(None)
+    await bench.round()
+    (ending,) = bench.ledger.written("finish")
+    assert (ending.state, ending.outcome) == (State.CANCELLED, Outcome.CANCELLED)
+    assert ending.message == "Job default/mpi was deleted before it was released"
+
+
+async def test_what_cannot_be_prepared_is_requeued_with_the_reason() -> None:
+    bench = Bench()
+    bench.problem = PreparationFailed("another owner has a Service of that name")
+    await bench.round()
+    (requeue,) = bench.ledger.written("requeue")
+    assert (requeue.reason, requeue.message) == (
+        Reason.INVALID_REQUEST,
+        "Job default/mpi: another owner has a Service of that name",
+    )
+
+
+async def test_three_refusals_in_a_row_hold_the_workload_with_the_servers_message() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.server.fail_next("patch", "jobs", 403, "Forbidden", "no resumes today")
+        await bench.round()
+    assert len(bench.ledger.written("mark_release_failed")) == 2
+    (requeue,) = bench.ledger.written("requeue")
+    assert requeue.reason is Reason.HELD
+    assert "could not be released 3 times and is held" in requeue.message
+    assert "no resumes today" in requeue.message
+    ((_, state),) = bench.ledger.written("set_requeue_states")
+    assert state.unreleasable == bench.row.generation
+
+
+async def test_while_the_api_server_is_unavailable_the_release_is_due_again_soon() -> None:
+    bench = Bench()
+    bench.server.fail_next("patch", "jobs", 503, "ServiceUnavailable")
+    await bench.round()
+    assert (bench.ledger.written("retry_releases_soon"), bench.ledger.written("mark_release_failed")) == ([7], [])
+
+
+async def test_an_unknown_error_of_one_release_counts_as_a_refusal() -> None:
+    bench = Bench()
+    bench.problem = ValueError("No closing quotation")
+    await bench.round()
+    assert bench.ledger.written("mark_release_failed") == [(7, "Job default/mpi could not be released: No closing quotation")]
+
+
+async def test_a_single_pod_gets_its_node_and_loses_only_our_gate() -> None:
+    bench = Bench(None, kind="Pod", release_mode=ReleaseMode.POD)
+    bench.server.put("pods", make_pod("mpi").uid("job-uid").gate("fluxqueue", "example.com/wait").build())
+    await bench.round()
+    pod = bench.server.get("pods", "mpi")
+    assert pod["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
+    assert pod["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n0"
+    assert bench.ledger.written("mark_released") == [7]
+
+
+async def test_a_group_is_stored_as_released_and_its_pods_are_left_to_the_tracker() -> None:
+    bench = Bench(None, kind="PodGroup", release_mode=ReleaseMode.GROUP)
+    await bench.round()
+    assert (bench.ledger.written("mark_released"), bench.server.writes) == ([7], [])

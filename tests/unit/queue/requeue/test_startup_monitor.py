@@ -1,0 +1,172 @@
+"""What the startup monitor finds in one check, and what it has done about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from support.builders import JobBuilder, PodBuilder, make_job, make_pod
+from support.controller_bench import TriggerLog
+from support.memory_api import MemoryApi
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.records import ReleaseMode, SlotState
+from fluxqueue.queue.requeue.pod_refusals import PodRefusals
+from fluxqueue.queue.requeue.requeuer import Requeuer
+from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
+
+JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
+
+
+def pod(name: str, node: str = "") -> PodBuilder:
+    builder = make_pod(name).uid(name).owned_by("Job", "mpi").annotation("fluxqueue/allocation", "7")
+    return builder.on_node(node).phase("Running") if node else builder
+
+
+class _Requeuer:
+    """Notes what is evicted."""
+
+    def __init__(self) -> None:
+        self.evictions: list[Eviction] = []
+        self.evicted_pods: list[tuple[str, list[str]]] = []
+        self.pods = self
+
+    async def evict(self, evicted: Sequence[Any], message: str | None = None) -> None:
+        if message is None:
+            self.evictions += evicted
+        else:
+            self.evicted_pods.append((message, [pod.metadata.name for pod in cast(Sequence[Pod], evicted)]))
+
+
+class Bench:
+    """A Job that was released 301 seconds ago, onto nodes n0 and n1, with a start timeout of 300 s."""
+
+    def __init__(self, *pods: PodBuilder, job: JobBuilder = JOB, lost_s: float = 3600.0, timeout_s: float = 300.0, **changes: Any) -> None:
+        settings = {"state": State.ALLOCATED, "pods": 2, "jobid": 7, "release_mode": ReleaseMode.GATE, **changes}
+        self.row = a_workload("mpi", uid="uid-of-mpi", **settings)
+        allocation = an_allocation(["n0", "n1"], states=[SlotState.TAKEN] * 2, pods=["mpi-0", "mpi-1"])
+        self.ledger = RecordingLedger((self.row, allocation))
+        self.ledger.now = EPOCH + timedelta(seconds=301)
+        self.server, self.requeuer = MemoryApi(), _Requeuer()
+        self.caches = Caches(self.server.api)
+        self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger)
+        self.monitor = StartupMonitor(
+            self.caches,
+            self.ledger,
+            cast(Requeuer, self.requeuer),
+            self.refusals,
+            start_timeout_s=timeout_s,
+            node_lost_s=lost_s,
+        )
+        self.server.show_in(self.caches)
+        for node in ("n0", "n1"):
+            self.node(node)
+        self.server.put("jobs", job.build())
+        for each in pods:
+            self.server.put("pods", each.build())
+
+    def node(self, name: str, ready: str = "True", **spec: Any) -> None:
+        status = {"conditions": [{"type": "Ready", "status": ready}]}
+        self.server.put("nodes", {"metadata": {"name": name}, "spec": spec, "status": status})
+
+
+async def test_a_job_of_which_no_pod_is_bound_in_time_is_evicted_as_a_whole() -> None:
+    bench = Bench(pod("mpi-0"), pod("mpi-1"))
+    await bench.monitor.check()
+    (eviction,) = bench.requeuer.evictions
+    assert (eviction.workload, eviction.reason) == (bench.row.id, Reason.START_TIMEOUT)
+    assert "was not bound in 300 s" in eviction.message
+
+
+async def test_before_the_time_for_a_start_is_over_nothing_is_done() -> None:
+    bench = Bench(pod("mpi-0"), pod("mpi-1"))
+    bench.ledger.now = EPOCH + timedelta(seconds=299)
+    await bench.monitor.check()
+    assert (bench.requeuer.evictions, bench.ledger.writes) == ([], [])
+
+
+async def test_if_a_sibling_runs_only_the_late_pod_is_evicted_and_the_reason_is_written() -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1"))
+    await bench.monitor.check()
+    ((message, names),) = bench.requeuer.evicted_pods
+    assert (names, bench.requeuer.evictions) == (["mpi-1"], [])
+    assert "pod mpi-1 was not bound" in message
+    assert [name for name, _ in bench.ledger.writes] == ["set_reasons", "set_requeue_states"]
+
+
+async def test_the_reason_of_work_that_has_no_problem_any_more_is_removed() -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), state=State.RUNNING, reason=Reason.START_TIMEOUT)
+    await bench.monitor.check()
+    (change,) = bench.ledger.written("set_reasons")
+    assert change.reason is Reason.NONE
+
+
+async def test_a_pod_whose_node_is_cordoned_before_the_bind_is_evicted_at_once() -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1"))
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    bench.node("n1", unschedulable=True)
+    await bench.monitor.check()
+    assert bench.requeuer.evicted_pods == [("pod mpi-1 cannot be bound: node n1 is cordoned", ["mpi-1"])]
+
+
+@pytest.mark.parametrize(("lost_s", "evicted"), [(0.0, True), (3600.0, False)])
+async def test_a_job_is_evicted_once_its_node_was_not_ready_for_the_configured_time(lost_s: float, evicted: bool) -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), lost_s=lost_s, state=State.RUNNING, release_mode=ReleaseMode.PIN)
+    bench.node("n1", ready="Unknown")
+    await bench.monitor.check()
+    assert ["node n1 was lost under it" in eviction.message for eviction in bench.requeuer.evictions] == [True] * evicted
+
+
+async def test_of_a_job_released_pod_by_pod_only_the_pods_on_a_lost_node_are_replaced() -> None:
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), lost_s=0.0, state=State.RUNNING)
+    bench.node("n1", ready="Unknown")
+    await bench.monitor.check()
+    assert (bench.requeuer.evicted_pods, bench.requeuer.evictions) == ([("its node was lost", ["mpi-1"])], [])
+
+
+@pytest.mark.parametrize(("message", "evicted"), [("exceeded quota: pods", 1), ("Internal error occurred: webhook", 0)])
+async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(message: str, evicted: int) -> None:
+    bench = Bench()
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    about = {"kind": "Job", "namespace": "default", "name": "mpi", "uid": "uid-of-mpi"}
+    event = {"metadata": {"name": "e"}, "reason": "FailedCreate", "involvedObject": about, "message": f"Error creating: {message}"}
+    bench.server.put("events", event)
+    await bench.monitor.check()
+    assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
+
+
+async def test_pods_that_our_own_scheduler_holds_keep_their_slots() -> None:
+    bench = Bench(pod("mpi-0").by_fluxion("n0"), pod("mpi-1").by_fluxion("n1"))
+    await bench.monitor.check()
+    (change,) = bench.ledger.written("set_reasons")
+    assert "is the scheduler of fluxqueue running?" in change.message
+    assert (bench.requeuer.evictions, bench.requeuer.evicted_pods) == ([], [])
+
+
+async def test_remnants_and_evicted_work_are_left_alone() -> None:
+    bench = Bench(pod("mpi-0"), pod("mpi-1"))
+    bench.ledger.put(replace(bench.row, state=State.DRAINING, reason=Reason.PREEMPTED))
+    await bench.monitor.check()
+    assert (bench.requeuer.evictions, bench.ledger.writes) == ([], [])
+
+
+async def test_it_ends_when_it_is_cancelled_at_the_moment_a_node_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.requeue.startup_monitor._PACE_S", 0)
+    bench = Bench()
+    task = asyncio.create_task(bench.monitor.run())
+    for _ in range(20):  # the first check, and then it waits
+        await asyncio.sleep(0)
+    bench.node("n0", unschedulable=True)
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.dependencies import parse_dependencies
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.start_conditions import DependencyState, StartConditions, track
+from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
+
+NOW = int(EPOCH.timestamp())
+
+
+def waiting(name: str, after: str, *, reason: Reason = Reason.WAITING_FOR_DEPENDENCY, known: bool = True, **changes: Any) -> Workload:
+    """A workload of a minute that waits; the uid of each Job is its name."""
+    tracked = [track(each) for each in parse_dependencies(after)]
+    seen = tuple(msgspec.structs.replace(each, target=each.name if known else "") for each in tracked)
+    conditions = StartConditions(after=seen, begin_at=changes.pop("begin_at", None), singleton=changes.pop("singleton", ""))
+    return a_workload(name, uid=name, reason=reason, start_conditions=conditions, **changes)
+
+
+def starts(
+    ledger: RecordingLedger, workloads: Sequence[Workload], planned: dict[str, int] | None = None, most: int = 100
+) -> dict[str, int]:
+    """Return the seconds from now to each start."""
+    by_name = {workload.name: workload.id for workload in workloads}
+    found = ChainedStarts(ledger).earliest({by_name[name]: NOW + at for name, at in (planned or {}).items()}, NOW, most)
+    return {name: found[workload_id] - NOW for name, workload_id in by_name.items() if workload_id in found}
+
+
+def test_a_chain_follows_the_planned_start_of_its_first_member() -> None:
+    work = [a_workload("a", uid="a"), waiting("b", "ok:job/a"), waiting("c", "any:job/b+10s"), waiting("d", "start:job/c")]
+    ledger = RecordingLedger(*((each, None) for each in work))
+    assert starts(ledger, work, {"a": 30}) == {"b": 90, "c": 160, "d": 160}
+
+
+def test_running_work_ends_as_its_allocation_is_planned() -> None:
+    runs = a_workload("a", uid="a", state=State.RUNNING, started_at=EPOCH)
+    held = replace(an_allocation(["n1"]), end=EPOCH + timedelta(seconds=45))
+    work = [runs, waiting("b", "ok:job/a"), waiting("c", "start:job/a+5s")]
+    ledger = RecordingLedger((runs, held), *((each, None) for each in work[1:]))
+    assert starts(ledger, work) == {"b": 45, "c": 5}
+
+
+def test_the_last_of_several_and_a_time_decide() -> None:
+    later = EPOCH + timedelta(seconds=500)
+    work = [
+        a_workload("a", uid="a"),
+        a_workload("b", uid="b", duration_s=200),
+        waiting("c", "ok:job/a, ok:job/b"),
+        waiting("d", "ok:job/a", begin_at=later),
+        waiting("e", "", reason=Reason.WAITING_FOR_BEGIN, begin_at=later),
+    ]
+    ledger = RecordingLedger(*((each, None) for each in work))
+    assert starts(ledger, work, {"a": 0, "b": 10}) == {"c": 210, "d": 500, "e": 500}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        waiting("u", "ok:job/a", known=False),
+        waiting("u", "ok:job/endless"),
+        waiting("u", "ok:job/unplanned"),
+        waiting("u", "ok:job/u"),
+        waiting("u", "", singleton="train"),
+    ],
+    ids=["not in the queue", "without an end", "without a planned start", "a cycle", "a singleton"],
+)
+def test_nothing_is_said_of_work_of_which_nothing_is_known_nor_of_what_follows_it(unknown: Workload) -> None:
+    others = [a_workload("endless", uid="endless", duration_s=None), a_workload("unplanned", uid="unplanned"), waiting("v", "any:job/u")]
+    ledger = RecordingLedger(*((each, None) for each in (*others, unknown)))
+    assert starts(ledger, [*others, unknown], {"endless": 0}) == {}
+
+
+def test_work_whose_target_has_just_ended_may_start_now() -> None:
+    work = [waiting("b", "ok:job/gone+5s")]
+    assert starts(RecordingLedger((work[0], None)), work) == {"b": 5}
+
+
+def test_only_the_first_of_each_queue_are_returned() -> None:
+    work = [a_workload("a", uid="a"), *(waiting(f"w{number}", f"ok:job/a+{number}s") for number in range(1, 5))]
+    ledger = RecordingLedger(*((each, None) for each in work))
+    assert starts(ledger, work, {"a": 0}, most=2) == {"w1": 61, "w2": 62}
+
+
+def test_a_chain_of_many_members_needs_no_deep_recursion_whatever_their_order() -> None:
+    chain = [waiting(f"w{number}", f"ok:job/w{number - 1}") for number in range(1, 5_000)]
+    work = [a_workload("w0", uid="w0"), *chain]
+    ledger = RecordingLedger(*((each, None) for each in reversed(work)))
+    assert starts(ledger, work, {"w0": 0}, most=5_000)["w4999"] == 4_999 * 60
+
+
+def test_work_that_waits_no_more_is_forgotten() -> None:
+    work = waiting("b", "ok:job/gone")
+    ledger = RecordingLedger((work, None))
+    chained = ChainedStarts(ledger)
+    satisfied = msgspec.structs.replace(work.start_conditions.after[0], state=DependencyState.SATISFIED)
+    ledger.put(replace(work, reason=Reason.NONE, start_conditions=StartConditions(after=(satisfied,))))
+    assert not chained
+    assert chained.earliest({}, NOW, 100) == {}

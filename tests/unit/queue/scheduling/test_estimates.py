@@ -1,0 +1,85 @@
+"""Estimates of starts: the plan ahead, its range, and how often it is made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.dependencies import parse_dependencies
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.queue.model.start_conditions import StartConditions, track
+from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.passes import CycleContext
+
+NOW = int(START.timestamp())
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with a_machine() as made:
+        await made.submit(job("runs", 4, "8", "1h"))
+        await made.cycle()
+        yield made
+
+
+async def waiting(bench: Bench, *names: str) -> dict[str, Backlog]:
+    await bench.submit(*(job(name, 4, "8", "1h") for name in names))
+    return {"default": Backlog(bench.row(name) for name in names)}
+
+
+async def test_pending_work_is_planned_one_after_the_other(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    assert await estimator.update(backlogs, {}, CycleContext(NOW)) == 0
+    estimates = [estimator.estimates[bench.row(name).id] for name in ("a", "b")]
+    assert [each.position for each in estimates] == [1, 2]
+    assert [each.eta for each in estimates] == [START + timedelta(hours=1), START + timedelta(hours=2)]
+    assert {each.eta_soonest for each in estimates} == {START}, "without history the range begins now"
+    assert not any(each.reserved for each in estimates)
+
+
+async def test_work_that_waits_for_pending_work_is_estimated_after_its_end(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    after = msgspec.structs.replace(track(parse_dependencies("ok:job/a")[0]), target="a")
+    reason = Reason.WAITING_FOR_DEPENDENCY
+    await bench.submit(replace(job("b", 1, "1", "1h"), reason=reason, start_conditions=StartConditions(after=(after,))))
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    estimate = estimator.estimates[bench.row("b").id]
+    assert (estimate.position, estimate.eta, estimate.eta_first) == (None, START + timedelta(hours=2), START + timedelta(hours=2))
+
+
+async def test_a_plan_leaves_the_graph_as_it_was(bench: Bench) -> None:
+    before = await bench.held()
+    estimator = StartEstimator(bench.ledger, bench.graph)
+    await estimator.update(await waiting(bench, "a", "b"), {}, CycleContext(NOW))
+    assert await bench.held() == before
+
+
+async def test_an_update_soon_after_another_returns_the_delay(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    assert 0 < await estimator.update(backlogs, {}, CycleContext(NOW)) <= 5
+    assert await estimator.update({"default": Backlog()}, {}, CycleContext(NOW)) == 0
+
+
+async def test_a_shape_that_fits_no_cluster_has_a_position_and_no_start(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    await estimator.update(backlogs, {}, CycleContext(NOW, unsatisfiable={bench.row("a").shape: None}))  # type: ignore[dict-item]  # only its keys are read
+    estimate = estimator.estimates[bench.row("a").id]
+    assert (estimate.position, estimate.eta) == (1, None)
+
+
+async def test_starts_teach_how_accurate_estimates_are(bench: Bench) -> None:
+    names = [f"w{number}" for number in range(10)]
+    estimator = StartEstimator(bench.ledger, bench.graph)
+    await estimator.update(await waiting(bench, *names), {}, CycleContext(NOW))
+    for name in names:
+        eta = estimator.estimates[bench.row(name).id].eta
+        assert eta is not None
+        estimator.started([bench.row(name).id], NOW + int((eta - START).total_seconds()) // 2)
+    assert estimator.estimate_history.low == pytest.approx(0.5)

@@ -1,0 +1,74 @@
+"""The tracker of placed pods: which slots count as pods, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import msgspec
+import pytest
+from support.builders import JobBuilder, make_job
+from support.queue_bench import Bench, a_machine, a_node
+from support.queue_builders import a_job, around
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.describe import describe_job
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.fixture
+def caches() -> Caches:
+    found = Caches(cast(Api, None))
+    found.nodes.replace([a_node(f"n{number}") for number in range(2)])
+    found.namespaces.apply(msgspec.convert({"metadata": {"name": "default", "uid": "uid-default"}}, Namespace))
+    return found
+
+
+@pytest.fixture
+async def bench(caches: Caches) -> AsyncIterator[Bench]:
+    async with a_machine(caches=caches) as made:
+        made.policy = Policy.EASY
+        yield made
+
+
+async def submit(bench: Bench, caches: Caches, name: str, pods: int, apart_from: str = "") -> None:
+    """Submit a Job of pods with the label ``app=NAME``, which may keep off nodes of another app."""
+    builder: JobBuilder = make_job(name).namespace("default").indexed(pods).cpu("1").suspended()
+    builder = builder.annotation("fluxqueue/suspended-by", "webhook").with_("spec.template.metadata.labels", {"app": name})
+    if apart_from:
+        term = {"labelSelector": {"matchLabels": {"app": apart_from}}, "topologyKey": "kubernetes.io/hostname"}
+        builder = builder.with_("spec.template.spec.affinity", {"podAntiAffinity": {REQUIRED: [term]}})
+    found = a_job(builder, uid=name)
+    caches.jobs.apply(found)
+    described = describe_job(found, around())
+    assert described is not None
+    await bench.submit(described)
+
+
+async def test_a_granted_slot_counts_as_a_pod_before_its_pod_is_bound(bench: Bench, caches: Caches) -> None:
+    await submit(bench, caches, "web", 1)
+    await bench.cycle()
+    await submit(bench, caches, "db", 1, apart_from="web")
+    await bench.cycle()
+    assert (bench.row("web").hosts, bench.row("db").hosts) == ("n0", "n1")
+
+
+async def test_a_slot_that_ends_counts_no_longer_although_its_workload_runs_on(bench: Bench, caches: Caches) -> None:
+    await bench.submit()
+    await submit(bench, caches, "web", 16)
+    await bench.cycle()
+    row = bench.row("web")
+    allocation = bench.ledger.allocation(row.id)
+    assert allocation is not None
+    assert {slot.node for slot in allocation.slots} == {"n0", "n1"}
+    await submit(bench, caches, "db", 1, apart_from="web")
+    await bench.cycle()
+    assert bench.row("db").state is State.PENDING
+    await bench.ledger.end_slots([(slot.jobid, slot.rank) for slot in allocation.slots if slot.node == "n1"])
+    await bench.cycle()
+    assert bench.row("db").hosts == "n1"

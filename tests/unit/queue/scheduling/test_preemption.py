@@ -1,0 +1,92 @@
+"""Preemption with the matcher in process: who is evicted, for whom, and when nobody is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.queue.model.records import NewWorkload
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def bench(clock: Clock) -> AsyncIterator[Bench]:
+    async with a_machine(clock) as made:
+        made.policy, made.preemption = Policy.EASY, Preemption.LOWER_PRIORITY
+        yield made
+
+
+async def running(bench: Bench, clock: Clock, *jobs: NewWorkload, released: bool = True) -> None:
+    """Let Jobs run, each granted a minute after the one before."""
+    for described in jobs:
+        clock.now += timedelta(minutes=1)
+        await bench.submit(described)
+        await bench.cycle()
+        row = bench.row(described.uid)
+        assert row.jobid is not None
+        if released:
+            await bench.ledger.mark_released([row.jobid])
+            await bench.ledger.mark_started([row.id])
+
+
+def draining(bench: Bench, names: Sequence[str]) -> str:
+    return "".join(name for name in names if bench.row(name).state is State.DRAINING)
+
+
+async def test_the_youngest_of_the_lowest_priority_is_evicted(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("a", 2, "8", "1h", priority=5), job("b", 1, "8", "1h"), job("c", 1, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "abc") == "c"
+    assert bench.row("c").message == (
+        "Job default/c (priority 0) was preempted by Job default/urgent (priority 10): it is requeued and keeps its submit time"
+    )
+
+
+async def test_no_second_victim_is_chosen_while_one_drains(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    await bench.cycle()
+    assert draining(bench, "abcd") == "d"
+
+
+async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("high", 3, "8", "1h", priority=20), job("a", 1, "8", "1h"))
+    await bench.submit(job("urgent", 2, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["high", "a"]) == ""
+
+
+async def test_a_job_that_is_not_released_yet_is_no_victim(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("a", 4, "8", "1h"), released=False)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "a") == ""
+
+
+async def test_a_queue_without_preemption_loses_no_work(bench: Bench, clock: Clock) -> None:
+    bench.preemption = Preemption.NEVER
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "a") == ""

@@ -1,0 +1,83 @@
+"""Satisfiability: few questions to the matcher, and answers that hold for one version of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.queue_bench import Bench, a_machine, a_node, job
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.fluxion.messages import MatchResult
+from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.scheduling.node_shapes import NodeShapes
+from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with a_machine() as made:
+        await made.graph.ensure()
+        yield made
+
+
+@pytest.fixture
+def questions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobspecs that the matcher is asked about."""
+    asked: list[str] = []
+    satisfy = bench.fluxion.satisfy
+
+    async def counted(jobspec: str, **kwargs: object) -> MatchResult:
+        asked.append(jobspec)
+        return await satisfy(jobspec, **kwargs)  # type: ignore[arg-type]  # passed on as it came
+
+    monkeypatch.setattr(bench.fluxion, "satisfy", counted)
+    return asked
+
+
+def cache(bench: Bench) -> SatisfiabilityCache:
+    return SatisfiabilityCache(bench.ledger, bench.graph, NodeShapes({}))
+
+
+def ids(bench: Bench, *names: str) -> list[WorkloadId]:
+    return [bench.row(name).id for name in names]
+
+
+async def test_a_larger_request_of_a_family_that_fits_answers_for_smaller_ones(bench: Bench, questions: list[str]) -> None:
+    await bench.submit(job("four", 4, "8"), job("two", 2, "8"), job("one", 1, "8"))
+    known = cache(bench)
+    assert not await known.check(ids(bench, "four", "two", "one"))
+    assert known.unsatisfiable == {}
+    assert len(questions) == 1
+
+
+async def test_a_request_for_more_nodes_than_there_are_is_unsatisfiable(bench: Bench, questions: list[str]) -> None:
+    await bench.submit(job("five", 5, "8"))
+    known = cache(bench)
+    await known.check(ids(bench, "five"))
+    await known.check(ids(bench, "five"))
+    assert set(known.unsatisfiable) == {bench.row("five").shape}
+    assert len(questions) == 1
+
+
+async def test_answers_are_forgotten_when_the_graph_changes(bench: Bench) -> None:
+    await bench.submit(job("five", 5, "8"))
+    known = cache(bench)
+    await known.check(ids(bench, "five"))
+    bench.nodes.apply(a_node("n4"))
+    await bench.graph.ensure()
+    assert known.unsatisfiable == {}
+    await known.check(ids(bench, "five"))
+    assert known.unsatisfiable == {}
+
+
+async def test_answers_by_the_match_policy_of_a_queue_are_not_taken_over(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "8"))
+    row = bench.row("a")
+    change = ReasonChange(workload=row.id, reason=Reason.UNSATISFIABLE, message="too large")
+    known = cache(bench)
+    known.learn([change], {"default": "lonodex"})
+    assert known.unsatisfiable == {}
+    known.learn([change], {})
+    assert known.unsatisfiable[row.shape].reason == "too large"

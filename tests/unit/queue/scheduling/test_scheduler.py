@@ -1,0 +1,145 @@
+"""Cycles of the scheduler with the matcher in process: failures of the matcher, wake-ups, and the order of a cycle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+from support.queue_bench import START, Bench, a_machine, job
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy
+from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.queue.tasks.triggers import ControlTask
+
+
+class Clock:
+    """A clock that tests advance."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def bench(clock: Clock) -> AsyncIterator[Bench]:
+    async with a_machine(clock) as made:
+        made.policy = Policy.EASY
+        yield made
+
+
+async def requested(bench: Bench, task: ControlTask) -> None:
+    """Wait until the scheduler requests a control task."""
+    async with asyncio.timeout(5):
+        while task not in bench.asked:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_grant_requests_a_release(bench: Bench) -> None:
+    await bench.submit(job("a", 1, "8"))
+    await bench.cycle()
+    assert bench.row("a").state is State.ALLOCATED
+    assert bench.asked == [ControlTask.RELEASE]
+
+
+async def test_a_cycle_without_work_requests_nothing(bench: Bench) -> None:
+    await bench.cycle()
+    assert bench.asked == []
+
+
+async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_requested(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.submit(job("a", 1, "8"))
+
+    async def away(*_args: object, **_kwargs: object) -> str:
+        raise FluxionError("no connection")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.fluxion, "init", away)
+        await bench.scheduler.cycle()
+    assert bench.scheduler.last_error == "no connection"
+    assert bench.row("a").message == "nothing is matched at present: no connection"
+    await requested(bench, ControlTask.SCHEDULE)
+    await bench.cycle()
+    assert bench.row("a").state is State.ALLOCATED
+
+
+async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [job(f"w{number}", 4, "8", "1h") for number in range(3)]
+    await bench.submit(job("runs", 4, "8", "1h"), *waiting)
+
+    async def away(*_args: object, **_kwargs: object) -> str:
+        raise FluxionError("no connection")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.fluxion, "init", away)
+        await bench.scheduler.cycle()
+    assert "nothing is matched" in bench.row("w2").message
+    await bench.cycle()
+    assert bench.row("w2").reason is Reason.WAITING_FOR_NODES
+    assert "nothing is matched" not in bench.row("w2").message
+
+
+async def test_a_graph_that_the_matcher_lost_is_filled_again_with_the_reservation(bench: Bench) -> None:
+    await bench.submit(job("runs", 3, "8", "1h"), job("all", 4, "8", "1h"))
+    await bench.cycle()
+    before = bench.ledger.reservations()
+    await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())
+    assert not await bench.graph.alive()
+    await bench.cycle()
+    assert bench.ledger.reservations() == before
+    assert await bench.held() == {
+        bench.row("runs").jobid: {"n0": 1, "n1": 1, "n2": 1},
+        before[0].jobid: {f"n{number}": 1 for number in range(4)},
+    }
+
+
+async def test_an_overrun_moves_the_reservation_behind_it(bench: Bench, clock: Clock) -> None:
+    await bench.submit(job("runs", 3, "8", "1h"), job("all", 4, "8", "1h"))
+    await bench.cycle()
+    clock.now += timedelta(hours=1, seconds=1)
+    await bench.cycle()
+    (reservation,) = bench.ledger.reservations()
+    assert reservation.start == START + timedelta(hours=1, minutes=6)
+    assert reservation.cause == "Job default/runs runs beyond its stated duration"
+
+
+async def test_a_reservation_that_is_about_to_begin_requests_a_cycle(bench: Bench, clock: Clock) -> None:
+    await bench.submit(job("runs", 4, "8", "1h"), job("next", 4, "8", "1h"))
+    await bench.cycle()
+    bench.asked.clear()
+    clock.now += timedelta(hours=1, seconds=-0.2)
+    await bench.cycle()
+    await requested(bench, ControlTask.SCHEDULE)
+
+
+async def test_an_edit_of_a_queue_requests_a_cycle_and_an_equal_spec_does_not(bench: Bench) -> None:
+    before, after = FluxQueue(spec=FluxQueueSpec()), FluxQueue(spec=FluxQueueSpec(policy=Policy.FCFS))
+    bench.scheduler.queue_changed(Change(ChangeKind.MODIFIED, before, before))
+    await asyncio.sleep(0.1)
+    assert bench.asked == []
+    bench.scheduler.queue_changed(Change(ChangeKind.MODIFIED, before, after))
+    await requested(bench, ControlTask.SCHEDULE)
+
+
+async def test_a_refused_grant_is_freed_and_its_workload_checked_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.submit(job("a", 1, "8"))
+    workload = bench.row("a").id
+
+    async def refuse(grants: list[object]) -> list[object]:
+        return grants
+
+    monkeypatch.setattr(bench.ledger, "grant", refuse)
+    await bench.cycle()
+    assert bench.asked == []
+    await requested(bench, ControlTask.SCHEDULE)
+    assert bench.ledger.allocation(workload) is None

@@ -1,0 +1,189 @@
+"""Forecasts from the objects of an installation (`fluxqueue simulate --from-cluster`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import PodBuilder, make_account, make_node, make_pod, make_queue
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, State
+from fluxqueue.api.fluxqueues import FluxQueue, Policy
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, TopologyLevel, TopologyRequest
+from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, snapshot_of, with_more_nodes
+from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
+from fluxqueue.queue.simulator.main import main
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def a_node(name: str) -> Node:
+    return msgspec.convert(make_node(name, cpu="4").build(), Node)
+
+
+def a_fluxjob(
+    name: str,
+    pods: int,
+    duration_s: int,
+    *,
+    hosts: str = "",
+    queue: str = "default",
+    hold: bool = False,
+    topology: TopologyRequest = ANYWHERE,
+) -> FluxJob:
+    """A job with pods of four cores. With hosts it has run for a minute, without it waits, in the order of names."""
+    rules = PlacementRules(topology=topology)
+    text = jobspec_of(name, [SizedPods({"cpu": Decimal(4)}, pods)], duration_s=duration_s or None, placement=rules)
+    spec = FluxJobSpec(ObjectRef("batch/v1", "Job", name), queue=queue, duration_seconds=duration_s, pods=pods, jobspec=text, hold=hold)
+    since = "2026-11-21T11:59:00Z"
+    state = State.RUNNING if hosts else State.PENDING
+    status = FluxJobStatus(
+        state=state, nodes=hosts, submitted_at=f"2026-11-21T11:0{name[-1]}:00Z", allocated_at=since if hosts else None, jobid=7
+    )
+    return FluxJob(ObjectMeta(name=name, namespace="team", uid=name), spec, status)
+
+
+def a_snapshot(*jobs: FluxJob, nodes: int = 2, pods: Sequence[Pod] = (), **queue: Any) -> ClusterSnapshot:
+    queues = [msgspec.convert(make_queue("default", **{"policy": "easy", **queue}), FluxQueue)]
+    return snapshot_of([a_node(f"n{number}") for number in range(nodes)], pods, jobs, queues, NOW)
+
+
+def a_pod(builder: PodBuilder) -> Pod:
+    return msgspec.convert(builder.build(), Pod)
+
+
+def waits(snapshot: ClusterSnapshot) -> dict[str, int | None]:
+    """Return the seconds from now to each start, by name."""
+    found = asyncio.run(forecast(snapshot)).starts
+    return {each.name: None if (at := found[each.id]) is None else at - snapshot.now for each in snapshot.pending}
+
+
+BLOCKED = (a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("wide-1", 2, 300), a_fluxjob("long-2", 1, 900), a_fluxjob("short-3", 1, 500))
+
+
+def test_pending_work_starts_when_running_work_has_ended_as_stated() -> None:
+    assert waits(a_snapshot(*BLOCKED)) == {"wide-1": 540, "long-2": 840, "short-3": 0}
+
+
+def test_the_table_distinguishes_policies_and_added_nodes() -> None:
+    snapshot = a_snapshot(*BLOCKED)
+    assert waits(under(snapshot, Policy.FCFS, 1)) == {"wide-1": 540, "long-2": 840, "short-3": 840}
+    assert waits(with_more_nodes(snapshot, 2)) == {"wide-1": 0, "long-2": 0, "short-3": 300}
+
+
+def test_the_end_of_work_that_overruns_moves() -> None:
+    assert waits(a_snapshot(a_fluxjob("run-0", 2, 30, hosts="n[0-1]"), a_fluxjob("next-1", 2, 60))) == {"next-1": 30}
+
+
+def test_nothing_is_planned_on_nodes_of_work_without_an_end() -> None:
+    assert waits(a_snapshot(a_fluxjob("run-0", 1, 0, hosts="n0"), a_fluxjob("wide-1", 2, 60))) == {"wide-1": None}
+
+
+def test_a_request_that_fits_no_node_has_a_reason_and_blocks_no_work() -> None:
+    snapshot = a_snapshot(a_fluxjob("huge-1", 3, 60), a_fluxjob("next-2", 1, 60), policy="fcfs")
+    assert waits(snapshot) == {"huge-1": None, "next-2": 0}
+    assert "never: wants 3 slots" in forecast_table(snapshot, {"as it is": asyncio.run(forecast(snapshot))})
+
+
+def test_held_work_and_work_without_a_queue_is_left_out_and_counted() -> None:
+    held, lost = a_fluxjob("held-1", 1, 60, hold=True), a_fluxjob("lost-2", 1, 60, queue="gone")
+    snapshot = a_snapshot(held, lost)
+    assert snapshot.pending == ()
+    assert dict(snapshot.left_out) == {"is held": 1, "waits in the queue 'gone', which does not exist": 1}
+
+
+@pytest.mark.parametrize("reason", ["WaitingForDependency", "DependencyNeverSatisfied", "WaitingForBegin"])
+def test_work_that_waits_for_other_work_or_a_time_is_left_out_and_counted(reason: str) -> None:
+    first = a_fluxjob("later-0", 1, 600)
+    later = msgspec.structs.replace(first, status=msgspec.structs.replace(first.status, reason=reason))
+    snapshot = a_snapshot(later, a_fluxjob("now-1", 2, 300))
+    assert waits(snapshot) == {"now-1": 0}
+    assert snapshot.left_out == (("waits for other work or for a time, which is not forecast", 1),)
+
+
+ROWS = (("row", "example.com/row"), ("shelf", "example.com/shelf"))
+
+
+def in_rows(*jobs: FluxJob, levels: Sequence[TopologyLevel] = ROWS) -> ClusterSnapshot:
+    """Four nodes in two rows."""
+    nodes = [msgspec.convert(make_node(f"n{n}", cpu="4").label("example.com/row", f"r{n % 2}").build(), Node) for n in range(4)]
+    return snapshot_of(nodes, (), jobs, (), NOW, levels=levels)
+
+
+def test_work_below_levels_of_the_topology_is_forecast() -> None:
+    below = TopologyRequest(required="row")
+    busy = a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("run-1", 1, 1_200, hosts="n1")
+    assert waits(in_rows(*busy, a_fluxjob("row-2", 2, 60, topology=below))) == {"row-2": 540}
+    assert waits(in_rows(*busy, a_fluxjob("row-2", 2, 60))) == {"row-2": 0}
+    assert waits(in_rows(a_fluxjob("row-2", 3, 60, topology=below))) == {"row-2": None}
+
+
+def test_work_below_an_unknown_level_is_left_out_with_the_remedy() -> None:
+    snapshot = in_rows(a_fluxjob("row-2", 2, 60, topology=TopologyRequest(required="row")), levels=DEFAULT_LEVELS)
+    assert snapshot.left_out == (("asks for the level 'row': name the levels of the queue by --topology-level", 1),)
+
+
+def test_foreign_pods_keep_their_nodes() -> None:
+    snapshot = a_snapshot(a_fluxjob("wide-1", 2, 60), a_fluxjob("one-2", 1, 60), pods=[a_pod(make_pod().cpu("1").on_node("n0"))])
+    assert waits(snapshot) == {"wide-1": None, "one-2": 0}
+
+
+def test_a_pod_of_a_live_allocation_is_counted_once() -> None:
+    ours = a_pod(make_pod().cpu("4").on_node("n0").allocation("n0", jobid=7))
+    snapshot = a_snapshot(a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("one-1", 1, 60), pods=[ours])
+    assert snapshot.foreign == {}
+    assert waits(snapshot) == {"one-1": 0}
+
+
+def test_added_nodes_have_what_daemonsets_take_of_the_node_they_are_like() -> None:
+    daemon = a_pod(make_pod().cpu("1").on_node("n0").owned_by("DaemonSet"))
+    snapshot = with_more_nodes(a_snapshot(a_fluxjob("one-1", 1, 60), nodes=1, pods=[daemon]), 1)
+    assert snapshot.foreign["added-1"] == snapshot.foreign["n0"] == {"cpu": 1000, "pods": 1}
+    assert waits(snapshot) == {"one-1": None}
+
+
+@pytest.mark.parametrize("limits", [{"running": 1}, {"nodes": 1}, {"cores": 4}])
+def test_limits_of_a_queue_hold_in_a_forecast(limits: dict[str, int]) -> None:
+    jobs = a_fluxjob("run-0", 1, 600, hosts="n0"), a_fluxjob("one-1", 1, 60), a_fluxjob("two-2", 1, 60)
+    assert waits(a_snapshot(*jobs, nodes=4, limits=limits)) == {"one-1": 540, "two-2": 600}
+
+
+def test_a_running_job_whose_node_is_gone_blocks_no_work() -> None:
+    assert waits(a_snapshot(a_fluxjob("run-0", 1, 600, hosts="gone"), a_fluxjob("wide-1", 2, 60))) == {"wide-1": 0}
+
+
+def test_nodes_can_only_be_added_if_there_is_one_to_copy() -> None:
+    with pytest.raises(ValueError, match="no node is up"):
+        with_more_nodes(a_snapshot(nodes=0), 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--from-cluster", "--jobs", "5"], "--jobs belongs to traces"),
+        (["--add-nodes", "5"], "--add-nodes belongs to --from-cluster"),
+        (["--topology-level", "row=example.com/row"], "--topology-level belongs to --from-cluster"),
+        (["--from-cluster", "--topology-level", "row"], "--topology-level: level 'row' has no label: name the node label"),
+    ],
+)
+def test_options_of_the_other_source_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_limit_of_the_account_of_a_namespace_delays_its_work_in_a_forecast_too() -> None:
+    queues = [msgspec.convert(make_queue("default", policy="easy"), FluxQueue)]
+    accounts = [msgspec.convert(make_account("physics", namespaces=["team"], limits={"running": 1}), FluxAccount)]
+    jobs = [a_fluxjob("one-1", 1, 600), a_fluxjob("two-2", 1, 600)]
+    snapshot = snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts)
+    assert waits(snapshot) == {"one-1": 0, "two-2": 600}

@@ -1,0 +1,95 @@
+"""The reporter sends each Event once, and maintains the label of work that can never start."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from support.builders import make_job, make_pod
+from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.records import FluxionJobId
+from fluxqueue.queue.status.events import EventReporter
+
+IMPOSSIBLE = a_workload("lammps", uid="job-uid", reason=Reason.UNSATISFIABLE, message="no node has 99 cpu")
+
+
+@pytest.fixture
+def memory() -> MemoryApi:
+    memory = MemoryApi()
+    memory.put("jobs", make_job("lammps").uid("job-uid").build())
+    memory.put("pods", make_pod("single").uid("pod-uid").build())
+    return memory
+
+
+@pytest.fixture
+def ledger() -> RecordingLedger:
+    return RecordingLedger()
+
+
+@pytest.fixture
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture
+async def reporter(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[EventReporter]:
+    reporter = EventReporter(memory.api, managed_caches(memory), ledger, events.recorder)
+    async with running(reporter.run()):
+        yield reporter
+
+
+def is_labelled(memory: MemoryApi, plural: str, name: str) -> bool:
+    return names.UNSCHEDULABLE_LABEL in memory.get(plural, name)["metadata"].get("labels", {})
+
+
+@pytest.mark.usefixtures("reporter")
+async def test_work_that_can_never_start_gets_an_event_and_a_label(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> None:
+    ledger.put(IMPOSSIBLE)
+    await until(lambda: is_labelled(memory, "jobs", "lammps"))
+    assert [(subject, reason, message) for subject, reason, message, _ in events.events] == [
+        ("Job lammps", "Unsatisfiable", "no node has 99 cpu")
+    ]
+    ledger.put(replace(IMPOSSIBLE, reason=Reason.WAITING_FOR_NODES))
+    await until(lambda: not is_labelled(memory, "jobs", "lammps"))
+
+
+@pytest.mark.usefixtures("reporter")
+async def test_a_single_pod_gets_the_label_too(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(replace(IMPOSSIBLE, uid="pod-uid", api_version="v1", kind="Pod", name="single"))
+    await until(lambda: is_labelled(memory, "pods", "single"))
+
+
+@pytest.mark.usefixtures("reporter")
+async def test_a_requeue_is_reported_before_its_cause_is_overwritten(ledger: RecordingLedger, events: RecordedEvents) -> None:
+    ledger.put(IMPOSSIBLE)
+    await until(lambda: events.events)
+    requeued = replace(IMPOSSIBLE, reason=Reason.START_TIMEOUT, message="pod x was not bound", requeues=1)
+    ledger.put(requeued)
+    ledger.put(replace(requeued, reason=Reason.WAITING_FOR_NODES, message=""))
+    assert [(reason, message) for _, reason, message, _ in events.events][1:] == [("Requeued", "pod x was not bound")]
+
+
+async def test_what_a_new_leader_finds_counts_as_reported(ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter) -> None:
+    ledger._put_workload(IMPOSSIBLE)
+    reporter.resync()
+    ledger.put(replace(IMPOSSIBLE, message="no node has 98 cpu"))
+    await until(lambda: events.events)
+    assert [message for _, _, message, _ in events.events] == ["no node has 98 cpu"]
+
+
+@pytest.mark.usefixtures("reporter")
+async def test_the_release_of_work_that_waited_is_reported(ledger: RecordingLedger, events: RecordedEvents) -> None:
+    waited = replace(IMPOSSIBLE, reason=Reason.HELD, message="by a person")
+    ledger.put(waited)
+    await until(lambda: events.reasons == ["Held"])
+    ledger.put(replace(waited, state=State.ALLOCATED, reason=Reason.NONE, message="", jobid=FluxionJobId(7), hosts="n1"))
+    await until(lambda: events.reasons == ["Held", "Released"])

@@ -1,0 +1,77 @@
+"""The status of a FluxAccount is written when it differs, and a failure of one does not affect the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.builders import make_account
+from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.status.work_status_writer._PACE_S", 0.01)
+
+
+@pytest.fixture
+def memory() -> MemoryApi:
+    memory = MemoryApi()
+    memory.put("fluxaccounts", make_account("site"))
+    memory.put("fluxaccounts", make_account("physics", parent="site"))
+    return memory
+
+
+@pytest.fixture
+def ledger() -> RecordingLedger:
+    return RecordingLedger()
+
+
+@pytest.fixture
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture
+async def writer(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[FluxAccountWriter]:
+    writer = FluxAccountWriter(memory.api, managed_caches(memory), ledger, events.recorder)
+    async with running(writer.run()):
+        yield writer
+
+
+def status(memory: MemoryApi, name: str) -> Any:
+    return memory.get("fluxaccounts", name).get("status", {})
+
+
+async def test_counts_follow_the_rows_up_the_tree_and_return_to_zero(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxAccountWriter
+) -> None:
+    writer.resync()
+    await until(lambda: status(memory, "site").get("running") == 0)
+    started = ledger.put(a_workload(state=State.RUNNING, jobid=7, account="physics"), an_allocation(["n1", "n2"]))
+    await until(lambda: all((shown := status(memory, name))["running"] == 1 and shown["nodesInUse"] == 2 for name in ("site", "physics")))
+    ledger.end(replace(started, state=State.COMPLETED))
+    await until(lambda: status(memory, "site")["running"] == 0)
+
+
+async def test_a_parent_that_appears_ends_the_problem(memory: MemoryApi, writer: FluxAccountWriter) -> None:
+    memory.put("fluxaccounts", make_account("md", parent="chemistry"))
+    await until(lambda: status(memory, "md") and status(memory, "md")["conditions"][0]["reason"] == "ParentMissing")
+    memory.put("fluxaccounts", make_account("chemistry"))
+    await until(lambda: status(memory, "md")["conditions"][0]["status"] == "True")
+
+
+async def test_a_failure_of_one_account_is_reported_on_it(memory: MemoryApi, writer: FluxAccountWriter, events: RecordedEvents) -> None:
+    memory.fail_next("patch", "fluxaccounts/status", 422, "Invalid", "no such field")
+    writer.resync()
+    await until(lambda: status(memory, "site") and status(memory, "physics"))
+    (reported,) = [(subject, reason) for subject, reason, _, _ in events.events]
+    assert reported in (("FluxAccount site", "ProcessingFailed"), ("FluxAccount physics", "ProcessingFailed"))

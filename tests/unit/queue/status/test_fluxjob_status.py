@@ -1,0 +1,85 @@
+"""What FluxJobs show of position and start, and how often it is written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from support.queue_builders import EPOCH, a_workload
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.records import Epoch, Transition, WorkloadId
+from fluxqueue.queue.status.fluxjob_status import ShownEstimates, estimates_to_show, status_of
+
+ONE, TWO = WorkloadId(1), WorkloadId(2)
+
+
+def at(minutes: int, position: int = 1, *, reserved: bool = False) -> Estimate:
+    eta = EPOCH + timedelta(minutes=minutes)
+    return Estimate(position=position, eta=eta, eta_soonest=EPOCH, eta_first=EPOCH + timedelta(minutes=9), reserved=reserved)
+
+
+def test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact() -> None:
+    status = status_of(a_workload(), at(5, reserved=True))
+    assert (status.position, status.eta, status.reserved_at) == (1, "2026-01-01T00:05:00Z", "2026-01-01T00:05:00Z")
+    assert (status.eta_soonest, status.eta_first) == ("2026-01-01T00:00:00Z", "2026-01-01T00:09:00Z")
+
+
+def test_an_estimate_without_a_reservation_shows_none() -> None:
+    assert status_of(a_workload(), at(5)).reserved_at is None
+
+
+def test_work_without_an_estimate_shows_its_state() -> None:
+    status = status_of(a_workload(state=State.RUNNING))
+    assert (status.state, status.position, status.eta) == ("Running", None, None)
+
+
+def test_the_reason_of_every_requeue_is_shown_whatever_it_waits_for_now() -> None:
+    transitions = [
+        Transition(
+            workload=ONE,
+            at=EPOCH + timedelta(minutes=number),
+            before=State.ALLOCATED,
+            after=State.DRAINING,
+            reason="BindFailed",
+            detail=f"pod {number} " + "x" * 5000,
+            epoch=Epoch(1),
+        )
+        for number in (1, 2)
+    ]
+    status = status_of(a_workload(reason=Reason.WAITING_FOR_NODES, requeues=2), requeues=transitions)
+    reasons = status.requeue_reasons or []
+    assert [(each.at, each.reason, each.message[:5]) for each in reasons] == [
+        ("2026-01-01T00:01:00Z", "BindFailed", "pod 1"),
+        ("2026-01-01T00:02:00Z", "BindFailed", "pod 2"),
+    ]
+    assert all(len(each.message) <= 1000 for each in reasons)
+    assert status_of(a_workload()).requeue_reasons is None
+
+
+def test_a_new_estimate_is_shown_at_once_and_a_changed_one_after_half_a_minute() -> None:
+    shown: ShownEstimates = {}
+    shown, changed = estimates_to_show(shown, {ONE: at(5)}, 0)
+    assert changed == [ONE]
+    shown, changed = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 2)}, 20)
+    assert (changed, shown[ONE]) == ([TWO], (at(5), 0))
+    shown, changed = estimates_to_show(shown, {ONE: at(7), TWO: at(8, 2)}, 31)
+    assert (changed, shown[ONE]) == ([ONE], (at(7), 31))
+
+
+def test_an_estimate_that_stays_costs_no_write_however_old_it_is() -> None:
+    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0)
+    assert estimates_to_show(shown, {ONE: at(5)}, 1000) == (shown, [])
+
+
+def test_a_lost_reservation_is_shown_at_once() -> None:
+    shown, _ = estimates_to_show({}, {ONE: at(5, reserved=True)}, 0)
+    shown, changed = estimates_to_show(shown, {ONE: at(5)}, 1)
+    assert (changed, shown[ONE]) == ([ONE], (at(5), 1))
+
+
+def test_only_the_first_hundred_are_shown_and_started_work_is_forgotten() -> None:
+    many = {WorkloadId(number): at(5, number) for number in range(1, 121)}
+    shown, changed = estimates_to_show({}, many, 0)
+    assert len(changed) == len(shown) == 100
+    assert estimates_to_show(shown, {}, 1) == ({}, [])

@@ -1,0 +1,248 @@
+"""A FluxJob is created for each workload, follows its row, and is never written over an edit that is not stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.builders import make_job
+from support.controller_bench import RecordedEvents, managed_caches, running, until
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_names
+from fluxqueue.queue.model.records import FluxionJobId, SpecOverrides, Workload
+from fluxqueue.queue.status import fluxjob_writer
+from fluxqueue.queue.status.fluxjob_edits import expected_spec
+from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
+
+WAITING = a_workload("lammps", uid="job-uid", reason=Reason.WAITING_FOR_NODES, message="8 cpu are short")
+RUNNING = replace(WAITING, state=State.RUNNING, jobid=FluxionJobId(7), hosts="n1", reason=Reason.NONE, message="")
+NAME, NEXT_NAME, *_ = fluxjob_names("Job", "lammps", "job-uid")
+
+
+@pytest.fixture
+def memory() -> MemoryApi:
+    memory = MemoryApi()
+    memory.put("jobs", make_job("lammps").uid("job-uid").build())
+    return memory
+
+
+@pytest.fixture
+def ledger() -> RecordingLedger:
+    return RecordingLedger()
+
+
+@pytest.fixture
+def events() -> RecordedEvents:
+    return RecordedEvents()
+
+
+@pytest.fixture
+async def writer(memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents) -> AsyncIterator[FluxJobWriter]:
+    writer = FluxJobWriter(memory.api, managed_caches(memory), ledger, events.recorder)
+    async with running(writer.run()):
+        yield writer
+
+
+def fluxjob(memory: MemoryApi, name: str = NAME) -> Any:
+    return memory.get("fluxjobs", name) or {}
+
+
+def status(memory: MemoryApi, name: str = NAME) -> Any:
+    return fluxjob(memory, name).get("status", {})
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_workload_gets_a_fluxjob_that_its_object_owns(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    assert status(memory)["reason"] == "WaitingForNodes"
+    assert fluxjob(memory)["spec"]["queue"] == "default"
+    assert [owner["uid"] for owner in fluxjob(memory)["metadata"]["ownerReferences"]] == ["job-uid"]
+    assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")], "one write, with the status"
+
+
+@pytest.mark.usefixtures("writer")
+async def test_work_that_starts_at_once_costs_one_write(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    submitted = replace(WAITING, reason=Reason.NONE, message="", submitted_at=ledger.clock())
+    ledger.put(submitted)
+    ledger.put(replace(submitted, state=State.ALLOCATED, jobid=FluxionJobId(7), hosts="n1", allocated_at=ledger.clock()))
+    ledger.put(replace(RUNNING, submitted_at=submitted.submitted_at))
+    await until(lambda: status(memory))
+    assert status(memory)["state"] == "Running"
+    assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")]
+
+
+@pytest.mark.parametrize(("busy", "early_s"), [(False, None), (True, 8.0)])
+async def test_among_much_work_a_fluxjob_waits_longer_for_the_start(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch, busy: bool, early_s: float | None
+) -> None:
+    if busy:
+        monkeypatch.setattr(fluxjob_writer, "_BUSY", -1)
+    starting = replace(RUNNING, state=State.ALLOCATED, submitted_at=ledger.clock() - timedelta(seconds=12))
+    ledger.put(starting)
+    assert (await writer._write(starting.id) or None) == early_s
+    assert bool(fluxjob(memory)) is not busy
+
+
+@pytest.mark.usefixtures("writer")
+async def test_work_that_has_ended_before_it_had_a_fluxjob_gets_one(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(RUNNING)
+    ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    await until(lambda: status(memory))
+    assert status(memory)["state"] == "Completed"
+    assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")]
+
+
+@pytest.mark.usefixtures("writer")
+async def test_work_that_no_cycle_looks_at_gets_a_fluxjob_after_a_while(
+    memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_writer, "_UNDECIDED_S", 0.05)
+    ledger.put(replace(WAITING, reason=Reason.NONE, message="", submitted_at=ledger.clock()))
+    ledger.now += timedelta(seconds=1)
+    await until(lambda: fluxjob(memory))
+    assert status(memory) == {"state": "Pending", "submittedAt": status(memory)["submittedAt"]}
+
+
+@pytest.mark.usefixtures("writer")
+async def test_an_older_crd_gets_the_status_by_its_subresource(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    memory.status_subresources["fluxjobs"] = True
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("state") == "Running")
+    ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    await until(lambda: status(memory).get("state") == "Completed")
+
+
+async def test_an_end_without_a_fluxjob_is_found_by_the_next_leader(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter
+) -> None:
+    done = make_job("lammps").uid("job-uid").label(names.SEEN_LABEL, names.SEEN_VALUE).build()
+    memory.put("jobs", {**done, "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    ledger.end_in_tables(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    writer.resync()
+    await until(lambda: status(memory).get("state") == "Completed")
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_workload_whose_object_is_deleted_gets_none(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(a_workload("gone", uid="gone-uid", reason=Reason.WAITING_FOR_NODES))
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    assert len(memory.written("create", "fluxjobs")) == 1
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_fluxjob_of_another_object_keeps_its_name(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    memory.put("fluxjobs", {"metadata": {"name": NAME}, "spec": {"objectRef": {"uid": "another"}}})
+    ledger.put(WAITING)
+    await until(lambda: status(memory, NEXT_NAME))
+    assert fluxjob(memory)["spec"]["objectRef"]["uid"] == "another"
+
+
+@pytest.mark.usefixtures("writer")
+async def test_the_end_is_written_from_the_tables(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("state") == "Running")
+    ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    await until(lambda: status(memory).get("state") == "Completed")
+    assert status(memory)["outcome"] == "Succeeded"
+
+
+async def test_an_end_that_nobody_has_written_is_found_by_a_resync(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter
+) -> None:
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("state") == "Running")
+    ledger.end_in_tables(replace(RUNNING, state=State.FAILED, outcome=Outcome.FAILED))
+    ledger._drop_workload(RUNNING.id)  # by a leader that ended before it wrote the FluxJob
+    writer.resync()
+    await until(lambda: status(memory).get("state") == "Failed")
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_deleted_fluxjob_is_created_again(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(replace(WAITING, overrides=SpecOverrides(hold=True)))
+    await until(lambda: status(memory))
+    memory.remove("fluxjobs", NAME)
+    await until(lambda: status(memory))
+    assert fluxjob(memory)["spec"]["hold"] is True
+
+
+@pytest.mark.usefixtures("writer")
+async def test_an_edit_is_not_overwritten_before_it_is_stored(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    memory.put("fluxjobs", {**fluxjob(memory), "spec": {**fluxjob(memory)["spec"], "priority": 9}})
+    ledger.put(replace(WAITING, message="4 cpu are short"))
+    await until(lambda: status(memory)["message"] == "4 cpu are short")
+    assert fluxjob(memory)["spec"]["priority"] == 9
+    ledger.put(replace(WAITING, priority=9, overrides=SpecOverrides(priority=9)))
+    await until(lambda: '"priority":9' in fluxjob(memory)["metadata"]["annotations"]["fluxqueue/acknowledged"])
+
+
+@pytest.mark.usefixtures("writer")
+async def test_an_edit_of_running_work_is_reverted_with_an_event(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> None:
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("state") == "Running")
+    memory.put("fluxjobs", {**fluxjob(memory), "spec": {**fluxjob(memory)["spec"], "queue": "gpu"}})
+    await until(lambda: fluxjob(memory)["spec"]["queue"] == "default")
+    await until(lambda: events.events)
+    assert events.reasons == ["EditRefused"]
+    assert "spec.queue cannot change any more" in events.events[0][2]
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_fluxjob_without_owners_is_deleted_with_the_end_of_its_work(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    ledger.put(RUNNING)
+    await until(lambda: status(memory).get("state") == "Running")
+    orphan = {**fluxjob(memory), "metadata": {**fluxjob(memory)["metadata"], "ownerReferences": []}}
+    memory.remove("jobs", "lammps")
+    memory.put("fluxjobs", orphan)
+    ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    await until(lambda: memory.written("delete", "fluxjobs"))
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_failure_of_one_fluxjob_is_reported_and_tried_again(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> None:
+    memory.fail_next("create", "fluxjobs", 403, "Forbidden", "not allowed")
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    assert events.reasons == ["ProcessingFailed"]
+    assert "could not be shown in its FluxJob" in events.events[0][2]
+
+
+async def test_a_resync_compares_what_changed_since_the_last_one(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+
+    def expected(workload: Workload) -> Any:
+        compared.append(workload.name)
+        return expected_spec(workload)
+
+    monkeypatch.setattr(fluxjob_writer, "expected_spec", expected)
+    other = replace(a_workload("other", uid="other-uid"), reason=Reason.WAITING_FOR_NODES, message="8 cpu are short")
+    memory.put("jobs", make_job("other").uid("other-uid").build())
+    for row in (WAITING, other):
+        ledger.put(row)
+    await until(lambda: len(memory.written("create", "fluxjobs")) == 2)
+    writer.resync()
+    await until(lambda: {"lammps", "other"} <= set(compared))
+    await until(lambda: len(writer._equal) == 2)
+    compared.clear()
+    writer.resync()
+    memory.put("fluxjobs", fluxjob(memory) | {"status": {"state": "Running"}})  # by somebody who may
+    writer.resync()
+    await until(lambda: status(memory).get("state") == "Pending")
+    assert set(compared) == {"lammps"}

@@ -1,0 +1,28 @@
+"""The levels of the topology in the configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.queue.config import InvalidConfig, node_rules, read_config
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_zone_block_and_rack_are_the_levels_unless_others_are_named(tmp_path: Path) -> None:
+    assert [name for name, _ in read_config(None).levels] == ["zone", "block", "rack"]
+    assert [name for name, _ in read_config(written(tmp_path, 'blockLabel: ""\nrackLabel: example.com/r')).levels] == ["zone", "rack"]
+    levels = "topologyLevels: [{name: row, label: example.com/row}, {name: shelf, label: example.com/shelf}]"
+    assert node_rules(read_config(written(tmp_path, levels))).levels == (("row", "example.com/row"), ("shelf", "example.com/shelf"))
+
+
+def test_levels_that_cannot_be_are_refused_with_file_and_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "topologyLevels: [{name: node, label: x}]")
+    with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: topologyLevels: 'node' is no name of a level"):
+        read_config(path)

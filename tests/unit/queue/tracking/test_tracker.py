@@ -1,0 +1,160 @@
+"""What the tracker stores, patches and hands on as the pods of released work come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from support.builders import JobBuilder, PodBuilder, make_job, make_pod
+from support.controller_bench import TriggerLog, running_controllers, until
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.tracking.tracker import Tracker
+
+JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
+
+
+def pod(name: str, index: int, node: str = "", phase: str = "Pending") -> PodBuilder:
+    builder = make_pod(name).uid(name).index(index).owned_by("Job", "mpi").phase(phase)
+    return builder.on_node(node) if node else builder.gate("fluxqueue")
+
+
+class Bench:
+    """A released Job of two pods, in slots 0 and 1 on nodes n0 and n1."""
+
+    def __init__(self, job: JobBuilder = JOB, *, released: bool = True) -> None:
+        self.row = a_workload("mpi", uid="uid-of-mpi", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=2, jobid=7)
+        allocation = an_allocation(["n0", "n1"])
+        self.ledger = RecordingLedger((self.row, allocation if released else replace(allocation, released_at=None)))
+        self.server, self.trigger = MemoryApi(), TriggerLog()
+        self.caches = Caches(self.server.api)
+        self.gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
+        self.reread: list[str] = []
+        self.evicted: list[Eviction] = []
+        self.tracker = Tracker(self.server.api, self.caches, self.ledger, self.trigger.trigger, self.gates, self.reread.append, grace_s=30)
+        self.tracker.subscribe(self._evict)
+        self.server.show_in(self.caches)
+        for node in ("n0", "n1"):
+            self.server.put("nodes", {"metadata": {"name": node}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        self.server.put("jobs", job.build())
+
+    async def _evict(self, evictions: Sequence[Eviction]) -> None:
+        self.evicted += evictions
+
+    def put(self, *pods: PodBuilder) -> None:
+        for each in pods:
+            self.server.put("pods", each.build())
+
+    def released(self) -> list[str]:
+        return [write.name for write in self.server.written("patch", "pods")]
+
+
+async def test_a_gated_pod_is_stored_in_its_slot_before_its_gate_is_removed() -> None:
+    bench = Bench()
+    bench.put(pod("mpi-0", 0), pod("mpi-1", 1))
+    async with running_controllers(bench.tracker):
+        await until(lambda: len(bench.released()) == 2)
+    assert [(slot.rank, slot.pod_uid) for slot in bench.ledger.written("take_slots")] == [(0, "mpi-0"), (1, "mpi-1")]
+    patched = bench.server.get("pods", "mpi-1")
+    assert not patched["spec"].get("schedulingGates")
+    assert patched["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n1"
+
+
+async def test_the_leading_broker_of_a_flux_cluster_is_released_before_its_followers() -> None:
+    bench = Bench()
+    flux = "fluxqueue/minicluster"
+    bench.put(pod("mpi-1", 1).annotation(flux, "true"), pod("mpi-0", 0).annotation(flux, "true"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: len(bench.released()) == 2)
+    assert bench.released() == ["mpi-0", "mpi-1"]
+
+
+async def test_a_pod_that_is_being_withdrawn_is_not_released_until_that_is_done() -> None:
+    bench = Bench()
+    bench.put(pod("mpi-0", 0))
+    with bench.gates.kept_for_withdrawal(bench.caches.pods.list()):
+        async with running_controllers(bench.tracker):
+            await until(lambda: bench.ledger.written("take_slots"))
+        assert bench.released() == []
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.released() == ["mpi-0"])
+
+
+async def test_a_release_that_conflicts_is_repeated() -> None:
+    bench = Bench()
+    bench.server.fail_next("patch", "pods", 409, "Conflict")
+    bench.put(pod("mpi-0", 0))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.released() == ["mpi-0"])
+
+
+async def test_a_job_runs_once_all_its_pods_are_bound_and_ends_with_them() -> None:
+    bench = Bench()
+    bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("mark_started") == [bench.row.id])
+        done = [{"type": "Complete", "status": "True"}]
+        bench.put(pod("mpi-0", 0, "n0", "Succeeded"), pod("mpi-1", 1, "n1", "Succeeded"))
+        bench.server.put("jobs", JOB.with_("status.conditions", done).build())
+        await until(lambda: bench.ledger.written("finish"))
+        await until(lambda: "schedule" in bench.trigger.tasks)
+    (ending,) = bench.ledger.written("finish")
+    assert (ending.state, ending.outcome) == (State.COMPLETED, Outcome.SUCCEEDED)
+
+
+async def test_the_slot_of_an_index_that_succeeded_ends_while_its_sibling_runs() -> None:
+    bench = Bench()
+    bench.put(pod("mpi-0", 0, "n0", "Succeeded"), pod("mpi-1", 1, "n1", "Running"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("end_slots"))
+    assert bench.ledger.written("end_slots") == [(7, 0)]
+    assert bench.ledger.written("finish") == []
+
+
+async def test_a_job_that_was_deleted_complete_ends_well() -> None:
+    bench = Bench()
+    async with running_controllers(bench.tracker):
+        bench.server.put("jobs", JOB.with_("status.conditions", [{"type": "Complete", "status": "True"}]).build())
+        bench.server.pause()
+        bench.server.remove("jobs", "mpi")
+        bench.server.resume()
+        await until(lambda: bench.ledger.written("finish"))
+    assert bench.ledger.written("finish")[0].state is State.COMPLETED
+
+
+async def test_a_job_that_its_user_suspends_is_evicted_and_its_slots_stay() -> None:
+    bench = Bench(JOB.suspended())
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.evicted)
+    assert (bench.evicted[0].workload, bench.evicted[0].reason) == (bench.row.id, Reason.USER_SUSPENDED)
+    assert bench.ledger.writes == []
+
+
+async def test_a_job_without_slots_that_is_scaled_to_zero_is_evicted() -> None:
+    bench = Bench(JOB.with_("spec.parallelism", 0))
+    await bench.ledger.end_slots([(FluxionJobId(7), 0), (FluxionJobId(7), 1)])
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.evicted)
+    assert "has spec.parallelism 0" in bench.evicted[0].message
+
+
+async def test_a_gated_pod_beyond_the_slots_is_read_again_by_the_intake() -> None:
+    bench = Bench(make_job("mpi").indexed(3).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7"))
+    bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"), pod("mpi-2", 2))
+    async with running_controllers(bench.tracker):
+        await until(lambda: "mpi-2" in bench.reread)
+    assert bench.released() == []
+
+
+async def test_work_that_is_not_released_yet_is_left_alone() -> None:
+    bench = Bench(released=False)
+    bench.put(pod("mpi-0", 0))
+    await bench.tracker._track([bench.row.id])
+    assert (bench.ledger.writes, bench.server.writes) == ([], [])

@@ -1,0 +1,76 @@
+"""Pages agree with each other and with the code that cites them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.pages import PAGES, blocks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ROOMS = ("api", "certs", "cli", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
+
+
+def links(page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            yield target
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
+    assert [target for target in links(page) if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = set(links(DOCS / "index.md"))
+    assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} == {target for target in listed if "/" not in target}
+
+
+def test_the_code_cites_only_sections_that_the_architecture_has() -> None:
+    sections = set(re.findall(r"^## ([0-9]+)\. ", (DOCS / "architecture.md").read_text(), re.MULTILINE))
+    cited = {
+        number
+        for room in ROOMS
+        for module in (ROOT / room).rglob("*.py")
+        for number in re.findall(r"architecture,?\s+section\s+([0-9]+)", module.read_text())
+    }
+    assert cited
+    assert cited <= sections
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if not {".venv", "build"} & set(path.parts)]
+    named = {
+        (page.name, name)
+        for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+        for name in re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", page.read_text())
+    }
+    assert named
+    assert [each for each in sorted(named) if not any(file == each[1] or file.endswith(f"/{each[1]}") for file in files)] == []
+
+
+def test_generated_pages_and_pictures_are_those_of_the_code() -> None:
+    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ""
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_for_administrators_is_run_by_a_test_or_is_for_sites(page: str) -> None:
+    found = blocks(page)
+    assert found
+    assert [block.text for block in found if block.language != "sh" or not (block.run_by or block.site)] == []
+    assert [block.run_by for block in found if block.run_by and not (ROOT / block.run_by).is_file()] == []
+
+
+def test_every_alert_of_the_chart_has_a_section() -> None:
+    rules = "".join(path.read_text() for path in (ROOT / "charts").rglob("*.yaml") if "PrometheusRule" in path.read_text())
+    alerts = set(re.findall(r'"name" "(Fluxqueue[A-Za-z]+)"', rules))
+    sections = set(re.findall(r"^### (\S+)$", (DOCS / "operations.md").read_text(), re.MULTILINE))
+    assert alerts <= sections

@@ -1,0 +1,67 @@
+"""Watches the FluxQueues and namespaces that choose a scheduler, without ever delaying the server.
+
+Two lists are watched: the FluxQueues, and the namespaces that name a queue. No response waits for them. Until they have been read, and
+while the API server is unreachable, the known choices count, and the installation's default applies to the rest. So no error in here may
+end the server, and its readiness does not depend on it: the API server needs the webhook to create the very pods that may provide the
+connection to the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.kube.credentials import NoConfiguration
+from fluxqueue.kube.kinds import FLUXQUEUES, NAMESPACES, T
+from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
+from fluxqueue.kube.reflector import Reflector
+from fluxqueue.kube.transport import Api
+from fluxqueue.webhook.choices import SchedulerChoices
+
+__all__ = ["watch_choices"]
+
+log = structlog.get_logger(__name__)
+
+_RETRY_S = 10.0
+_V = TypeVar("_V")
+
+
+async def watch_choices(choices: SchedulerChoices, kubeconfig: Path | None = None) -> None:
+    """Watch FluxQueues and namespaces until cancelled. Every failure is logged, and the watch is started again.
+
+    Parameters
+    ----------
+    choices
+        The choices to be updated.
+    kubeconfig
+        None for the ServiceAccount of the pod, as in `fluxqueue.kube.credentials.Credentials.load`.
+    """
+    queues: ObjectCache[FluxQueue] = ObjectCache()
+    namespaces: ObjectCache[Namespace] = ObjectCache()
+    queues.add_handler(lambda change: _write(choices.queues, change, lambda queue: queue.spec.scheduler))
+    namespaces.add_handler(lambda change: _write(choices.namespaces, change, lambda namespace: namespace.metadata.label(names.QUEUE_LABEL)))
+    while True:
+        try:
+            async with Api.connect(kubeconfig, user_agent="fluxqueue/webhook") as api, asyncio.TaskGroup() as group:
+                group.create_task(Reflector(api, FLUXQUEUES, queues).run())
+                group.create_task(Reflector(api, NAMESPACES, namespaces, label_selector=names.QUEUE_LABEL).run())
+        except NoConfiguration as error:
+            log.warning("choices.unknown", error=str(error), consequence=f"{choices.default} binds pods that choose no scheduler")
+        except Exception:
+            log.exception("choices.failed")
+        await asyncio.sleep(_RETRY_S)
+
+
+def _write(known: dict[str, _V], change: Change[T], value_of: Callable[[T], _V | None]) -> None:
+    value = None if change.kind is ChangeKind.DELETED else value_of(change.obj)
+    if value is None:
+        known.pop(change.obj.metadata.name, None)
+    else:
+        known[change.obj.metadata.name] = value
