@@ -33,7 +33,7 @@ def of_job(stage: Stage, name: str) -> list[Pod]:
     return active_pods(stage, names.JOB_NAME_LABEL, name)
 
 
-def until_bound(stage: Stage, pods: Callable[[], list[Pod]], count: int, *, besides: str = "", within_s: float = 60) -> list[Pod]:
+def until_bound(stage: Stage, pods: Callable[[], list[Pod]], count: int, *, besides: str = "", within_s: float = 120) -> list[Pod]:
     """Wait until this many pods are bound, each to a node of its own."""
 
     def all_bound() -> list[Pod] | None:

@@ -35,7 +35,7 @@ def gated(pod: Json) -> bool:
     return names.GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
 
 
-def until_services_run(stage: Stage, name: str, within_s: float = 30) -> Json:
+def until_services_run(stage: Stage, name: str, within_s: float = 90) -> Json:
     stage.until(
         f"the services pod of {name} runs",
         lambda: [pod["status"].get("phase") for pod in services_pods(stage, name)] == ["Running"],

@@ -91,7 +91,7 @@ def test_logs_exec_and_port_forward_reach_a_running_pod(stage: NodeStage) -> Non
     stage.until_state("server", State.RUNNING, 60)
     stage.until("the server has said so", lambda: "serving" in stage.logs("server"))
     assert stage.kubectl("exec", "server", "--", "cat", "/tmp/index.html").stdout == "hello\n"
-    with forwarded(stage, "pod/server", 8000) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/index.html", timeout=10) as answer:
+    with forwarded(stage, "pod/server", 8000) as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/index.html", timeout=30) as answer:
         assert answer.read() == b"hello\n"
 
 

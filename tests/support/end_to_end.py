@@ -169,7 +169,7 @@ class Stage:
         documents = self.cluster.control_plane.client.get(f"/{group}/namespaces/{self.namespace}/{resource}")["items"]
         return [msgspec.convert(item, kind) for item in documents]
 
-    def until(self, what: str, holds: Callable[[], T], within_s: float = 30, said: Callable[[], object] | None = None) -> T:
+    def until(self, what: str, holds: Callable[[], T], within_s: float = 90, said: Callable[[], object] | None = None) -> T:
         """Wait until a condition is true, and return its value. ``said`` returns details for the message of a time-out."""
         deadline, pause_s = time.monotonic() + within_s, _FIRST_PAUSE_S
         while not (value := holds()):
@@ -185,12 +185,12 @@ class Stage:
         except (OSError, ApiServerError) as error:
             return error
 
-    def until_state(self, name: str, state: str, within_s: float = 30) -> Row:
+    def until_state(self, name: str, state: str, within_s: float = 90) -> Row:
         """Wait until the FluxJobs of an object are in a state, and return its first row."""
         self.until(f"{name} is {state}", lambda: {row.state for row in self.rows() if row.example.name == name} == {state}, within_s)
         return self.row(name)
 
-    def until_reason(self, name: str, reason: str, within_s: float = 30) -> FluxJob:
+    def until_reason(self, name: str, reason: str, within_s: float = 90) -> FluxJob:
         """Wait until the FluxJob of an object has a reason, and return it."""
 
         def given() -> FluxJob | None:
@@ -201,7 +201,7 @@ class Stage:
         assert shown is not None
         return shown
 
-    def until_settled(self, within_s: float = 60) -> list[Row]:
+    def until_settled(self, within_s: float = 120) -> list[Row]:
         """Wait until no more changes are expected."""
         self.until("everything has settled", lambda: settled(self.rows()), within_s)
         return self.rows()
@@ -210,7 +210,7 @@ class Stage:
         """Return the jobs of workloads in Fluxion, of all namespaces."""
         return fluxion_jobs(self.cluster)
 
-    def until_consistent(self, within_s: float = 30) -> None:
+    def until_consistent(self, within_s: float = 90) -> None:
         """Wait until cluster, queue and matcher are consistent."""
         self.until("cluster, queue and matcher agree", lambda: not violations(self.cluster), within_s, lambda: violations(self.cluster))
 
@@ -221,7 +221,7 @@ class Stage:
         except (OSError, OperatorRefused) as error:
             return {"queue": str(error)}
 
-    def until_missed(self, name: str, within_s: float = 30) -> str:
+    def until_missed(self, name: str, within_s: float = 90) -> str:
         """Wait until the queue reports that a service it needs is unavailable, and return the message."""
         return str(self.until(f"the queue misses {name}", lambda: self.queue_misses().get(name), within_s))
 
@@ -232,12 +232,12 @@ class Stage:
         process.send(signal.SIGKILL)
         self.until(f"{name} runs again", lambda: process.pid != killed and process.running)
 
-    def until_ready(self, *programs: str, within_s: float = 30) -> None:
+    def until_ready(self, *programs: str, within_s: float = 90) -> None:
         """Wait until programs report that they are ready."""
         for name in programs:
             self.until(f"{name} is ready", self.cluster.programs[name].ready, within_s, self.cluster.programs[name].process.log_excerpt)
 
-    def clear(self, within_s: float = 60) -> None:
+    def clear(self, within_s: float = 120) -> None:
         """Delete everything that was applied, and wait until nothing of it is left in any component."""
         client = self.cluster.control_plane.client
         left = [path for path in self._paths if client.find(path) is not None]
@@ -256,7 +256,7 @@ class Stage:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def until_nothing_left(self, within_s: float = 60) -> None:
+    def until_nothing_left(self, within_s: float = 120) -> None:
         """Wait until there are no FluxJobs here and no allocations in Fluxion, and the queue has ended all that was applied."""
         self.until("nothing is left", lambda: not self._left(), within_s, self._left)
 

@@ -31,7 +31,7 @@ BOOTSTRAP_KEYS = {"curve_cert", "default_port", "default_bind", "default_connect
 HOST_KEYS = {"host", "bind", "connect", "parent"}
 SUBMIT_OPTIONS = ("--quiet", "--watch", "-vvv", "--exclusive", "--flags=waitable")
 SUBMIT_VALUES = ("--output=", "--error=", "-o", "--cwd=", "--env=")
-WAIT_S = 20.0
+WAIT_S = 60.0
 LEADER = os.environ.get("FLUX_STANDIN_LEADER", "127.0.0.1")
 
 

@@ -59,6 +59,6 @@ async def health(target: str, service: str) -> int:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Poll a condition until it holds; each check is a call to the service, so this waits for answers and not for time."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():
             pass

@@ -33,7 +33,7 @@ def seen(stage: Stage, name: str) -> MiniCluster:
     return msgspec.convert(stage.cluster.control_plane.client.get(f"{COLLECTION.format(stage.namespace)}/{name}"), MiniCluster)
 
 
-def until_state(stage: Stage, name: str, state: str, within_s: float = 30) -> MiniCluster:
+def until_state(stage: Stage, name: str, state: str, within_s: float = 90) -> MiniCluster:
     """Wait until a MiniCluster is in a state."""
 
     def reached() -> MiniCluster | None:

@@ -109,11 +109,11 @@ class RealCluster:
         assert done.returncode == 0 or not check, done.stdout + done.stderr
         return done
 
-    def until_agreed(self, within_s: float = 60) -> None:
+    def until_agreed(self, within_s: float = 120) -> None:
         """Wait until the doctor finds no difference between cluster, queue and matcher."""
         self.until("the doctor agrees", lambda: self.doctor(check=False).returncode == 0, within_s, lambda: self.doctor(check=False).stdout)
 
-    def until(self, what: str, holds: Callable[[], T], within_s: float = 60, said: Callable[[], object] | None = None) -> T:
+    def until(self, what: str, holds: Callable[[], T], within_s: float = 120, said: Callable[[], object] | None = None) -> T:
         """Wait until a condition is true, and return its value."""
         deadline = time.monotonic() + within_s
         while not (value := holds()):
@@ -152,7 +152,7 @@ class NodeStage(Stage):
     def _left(self) -> list[str]:
         return [f"FluxJob {fluxjob.metadata.name}" for fluxjob in self.fluxjobs()]
 
-    def until_consistent(self, within_s: float = 60) -> None:
+    def until_consistent(self, within_s: float = 120) -> None:
         """Wait until the doctor agrees."""
         self.real.until_agreed(within_s)
 

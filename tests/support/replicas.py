@@ -55,7 +55,7 @@ def queues(cluster: InProcessCluster) -> list[str]:
 def asked(cluster: InProcessCluster, name: str) -> dict[str, Any]:
     """Return the response of ``/readyz``: ``ready``, ``role`` and ``missing``; without a response the program itself is missing."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.programs[name].port}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.programs[name].port}/readyz", timeout=30) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
         return dict(json.load(error))

@@ -23,7 +23,7 @@ from fluxqueue.local.processes import Process, wait_until
 
 __all__ = ["WAIT_S", "Room", "SchedulerProcess", "released"]
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class SchedulerProcess:
@@ -78,7 +78,7 @@ class SchedulerProcess:
     def asked(self) -> dict[str, Any]:
         """Return the response of ``/readyz``: ``ready``, ``role`` and ``missing``."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=30) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as error:
             return dict(json.load(error))

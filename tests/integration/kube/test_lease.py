@@ -44,7 +44,7 @@ class Throne:
 
     async def reign(self, number: int) -> str:
         """Wait for the n-th to take the throne, and say who."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while len(self.reigns) < number:
                 self.changed.clear()
                 await self.changed.wait()
@@ -113,7 +113,7 @@ async def test_a_leader_keeps_the_lease_through_a_short_break(api: Api, proxy: T
             for _ in range(3):
                 proxy.cut()
                 seen = before.metadata.resource_version
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     while before.metadata.resource_version == seen:
                         before = await api.get(LEASES, "leader", room)
             assert throne.sitting == [leader]
@@ -128,7 +128,7 @@ async def test_work_that_fails_gives_the_lease_back_and_is_heard_of(api: Api, ro
         raise RuntimeError("the work broke")
 
     with pytest.raises(RuntimeError, match="the work broke"):
-        await asyncio.wait_for(lease.run(fail), 10)
+        await asyncio.wait_for(lease.run(fail), 60)
     assert not lease.held
     assert (await api.get(LEASES, "leader", room)).spec.holder_identity in ("", None)
 
@@ -140,7 +140,7 @@ async def test_a_lease_that_somebody_else_took_is_left_at_once(api: Api, room: s
         await throne.reign(1)
         body = {"spec": {"holderIdentity": "usurper", "leaseDurationSeconds": 60}}
         await api.patch(LEASES, "leader", body, namespace=room)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while throne.sitting:
                 throne.changed.clear()
                 await throne.changed.wait()
@@ -165,7 +165,7 @@ async def test_who_lost_the_lease_is_told_and_does_not_campaign_again(api: Api, 
     await throne.reign(1)
     await api.patch(LEASES, "leader", {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 1}}, namespace=room)
     with pytest.raises(LeaseLost, match="leader is lost: b holds it"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     assert throne.sitting == []
 
 
@@ -179,7 +179,7 @@ async def test_nothing_is_written_while_the_lease_is_not_certain(api: Api, throu
         async def write() -> None:
             await guarded.create(LEASES, {"metadata": {"name": "written"}}, room)
 
-        await asyncio.wait_for(lease.run(write), 10)
+        await asyncio.wait_for(lease.run(write), 60)
         with pytest.raises(NotLeading):
             await guarded.delete(LEASES, "written", namespace=room)
         assert (await guarded.get(LEASES, "written", room)).metadata.name == "written"

@@ -120,7 +120,7 @@ async def test_a_grant_committed_without_an_answer_is_loaded_and_released(bench:
         store.deaf = True
         with pytest.raises(DatabaseUnavailable):
             await bench.scheduler.cycle()
-        await asyncio.wait_for(resyncable.resynced.wait(), 30)
+        await asyncio.wait_for(resyncable.resynced.wait(), 60)
         assert await agree(bench)
         assert bench.row("a").state is State.ALLOCATED
         await bench.cycle()
@@ -137,7 +137,7 @@ async def test_a_release_recorded_without_an_answer_is_loaded(bench: Bench, stor
         store.deaf = True
         with pytest.raises(DatabaseUnavailable):
             await bench.ledger.mark_released([jobid])
-        await asyncio.wait_for(resyncable.resynced.wait(), 30)
+        await asyncio.wait_for(resyncable.resynced.wait(), 60)
         allocation = bench.ledger.allocation_of_job(jobid)
         assert allocation is not None
         assert allocation.released_at is not None
@@ -150,7 +150,7 @@ async def test_a_cancelled_change_leaves_the_ledger_in_doubt(bench: Bench, datab
     async with await psycopg.AsyncConnection.connect(database) as blocker:
         await blocker.execute("LOCK TABLE fluxqueue.allocation IN ACCESS EXCLUSIVE MODE")
         change = asyncio.create_task(bench.ledger.mark_released([FluxionJobId(bench.row("a").jobid or 0)]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await (await blocker.execute("SELECT 1 FROM pg_locks WHERE NOT granted")).fetchall():
                 await asyncio.sleep(0.01)
         change.cancel()
@@ -170,7 +170,7 @@ async def test_grants_lost_in_a_failover_are_repeated(bench: Bench, database: st
     if told:
         async with watched(bench) as resyncable:
             bench.ledger.mark_in_doubt()
-            await asyncio.wait_for(resyncable.resynced.wait(), 30)
+            await asyncio.wait_for(resyncable.resynced.wait(), 60)
     else:
         await a_sweeper(bench, Resyncable()).sweep()
     assert await agree(bench)

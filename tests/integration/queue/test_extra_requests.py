@@ -45,7 +45,7 @@ def a_queued(name: str, cpu: str) -> Job:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -60,7 +60,7 @@ class Ears:
         self._moved.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not holds():
                 self._moved.clear()
                 await self._moved.wait()
@@ -131,7 +131,7 @@ async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
     taking.resync()
     async with running(asyncio.create_task(taking.run())):
         await ears.until(lambda: bool(ears.recorded))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while ledger.by_uid("b") is None:
                 await asyncio.sleep(0)
         assert ledger.by_uid("a") is not None
@@ -140,7 +140,7 @@ async def test_a_job_that_cannot_be_submitted_blocks_no_other_and_gets_an_event(
         assert (name, reason) == ("bad", "ProcessingFailed")
         assert message.startswith("Job default/bad could not be taken in: ")
         monkeypatch.setattr(object_reader, "describe_job", describe_job)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while ledger.by_uid("bad") is None:
                 await asyncio.sleep(0.01)
 

@@ -90,7 +90,7 @@ async def test_a_wait_for_postgres_is_not_interrupted(database: str, monkeypatch
         while not (await _fetch(database, "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")):
             await asyncio.sleep(0.01)
         waiting.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(waiting, return_exceptions=True)
         assert waiting.cancelled()
 
@@ -206,7 +206,7 @@ async def test_the_pool_is_healthy_only_while_the_database_answers(new_database:
         with pytest.raises(DatabaseUnavailable, match="not currently accepting connections"):
             await Store(pool).now()
         await _fetch(administration, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if await pool.healthy():
                     break

@@ -52,7 +52,7 @@ class Service:
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 content = answer.read()
                 return answer.status, json.loads(content) if "json" in answer.headers["content-type"] else content.decode()
         except urllib.error.HTTPError as error:
@@ -158,7 +158,7 @@ def test_output_is_streamed_while_the_job_runs(service: Service) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{service.port}/v1/jobs/f2ABC/output?follow=true", headers={"Authorization": "Bearer right"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.readline() == b"one\n"  # the job has not ended
         threading.Timer(0.1, (service.folder / "ended").touch).start()
         assert answer.read() == b"two\n"

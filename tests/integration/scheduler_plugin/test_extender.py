@@ -181,10 +181,10 @@ def test_only_clients_with_a_certificate_are_served(extender: Extender) -> None:
     context = ssl.create_default_context(cafile=str(extender.folder / "ca.crt"))
     request = urllib.request.Request(f"https://127.0.0.1:{extender.port}/v1/bind", b"{}", method="POST")
     with pytest.raises((urllib.error.URLError, OSError)):
-        urllib.request.urlopen(request, timeout=10, context=context)
+        urllib.request.urlopen(request, timeout=30, context=context)
     pki = extender.cluster.folder / "pki"
     context.load_cert_chain(pki / "scheduler.crt", pki / "scheduler.key")
-    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+    with urllib.request.urlopen(request, timeout=30, context=context) as answer:
         assert b"cannot be read" in answer.read()
 
 

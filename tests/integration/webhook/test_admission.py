@@ -26,7 +26,7 @@ from fluxqueue.local.processes import wait_until
 NAMESPACE = "admission"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/admission-test"
 NAMES = ServingNames(addresses=("127.0.0.1",))
-WAIT_S = 40
+WAIT_S = 60.0
 
 
 def now() -> dt.datetime:

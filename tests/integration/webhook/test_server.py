@@ -273,7 +273,7 @@ async def test_an_address_that_cannot_be_had_is_named(tmp_path: Path, host: str,
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", host, "--port", port, "--cert-dir", str(tmp_path)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             _, error = await process.communicate()
     last = error.decode().splitlines()[-1]
     assert process.returncode == 1

@@ -22,7 +22,7 @@ async def test_a_signal_cancels_the_work_and_waits_until_it_has_stopped(number: 
             await asyncio.sleep(0)
             events.append("stopped")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await run_until_terminated(work())
     assert events == ["stopped"]
 
@@ -39,7 +39,7 @@ async def test_each_signal_calls_back_and_the_process_goes_on() -> None:
     received = asyncio.Event()
     on_termination(received.set)
     signal.raise_signal(signal.SIGTERM)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await received.wait()
 
 

@@ -33,7 +33,7 @@ async def recording(server: MemoryApi) -> AsyncIterator[EventRecorder]:
 
 
 async def flushed(recorder: EventRecorder) -> None:
-    await asyncio.wait_for(recorder.flush(), 10)
+    await asyncio.wait_for(recorder.flush(), 60)
 
 
 def bodies(server: MemoryApi, verb: str) -> list[Any]:

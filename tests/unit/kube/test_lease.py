@@ -51,7 +51,7 @@ async def test_a_missing_lease_is_created_and_released_at_the_end(server: Watcha
         assert lease.held
         seen.append(spec(server)["holderIdentity"])
 
-    await asyncio.wait_for(lease.run(lead), 10)
+    await asyncio.wait_for(lease.run(lead), 60)
     assert seen == ["a"]
     assert spec(server)["holderIdentity"] == ""
     assert not lease.held
@@ -64,7 +64,7 @@ async def test_the_lease_of_a_predecessor_in_the_same_pod_is_acquired_at_once(se
     async def lead() -> None:
         assert spec(server)["leaseTransitions"] == 1
 
-    await asyncio.wait_for(lease.run(lead), 10)
+    await asyncio.wait_for(lease.run(lead), 60)
 
 
 async def test_the_lease_of_another_holder_is_acquired_only_when_it_has_expired(server: WatchableServer) -> None:
@@ -76,7 +76,7 @@ async def test_the_lease_of_another_holder_is_acquired_only_when_it_has_expired(
     async def lead() -> None:
         assert clock() - started >= 1.0, "the holder's own duration counts"
 
-    await asyncio.wait_for(lease.run(lead), 30)
+    await asyncio.wait_for(lease.run(lead), 60)
 
 
 async def test_a_holder_stops_when_another_process_has_written_the_lease(server: WatchableServer) -> None:
@@ -91,7 +91,7 @@ async def test_a_holder_stops_when_another_process_has_written_the_lease(server:
             cancelled.set()
 
     with pytest.raises(LeaseLost, match="the lease ns/leader is lost: thief holds it"):
-        await asyncio.wait_for(lease.run(lead), 30)
+        await asyncio.wait_for(lease.run(lead), 60)
     assert cancelled.is_set()
     assert spec(server)["holderIdentity"] == "thief"
 
@@ -101,5 +101,5 @@ async def test_what_the_work_raises_is_raised_after_the_release(server: Watchabl
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        await asyncio.wait_for(candidate(server, "a").run(lead), 10)
+        await asyncio.wait_for(candidate(server, "a").run(lead), 60)
     assert spec(server)["holderIdentity"] == ""

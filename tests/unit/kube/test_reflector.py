@@ -72,7 +72,7 @@ async def reflecting(wire: ScriptedWire) -> AsyncIterator[tuple[Reflector[Pod], 
     reflector = Reflector(Api(cast("Wire", wire)), PODS, cache)
     running = asyncio.create_task(reflector.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while wire.lists or wire.watches or not wire.watched_from:
                 await asyncio.sleep(0)
             settled = len(wire.watched_from)
@@ -85,7 +85,7 @@ async def reflecting(wire: ScriptedWire) -> AsyncIterator[tuple[Reflector[Pod], 
 
 
 async def until_watched(wire: ScriptedWire, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(wire.watched_from) < count:
             await asyncio.sleep(0)
 

@@ -15,7 +15,7 @@ async def test_a_termination_signal_reaches_the_program_once() -> None:
     server = make_server("127.0.0.1", free_port(), dict, lambda: ReplicaRole.FOLLOWER)
     serving = asyncio.create_task(server.serve())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not server.started:
                 await asyncio.sleep(0.01)
             signal.raise_signal(signal.SIGTERM)
@@ -34,7 +34,7 @@ async def test_readiness_tells_any_pod_only_the_names_of_what_is_missing() -> No
     port = free_port()
     server = make_server("127.0.0.1", port, lambda: {"postgres": "host secret.example refused"}, lambda: ReplicaRole.STARTING)
     serving = asyncio.create_task(server.serve())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not server.started:
             await asyncio.sleep(0.01)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -62,7 +62,7 @@ class Collector:
 async def run_until(table: Table, collector: Collector, done: Callable[[], bool]) -> None:
     running = asyncio.create_task(TraceExport(table, collector, NOW, interval_s=0.001, settled_s=0.5).run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not done() and not running.done():
                 await asyncio.sleep(0.001)
     finally:

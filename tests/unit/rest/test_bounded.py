@@ -51,7 +51,7 @@ async def call(app: Any, parts: list[bytes] | None, path: str = "/v1/jobs", **he
         "path": path,
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
     }
-    await asyncio.wait_for(app(scope, receive, send), 20)
+    await asyncio.wait_for(app(scope, receive, send), 60)
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 

@@ -102,7 +102,7 @@ class Bench:
 
     async def settled(self) -> None:
         """Wait until nothing is in progress except delays of the clock."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for _ in range(3):
                 await self.dispatcher._queue.join()
                 await self.reporter.flush()
@@ -117,7 +117,7 @@ class Bench:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

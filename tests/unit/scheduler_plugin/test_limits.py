@@ -102,7 +102,7 @@ async def test_a_requested_pause_of_an_hour_is_cut_to_half_a_minute(clock: Clock
     limit = BindLimit(clock=clock)
     limit.overloaded(await limit.acquire(), pause_s=3600.0)
     clock.now = LONGEST_PAUSE_S
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await limit.acquire()
 
 

@@ -62,7 +62,7 @@ class Bench:
         self.reporter.unscheduled(pod, PodScheduledReason.UNSCHEDULABLE, message)
 
     async def settled(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.reporter._due or self.reporter._queue.delayed:
                 await asyncio.sleep(0.01)
             await self.reporter.flush()

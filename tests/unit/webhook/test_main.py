@@ -62,7 +62,7 @@ async def test_without_an_api_server_the_watch_retries_and_the_default_applies(t
     choices = SchedulerChoices(SchedulerName.FLUXION)
     with capture_logs() as logs:
         watching = asyncio.create_task(watch_choices(choices, tmp_path / "missing"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not logs:
                 await asyncio.sleep(0.01)
     assert not watching.done()

@@ -56,5 +56,5 @@ async def test_a_gang_is_bound_when_all_of_its_pods_are() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     put(cache, of_job("one", "one-b").on_node("n"), 2)
-    await asyncio.wait_for(waiting, 30)
+    await asyncio.wait_for(waiting, 60)
     assert await times.until_number(2) == times.all_bound[1]

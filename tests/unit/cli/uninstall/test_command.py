@@ -204,7 +204,7 @@ async def test_later_pods_of_running_jobs_are_released_while_it_waits() -> None:
     waiting = asyncio.create_task(
         Uninstaller(cluster.api, await find_installation(cluster.api), options, out, settle_s=0, pass_s=0.001).remove()
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while "Waiting for 1 running Job (Job default/many)" not in out.getvalue():
             await asyncio.sleep(0.001)
         cluster.put("pods", later.build())

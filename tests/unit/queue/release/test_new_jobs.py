@@ -39,7 +39,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_job_that_shows_its_status_or_runs_is_not_waited_for(jobs: ObjectCache[Job]) -> None:
     new = NewJobs(jobs)
     for job in (_job(make_job("lammps").suspended().with_("status.conditions", SUSPENDED)), _job(make_job("lammps"))):
-        await asyncio.wait_for(new.first_status(job), 10)
+        await asyncio.wait_for(new.first_status(job), 60)
 
 
 @pytest.mark.parametrize("ways", ["status", "resumed", "deleted"])
@@ -56,14 +56,14 @@ async def test_the_watch_ends_the_wait(jobs: ObjectCache[Job], ways: str) -> Non
         jobs.remove(first)
     else:
         jobs.apply(_job(later, 3))
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_the_wait_ends_by_itself(jobs: ObjectCache[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxqueue.queue.release.new_jobs._PATIENCE_S", 0.01)
     first = _job(make_job("lammps").suspended())
     jobs.apply(first)
-    await asyncio.wait_for(NewJobs(jobs).first_status(first), 10)
+    await asyncio.wait_for(NewJobs(jobs).first_status(first), 60)
 
 
 async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jobs: ObjectCache[Job]) -> None:
@@ -80,7 +80,7 @@ async def test_the_jobs_that_the_job_controller_has_not_looked_at_are_counted(jo
 async def test_a_job_is_waited_for_only_where_the_api_server_requires_the_status(jobs: ObjectCache[Job]) -> None:
     new, first = NewJobs(jobs), _job(make_job("lammps").suspended())
     jobs.apply(first)
-    await asyncio.wait_for(new.first_status_if_required(first), 10)
+    await asyncio.wait_for(new.first_status_if_required(first), 60)
     new.require_status()
     waiting = asyncio.create_task(new.first_status_if_required(first))
     await asyncio.sleep(0)

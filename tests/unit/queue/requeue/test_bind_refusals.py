@@ -112,7 +112,7 @@ class Bench:
         for pod in pods:
             caches.pods.apply(msgspec.convert(pod.build(), Pod))
 
-    async def react(self, within_s: float = 10) -> bool:
+    async def react(self, within_s: float = 90) -> bool:
         """Run until the requeuer is called; False if it was not called in time."""
         task = asyncio.create_task(self.refusals.run())
         try:

@@ -40,7 +40,7 @@ async def bench(clock: Clock) -> AsyncIterator[Bench]:
 
 async def requested(bench: Bench, task: ControlTask) -> None:
     """Wait until the scheduler requests a control task."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while task not in bench.asked:
             await asyncio.sleep(0.01)
 
