@@ -19,7 +19,7 @@ from pathlib import Path
 
 __all__ = ["PREVIOUS_RELEASE", "OldCluster", "extract"]
 
-PREVIOUS_RELEASE = "f93e1a026760375728fcba50ce0db39a362ab686"
+PREVIOUS_RELEASE = "08e717718b8053d8664c180c758c3d099f6ccec6"
 _ROOT = Path(__file__).parents[2]
 _ROOMS = ("api", "certs", "cli", "fluxion", "kube", "local", "minicluster", "proto", "queue", "rest", "scheduler_plugin", "webhook")
 

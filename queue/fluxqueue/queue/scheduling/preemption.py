@@ -8,8 +8,10 @@ which no controller would create again.
 Work is evicted only if that helps. The matcher itself is asked, in a trial of exactly what the next cycle would do. The victims are gone,
 and so are the reservations that would yield to the work: those behind it in its queue, and those for lower priorities in other queues. All
 work that comes before it in order, in any queue, is matched first. Then the work itself is matched, and its nodes are checked against the
-limits of its queue. While victims drain, their planned end is near (`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the
-work moves to their nodes, and no work behind it takes the nodes that are free next to them.
+limits of its queue. What ended since the cycle began still has nodes in the graph, and is gone in each trial: if the work could start by
+that alone, the next cycle starts it, and nothing is evicted. While victims drain, their planned end is near
+(`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no work behind it takes the nodes that
+are free next to them.
 
 While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
 the victims are gone, the work they made room for is the first in order and is matched like any other.
@@ -135,6 +137,8 @@ class Preemptor:
         if not victims:
             self._last_failed = attempt.key
             return False
+        if await self._fits(attempt, (), reservations, context, policies):
+            return False
         log.info(
             "workload.preempting", workload=first.id, uid=first.uid, priority=first.priority, victims=[each.workload for each in victims]
         )
@@ -187,7 +191,8 @@ class Preemptor:
             )
             for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
         ]
-        gone = [*(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
+        freed = self._ledger.freed_jobs()
+        gone = [*freed, *(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
         answers = (await self._graph.fluxion.trial(requests, without=gone, call=self._graph.call())).results
         return _within_limits(asked, answers, quotas)
 

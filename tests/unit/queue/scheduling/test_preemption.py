@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 from support.queue_bench import START, Bench, a_machine, job
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.records import NewWorkload
 
 
@@ -68,6 +69,27 @@ async def test_no_second_victim_is_chosen_while_one_drains(bench: Bench, clock: 
     await bench.cycle()
     await bench.cycle()
     assert draining(bench, "abcd") == "d"
+
+
+async def test_no_second_victim_is_chosen_if_the_first_ends_during_a_cycle(
+    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(bench, clock, job("a", 2, "8", "1h", priority=1), job("b", 2, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "ab") == "b"
+    ensure = bench.graph.ensure
+
+    async def ensure_and_requeue() -> None:
+        await ensure()
+        await bench.ledger.requeue([Requeue(workload=bench.row("b").id, reason=Reason.PREEMPTED, message="")])
+
+    with monkeypatch.context() as during:
+        during.setattr(bench.graph, "ensure", ensure_and_requeue)
+        await bench.cycle()
+    assert draining(bench, "a") == ""
+    await bench.cycle()
+    assert bench.row("urgent").state is State.ALLOCATED
 
 
 async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Bench, clock: Clock) -> None:
