@@ -190,4 +190,5 @@ def _first(count: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    """Return a basic string of TOML: JSON's, but TOML has DEL escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

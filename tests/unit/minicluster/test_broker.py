@@ -101,6 +101,11 @@ def test_only_keys_that_every_flux_knows_are_in_bootstrap(spec: dict[str, Any]) 
     assert all(set(entry) <= HOST_KEYS for entry in bootstrap["hosts"])
 
 
+@pytest.mark.parametrize("text", ["kary:2", 'a "quoted" word', "back\\slash", "\x00\x1f", "\x7f", "é"])
+def test_any_text_of_a_spec_is_a_string_of_toml(text: str) -> None:
+    assert configured(flux={"topology": text})["tbon"]["topo"] == text
+
+
 def test_hosts_have_what_their_pods_were_granted_on_mixed_nodes_too() -> None:
     config = configured([Share(4, 1), Share(4, 1), Share(16), Share(4, 1)])
     assert config["resource"]["config"] == [
