@@ -190,7 +190,8 @@ def miniclusters(stage: Stage) -> None:
         return any("again" in one.metadata.name and one.status.reason == "UserSuspended" for one in stage.fluxjobs())
 
     stage.until("the queue knows that it was suspended, so it writes the configuration again", known, 60)
-    stage.kubectl("patch", "job", "again", "-p", '{"spec":{"suspend":false}}')
+    resume = ("patch", "job", "again", "-p", '{"spec":{"suspend":false}}')
+    stage.until("its allocation is taken off, so it may be resumed", lambda: stage.kubectl(*resume, check=False).returncode == 0, 60)
 
 
 def pods_run(stage: Stage, selector: str) -> list[str]:
