@@ -76,15 +76,20 @@ class Reason(enum.StrEnum):
     INVALID_REQUEST = "InvalidRequest"
     QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     PROVISIONING = "Provisioning"
+    TIME_LIMIT = "TimeLimit"
 
 
 class Outcome(enum.StrEnum):
-    """How a workload ended; ``Unknown`` if its object disappeared before its end was observed."""
+    """How a workload ended.
+
+    ``Unknown`` if its object disappeared before its end was observed, ``TimeLimit`` if the queue ended it at the end of its duration.
+    """
 
     NONE = ""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     CANCELLED = "Cancelled"
+    TIME_LIMIT = "TimeLimit"
     UNKNOWN = "Unknown"
 
 

@@ -10,10 +10,11 @@ import enum
 
 from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
-from fluxqueue.api.names import DEFAULT_DURATION_S
+from fluxqueue.api.names import DEFAULT_DURATION_S, DEFAULT_GRACE_S
 from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
+    "EnforceDuration",
     "FluxQueue",
     "FluxQueueSpec",
     "FluxQueueStatus",
@@ -102,6 +103,13 @@ class Members(PartialObject, frozen=True):
         return bool(self.match_labels) and all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
 
 
+class EnforceDuration(PartialObject, frozen=True):
+    """Whether work is ended at the end of its duration, and how long before that it is warned."""
+
+    enabled: bool = False
+    grace_seconds: int = DEFAULT_GRACE_S
+
+
 class TopologyDefaults(PartialObject, frozen=True):
     """What the work of a queue asks of the topology if it says nothing itself (`fluxqueue.api.topology`)."""
 
@@ -138,6 +146,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     max_priority: int | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S
     max_duration_seconds: int | None = None
+    enforce_duration: EnforceDuration | None = None
     limits: QueueLimits | None = None
     node_selector: dict[str, str] | None = None
     namespaces: Members | None = None

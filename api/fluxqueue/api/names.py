@@ -138,6 +138,8 @@ JOBSET_TOTAL_KEY: Final = "jobset.sigs.k8s.io/global-replicas"
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_DURATION_S: Final = 3_600
 """Duration that is assumed if neither the object nor its queue sets one."""
+DEFAULT_GRACE_S: Final = 60
+"""How long before its end work is warned, if its queue ends work at the end of its duration and does not say how long."""
 
 JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 """``spec.managedBy`` of a Job that the built-in controller reconciles; it also reconciles Jobs without the field."""

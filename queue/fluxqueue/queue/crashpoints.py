@@ -42,6 +42,8 @@ class CrashPoint(enum.StrEnum):
     REQUEUED = "requeued-before-reread"
     WITHDRAWN = "pod-withdrawn-before-slot-freed"
     REFUSAL_NOTED = "refusal-noted-before-slot-freed"
+    TIME_LIMIT_STORED = "time-limit-stored-before-end-asked"
+    TIME_LIMIT_ASKED = "one-end-asked-before-the-next"
     CANCELLED = "cancelled-in-cluster-before-end-stored"
     MINICLUSTER_CREATED = "minicluster-objects-made-before-job"
     PREPARED = "broker-configuration-written-before-release"

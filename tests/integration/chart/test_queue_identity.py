@@ -29,6 +29,7 @@ DELETES = "deletes Jobs of MiniClusters and pods that it holds or has placed, an
 OWNED = "changes ConfigMaps, Services and NetworkPolicies of MiniClusters, and no others"
 IMMUTABLE = "is invalid"
 """The API server refuses it to everybody, before any policy."""
+LIMIT = "lowers activeDeadlineSeconds of Jobs that it has placed, and never raises or removes it"
 OPAQUE = "creates Secrets of the type Opaque, and no others"
 
 CONTROLLER = {"controller": True, "blockOwnerDeletion": True}
@@ -87,9 +88,10 @@ JOB_CHANGES = {
     "releases, with a label of others": (released({"app": "evil"}), FIELDS),
     "releases, without a label of others": (released({"team": None}), FIELDS),
     "releases, with a back-off limit": (released(backoffLimit=99), FIELDS),
-    "releases, without a deadline": (released(activeDeadlineSeconds=None), FIELDS),
+    "releases, without a deadline": (released(activeDeadlineSeconds=None), LIMIT),
     "releases, with a node selector": (released(template={"nodeSelector": {"a": "b"}}), TEMPLATE),
     "releases, without tolerations": (released(template={"tolerations": None}), TEMPLATE),
+    "ends what it has not placed": ({"spec": {"activeDeadlineSeconds": 60}}, LIMIT),
     "suspends": ({"spec": {"suspend": True}}, ""),
     "resumes": ({"spec": {"suspend": False}}, ""),
     "marks": ({"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: "webhook"}}}, ""),

@@ -72,6 +72,9 @@ def _is_label_key(key: str) -> bool:
 
 
 def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
+    enforced = spec.enforce_duration
+    if enforced is not None and not enforced.enabled:
+        yield "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set spec.enforceDuration.enabled to true"
     limits = spec.limits
     if limits is None:
         return

@@ -18,6 +18,7 @@ from fluxqueue.queue.requeue.cancellation import Canceller
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
+from fluxqueue.queue.requeue.time_limits import TimeLimits
 from fluxqueue.queue.status.events import EventReporter
 from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
@@ -64,6 +65,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     tracker.subscribe(requeuer.evict)
     fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
+    time_limits = TimeLimits(api, caches, ledger, recorder)
     events = EventReporter(api, caches, ledger, recorder)
     fluxqueues = FluxQueueWriter(api, caches, ledger, recorder)
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
@@ -88,6 +90,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         requeuer,
         fluxjobs,
         canceller,
+        time_limits,
         events,
         fluxqueues,
         fluxaccounts,

@@ -127,6 +127,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     owner
         Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its replacement begins with this
         state.
+    time_limit, stop_at
+        When the queue began to end it because it ran beyond its duration; until when it may go on after it was preempted.
     """
 
     starts: int = 0
@@ -138,6 +140,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     failure: str = ""
     unreleasable: int = 0
     owner: str = ""
+    time_limit: datetime | None = None
+    stop_at: datetime | None = None
 
 
 NO_REQUEUE_STATE = RequeueState()

@@ -29,6 +29,7 @@ __all__ = [
     "LONGEST_LIST_BYTES",
     "clear_job",
     "clear_start_time",
+    "end_job_after",
     "gate_release_job",
     "label_job",
     "pin_release_job",
@@ -140,6 +141,11 @@ def suspend_job(job: Job) -> Patch:
 def suspend_for_user(job: Job) -> Patch:
     """Suspend a Job so that only its user resumes it: without the mark of our suspension."""
     return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
+
+
+def end_job_after(job: Job, seconds: int) -> Patch:
+    """Have the Job controller end a Job that has run for so many seconds: it deletes the pods, and the Job fails (DeadlineExceeded)."""
+    return _guarded(job.metadata, {"spec": {"activeDeadlineSeconds": seconds}})
 
 
 def clear_job(job: Job) -> Patch | None:

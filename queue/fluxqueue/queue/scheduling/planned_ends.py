@@ -8,6 +8,7 @@ import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
@@ -52,12 +53,13 @@ class PlannedEnds:
         for workload, allocation in self._ledger.planned_to_end(now):
             if allocation.end is None or not allocation.start < allocation.end:
                 continue
-            end = extended_end(allocation.start, allocation.end, now)
+            limited = is_over_time_limit(workload)
+            end = now + timedelta(seconds=_DRAIN_S) if limited else extended_end(allocation.start, allocation.end, now)
             answer = await self._graph.fluxion.extend(allocation.jobid, int(end.timestamp()), call=self._graph.call())
             if not answer.done:
                 raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
             ends.append((allocation.jobid, end))
-            doing = "takes longer to stop than expected" if workload.evicting else "runs beyond its stated duration"
+            doing = "takes longer to stop than expected" if workload.evicting or limited else "runs beyond its stated duration"
             displaced |= dict.fromkeys(reservations.forget_jobs(answer.displaced), f"{workload.ref} {doing}")
             log.info(
                 "allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(answer.displaced)

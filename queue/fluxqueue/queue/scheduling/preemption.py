@@ -30,6 +30,7 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdic
 from fluxqueue.queue.model.accounts import Account
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import LIMIT_REASONS, Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -238,7 +239,7 @@ def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], qu
 def _may_be_victim(workload: Workload, allocation: Allocation) -> bool:
     """True for a whole Job that runs and whose release is done. A Job that is about to be released is no victim."""
     runs = workload.state in (State.ALLOCATED, State.RUNNING) and allocation.released_at is not None
-    return runs and workload.kind == "Job" and not allocation.remnant
+    return runs and workload.kind == "Job" and not allocation.remnant and not is_over_time_limit(workload)
 
 
 def _eviction_of(victim: Workload, workload: Workload) -> Eviction:

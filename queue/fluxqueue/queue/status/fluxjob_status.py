@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJobStatus, RequeueReason
+from fluxqueue.api.fluxjobs import FluxJobStatus, Reason, RequeueReason
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
+from fluxqueue.queue.model.states import LIVE
+from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.status.fluxjob_edits import acknowledgement, expected_spec
 
 __all__ = ["ShownEstimates", "StartEstimates", "estimates_to_show", "fluxjob_manifest", "status_json", "status_of"]
@@ -75,12 +77,13 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
     requeues
         The last times it was requeued, with the reasons.
     """
+    limited = is_over_time_limit(workload) and workload.state in LIVE and not workload.evicting
     eta = _timestamp(estimate.eta) if estimate is not None else None
     reasons = [RequeueReason(at=_timestamp(each.at) or "", reason=each.reason, message=each.detail[:_LONGEST_MESSAGE]) for each in requeues]
     return FluxJobStatus(
         state=str(workload.state),
-        reason=str(workload.reason),
-        message=workload.message,
+        reason=str(Reason.TIME_LIMIT if limited else workload.reason),
+        message=over_limit_message(workload) if limited else workload.message,
         account=workload.account,
         position=estimate.position if estimate is not None else None,
         eta=eta,

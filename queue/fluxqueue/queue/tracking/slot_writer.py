@@ -13,8 +13,9 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import SLOTS_ENDED
-from fluxqueue.queue.model.changes import Ending, SlotWrites, TakenSlot
+from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.time_limits import ending_within_limit
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -44,7 +45,7 @@ def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
         if len(allocation.open_slots) > len(changes.end):
             writes.draining.append(workload.id)
         else:
-            writes.endings.append(Ending(workload.id, changes.state, changes.outcome, changes.message))
+            writes.endings.append(ending_within_limit(workload, changes.state, changes.outcome, changes.message))
             writes.finished.add(jobid)
     return writes
 

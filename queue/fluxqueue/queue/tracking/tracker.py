@@ -21,6 +21,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.time_limits import ending_within_limit
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
@@ -145,8 +146,8 @@ class Tracker:
             if workload is None or workload.state is State.PENDING:
                 continue
             if allocation is None:
-                if (ending := await self._conclude(workload)) is not None:
-                    endings.append(ending)
+                if (end := await self._conclude(workload)) is not None:
+                    endings.append(ending_within_limit(workload, end.state, end.outcome, end.message))
             elif allocation.released_at is not None and (changes := await self._plan(workload, allocation)) is not None:
                 planned.append(PlannedChanges(workload, allocation, changes))
         await self._ledger.finish(endings)

@@ -1,6 +1,6 @@
 """The planned end of work that runs longer than its stated duration.
 
-Nothing is ended because it overruns. Its planned end moves by a tenth of the stated duration, at least by a minute, as often as needed to
+Unless its queue ends it then, its planned end moves by a tenth of the stated duration, at least by a minute, as often as needed to
 be in the future again. Reservations on its nodes are planned again and name the overrun as their cause.
 """
 

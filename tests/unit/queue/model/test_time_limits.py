@@ -1,0 +1,84 @@
+"""When work is warned and ended, and how it ends then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.queue_builders import EPOCH as NOW
+from support.queue_builders import a_workload
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxqueues import EnforceDuration
+from fluxqueue.queue.model.records import RequeueState
+from fluxqueue.queue.model.time_limits import ending_within_limit, is_over_time_limit, limit_times, over_limit_message
+
+RULES = EnforceDuration(enabled=True, grace_seconds=60)
+LIMITED = RequeueState(time_limit=NOW + timedelta(hours=1))
+
+
+def running(**changes: Any) -> Any:
+    return a_workload(**{"state": State.RUNNING, "jobid": 7, "started_at": NOW, "duration_s": 3600, **changes})
+
+
+def test_work_is_warned_the_grace_before_it_is_ended() -> None:
+    times = limit_times(running(), RULES)
+    assert times is not None
+    assert (times.warn_at, times.end_at) == (NOW + timedelta(seconds=3540), NOW + timedelta(hours=1))
+
+
+def test_work_shorter_than_twice_the_grace_is_warned_at_its_half() -> None:
+    times = limit_times(running(duration_s=20), RULES)
+    assert times is not None
+    assert times.warn_at == NOW + timedelta(seconds=10)
+
+
+def test_without_a_grace_there_is_no_warning() -> None:
+    times = limit_times(running(), EnforceDuration(enabled=True, grace_seconds=0))
+    assert times is not None
+    assert times.warn_at is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"started_at": None, "state": State.ALLOCATED},
+        {"duration_s": None},
+        {"state": State.DRAINING, "reason": Reason.PREEMPTED},
+    ],
+    ids=["not started", "without an end", "evicted"],
+)
+def test_some_work_has_no_limit(changes: dict[str, Any]) -> None:
+    assert limit_times(running(**changes), RULES) is None
+
+
+@pytest.mark.parametrize("rules", [None, EnforceDuration()])
+def test_a_queue_that_does_not_ask_for_it_ends_nothing(rules: EnforceDuration | None) -> None:
+    assert limit_times(running(), rules) is None
+
+
+def test_a_limit_of_an_earlier_start_does_not_count() -> None:
+    assert is_over_time_limit(running(requeue_state=LIMITED))
+    assert not is_over_time_limit(running(requeue_state=LIMITED, started_at=NOW + timedelta(hours=2)))
+
+
+def test_ended_work_has_the_outcome_time_limit_whatever_its_pods_say() -> None:
+    job, pod = running(requeue_state=LIMITED), running(requeue_state=LIMITED, kind="Pod")
+    for workload, state in ((job, State.FAILED), (job, State.CANCELLED), (pod, State.COMPLETED)):
+        ending = ending_within_limit(workload, state, Outcome.FAILED, "")
+        assert (ending.state, ending.outcome, ending.message) == (State.FAILED, Outcome.TIME_LIMIT, over_limit_message(workload))
+
+
+def test_a_job_that_completed_all_the_same_succeeded() -> None:
+    ending = ending_within_limit(running(requeue_state=LIMITED), State.COMPLETED, Outcome.SUCCEEDED, "")
+    assert (ending.state, ending.outcome) == (State.COMPLETED, Outcome.SUCCEEDED)
+
+
+def test_other_work_ends_as_it_is_seen_to() -> None:
+    ending = ending_within_limit(running(), State.FAILED, Outcome.FAILED, "the Job failed")
+    assert (ending.outcome, ending.message) == (Outcome.FAILED, "the Job failed")
+
+
+def test_an_assumed_duration_is_named_as_such() -> None:
+    assert "3600 s, the default of its queue" in over_limit_message(running(duration_assumed=True))

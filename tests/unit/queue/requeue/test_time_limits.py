@@ -1,0 +1,168 @@
+"""How work is warned and ended at the end of its duration."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from support.builders import make_job, make_pod
+from support.controller_bench import running_controllers, until
+from support.memory_api import MemoryApi
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.kube.events import EventRecorder
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
+from fluxqueue.queue.model.time_limits import is_over_time_limit
+from fluxqueue.queue.requeue.time_limits import TimeLimits
+
+LIMITED = RequeueState(time_limit=EPOCH + timedelta(seconds=60))
+QUEUE = {"metadata": {"name": "default"}, "spec": {"enforceDuration": {"enabled": True, "graceSeconds": 20}}}
+JOB = make_job("mpi").indexed(2).uid("the-uid").with_("status.startTime", "2026-01-01T00:00:00Z")
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def record(self, _subject: object, reason: str, _message: str, **_how: object) -> None:
+        self.events.append(reason)
+
+
+class Bench:
+    """A running workload of 60 s that started at the epoch, in a queue that ends work 60 s after its start."""
+
+    def __init__(self, row: Workload, at_s: float, **objects: Any) -> None:
+        self.row = row
+        self.ledger = RecordingLedger((row, an_allocation(["n0", "n1"])))
+        self.ledger.now = EPOCH + timedelta(seconds=at_s)
+        self.server, self.recorder = MemoryApi(), _Recorder()
+        self.caches = Caches(self.server.api)
+        self.limits = TimeLimits(self.server.api, self.caches, self.ledger, cast(EventRecorder, self.recorder))
+        self.server.show_in(self.caches)
+        self.server.put("fluxqueues", objects.pop("queue", QUEUE))
+        for plural, builders in objects.items():
+            for builder in builders:
+                self.server.put(plural, builder.build())
+
+    @property
+    def stored(self) -> bool:
+        now = self.ledger.get(self.row.id)
+        return now is not None and is_over_time_limit(now)
+
+    def deadline(self, name: str = "mpi") -> Any:
+        return self.server.get("jobs", name)["spec"].get("activeDeadlineSeconds")
+
+    @property
+    def deleted(self) -> list[str]:
+        return sorted(each.name for each in self.server.written("delete", "pods"))
+
+
+def a_row(**changes: Any) -> Workload:
+    return a_workload("mpi", **{"uid": "the-uid", "state": State.RUNNING, "jobid": 7, "started_at": EPOCH, **changes})
+
+
+def a_pod_row(**changes: Any) -> Workload:
+    return a_row(kind="Pod", api_version="v1", release_mode=ReleaseMode.POD, **changes)
+
+
+def a_group_row(**changes: Any) -> Workload:
+    return a_row(kind=POD_GROUP, release_mode=ReleaseMode.GROUP, **changes)
+
+
+def member(name: str) -> Any:
+    return make_pod(name).uid(name).label(names.POD_GROUP_LABEL, "mpi").on_node("n0").phase("Running")
+
+
+async def test_a_job_at_its_limit_gets_a_deadline_that_has_passed_after_that_is_stored() -> None:
+    bench = Bench(a_row(), 61, jobs=[JOB])
+    async with running_controllers(bench.limits):
+        await until(lambda: bench.deadline() is not None)
+    assert (bench.stored, bench.deadline(), bench.recorder.events) == (True, 61, ["TimeLimit"])
+
+
+async def test_what_is_stored_is_carried_out_again_by_the_next_leader() -> None:
+    bench = Bench(a_row(requeue_state=LIMITED), 70, jobs=[JOB], queue={"metadata": {"name": "other"}})
+    bench.limits.resync()
+    async with running_controllers(bench.limits):
+        await until(lambda: bench.deadline() is not None)
+    assert bench.ledger.written("set_requeue_states") == []
+
+
+async def test_a_conflict_is_tried_again() -> None:
+    bench = Bench(a_row(requeue_state=LIMITED), 70, jobs=[JOB])
+    bench.server.fail_next("patch", "jobs", 409, "Conflict")
+    bench.limits.resync()
+    async with running_controllers(bench.limits):
+        await until(lambda: bench.deadline() is not None)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        JOB.with_("spec.activeDeadlineSeconds", 60),
+        JOB.suspended(),
+        JOB.with_("status.conditions", [{"type": "Complete", "status": "True"}]),
+    ],
+    ids=["ends already", "suspended", "finished"],
+)
+async def test_a_job_that_ends_anyway_is_left_alone(job: Any) -> None:
+    bench = Bench(a_row(requeue_state=LIMITED), 70, jobs=[job])
+    assert await bench.limits._check(bench.row.id) is None
+    assert bench.server.writes == []
+
+
+async def test_work_is_warned_once_and_checked_again_at_its_limit() -> None:
+    bench = Bench(a_row(), 45, jobs=[JOB])
+    assert await bench.limits._check(bench.row.id) == pytest.approx(15)
+    assert await bench.limits._check(bench.row.id) == pytest.approx(15)
+    assert (bench.recorder.events, bench.stored) == (["TimeLimitNear"], False)
+
+
+async def test_work_far_from_its_limit_is_checked_when_it_is_warned() -> None:
+    bench = Bench(a_row(), 10, jobs=[JOB])
+    assert await bench.limits._check(bench.row.id) == pytest.approx(30)
+    assert bench.recorder.events == []
+
+
+async def test_a_queue_that_does_not_ask_for_it_ends_nothing() -> None:
+    bench = Bench(a_row(), 100, jobs=[JOB], queue={"metadata": {"name": "default"}, "spec": {}})
+    assert await bench.limits._check(bench.row.id) is None
+    assert not bench.stored
+
+
+async def test_a_queue_that_asks_for_it_later_ends_what_runs() -> None:
+    bench = Bench(a_row(), 100, jobs=[JOB], queue={"metadata": {"name": "default"}, "spec": {}})
+    async with running_controllers(bench.limits):
+        bench.server.put("fluxqueues", QUEUE)
+        await until(lambda: bench.deadline() is not None)
+
+
+async def test_a_bare_pod_is_deleted_by_its_uid() -> None:
+    bench = Bench(a_pod_row(), 61, pods=[make_pod("mpi").uid("the-uid").on_node("n0").phase("Running")])
+    bench.limits.resync()
+    async with running_controllers(bench.limits):
+        await until(lambda: bench.deleted)
+    (deleted,) = bench.server.written("delete", "pods")
+    assert (deleted.body["preconditions"], bench.stored) == ({"uid": "the-uid"}, True)
+
+
+async def test_a_pod_that_its_owner_would_create_again_has_no_limit() -> None:
+    pod = make_pod("mpi").uid("the-uid").owned_by("ReplicaSet").on_node("n0").phase("Running")
+    bench = Bench(a_pod_row(), 61, pods=[pod])
+    assert await bench.limits._check(bench.row.id) is None
+    assert not bench.stored
+
+
+async def test_all_pods_of_a_group_are_deleted_and_no_others() -> None:
+    other = make_pod("other").uid("other").label(names.POD_GROUP_LABEL, "another").on_node("n0").phase("Running")
+    bench = Bench(a_group_row(), 61, pods=[member("a"), member("b"), member("done").phase("Succeeded"), other])
+    bench.limits.resync()
+    async with running_controllers(bench.limits):
+        await until(lambda: len(bench.deleted) == 2)
+    assert bench.deleted == ["a", "b"]
