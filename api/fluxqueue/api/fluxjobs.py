@@ -77,6 +77,7 @@ class Reason(enum.StrEnum):
     QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     PROVISIONING = "Provisioning"
     TIME_LIMIT = "TimeLimit"
+    DEADLINE_UNREACHABLE = "DeadlineUnreachable"
 
 
 class Outcome(enum.StrEnum):

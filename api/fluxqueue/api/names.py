@@ -56,8 +56,9 @@ GANG_ANNOTATION: Final = "fluxqueue/gang"
 AFTER_ANNOTATION: Final = "fluxqueue/after"
 BEGIN_ANNOTATION: Final = "fluxqueue/begin"
 SINGLETON_ANNOTATION: Final = "fluxqueue/singleton"
-START_ANNOTATIONS: Final = (AFTER_ANNOTATION, BEGIN_ANNOTATION, SINGLETON_ANNOTATION)
-"""What must have happened before a workload may start."""
+DEADLINE_ANNOTATION: Final = "fluxqueue/deadline"
+START_ANNOTATIONS: Final = (AFTER_ANNOTATION, BEGIN_ANNOTATION, SINGLETON_ANNOTATION, DEADLINE_ANNOTATION)
+"""What must have happened before a workload may start, and when it has to be done."""
 REPLACE_ANNOTATION: Final = "fluxqueue/replace"
 MINICLUSTER_ANNOTATION: Final = "fluxqueue/minicluster"
 INJECTION_ANNOTATION: Final = "fluxqueue/minicluster-injection"

@@ -1,4 +1,7 @@
-"""Times at which a workload may begin, as people write them: ``2026-12-24T18:00:00Z``, or ``+2h`` after the object was created."""
+"""Times at which a workload may begin or is to be done, as people write them.
+
+``2026-12-24T18:00:00Z``, or ``+2h`` after the object was created.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def read_start_time(text: str) -> datetime | timedelta:
 
 
 def parse_start_time(text: str, created: datetime) -> datetime:
-    """Parse the annotation ``fluxqueue/begin``.
+    """Parse the annotation ``fluxqueue/begin`` or ``fluxqueue/deadline``.
 
     Parameters
     ----------

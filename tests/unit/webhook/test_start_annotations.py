@@ -50,3 +50,32 @@ def test_readable_annotations_pass_without_a_word() -> None:
     job = make_job("w").annotation("fluxqueue/after", "ok:job/a+5m").annotation("fluxqueue/begin", "+2h")
     decision = admit(job.annotation("fluxqueue/singleton", "train")).decision
     assert (decision.outcome, decision.warnings) == (AdmissionOutcome.HELD, ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "warned"),
+    [
+        ({"deadline": "+2h", "duration": "1h"}, False),
+        ({"deadline": "+2h", "duration": "3h"}, True),
+        ({"deadline": "+2h", "duration": "90m", "begin": "+1h"}, True),
+        ({"deadline": "2026-01-01T13:00:00Z", "duration": "90m"}, True),
+        ({"deadline": "2026-01-01T13:00:00Z"}, False),
+        ({"deadline": "2026-01-01T11:00:00Z"}, True),
+        ({"duration": "3h"}, False),
+    ],
+)
+@pytest.mark.parametrize("builder", [make_job("w"), make_pod("w")], ids=["Job", "Pod"])
+def test_a_deadline_that_cannot_be_met_by_its_own_annotations_is_warned_of(
+    builder: Builder, annotations: dict[str, str], warned: bool
+) -> None:
+    for key, text in annotations.items():
+        builder = builder.annotation(f"fluxqueue/{key}", text)
+    decision = admit(builder).decision
+    assert (decision.outcome, len(decision.warnings)) == (AdmissionOutcome.HELD, int(warned))
+    assert not warned or "annotation fluxqueue/deadline: by its duration" in decision.warnings[0]
+
+
+def test_a_deadline_that_cannot_be_read_is_refused() -> None:
+    refusal = admit(make_job("w").annotation("fluxqueue/deadline", "soon")).decision.refusal
+    assert refusal is not None
+    assert "annotation fluxqueue/deadline: 'soon' is not a time" in refusal.message

@@ -10,12 +10,14 @@ exists, whether a request can ever be satisfied) is reported by the queue on the
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import request_exemption
 from fluxqueue.webhook.jobs import decide_job
 from fluxqueue.webhook.pods import decide_pod
 from fluxqueue.webhook.reviews import Review, ReviewedJob
+from fluxqueue.webhook.start_annotations import deadline_warnings
 
 __all__ = ["AdmissionOutcome", "AdmissionRefusal", "AdmissionSettings", "Decision", "decide"]
 
@@ -42,5 +44,10 @@ def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Dec
     if request_exemption(review, settings) is not None:
         return Decision(AdmissionOutcome.EXEMPT)
     if isinstance(review.object, ReviewedJob):
-        return decide_job(review, review.object, settings)
-    return decide_pod(review, review.object, settings, now)
+        decision = decide_job(review, review.object, settings)
+    else:
+        decision = decide_pod(review, review.object, settings, now)
+    if decision.outcome is not AdmissionOutcome.HELD or review.object.metadata.controller is not None:
+        return decision
+    late = tuple(f"{review.describe()}: {warning}" for warning in deadline_warnings(review.object.metadata, now))
+    return replace(decision, warnings=(*decision.warnings, *late)) if late else decision

@@ -1,4 +1,4 @@
-"""What must have happened before a workload may start: its annotations ``fluxqueue/after``, ``begin`` and ``singleton``."""
+"""What must have happened before a workload may start: its annotations ``fluxqueue/after``, ``begin``, ``singleton`` and ``deadline``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def resolve_start(submission: Submission) -> Resolved[StartConditions]:
         )
         return Resolved(NO_START_CONDITIONS, (Problem(Reason.INVALID_REQUEST, message),))
     after: tuple[TrackedDependency, ...] = ()
-    begin_at: datetime | None = None
+    times: dict[str, datetime] = {}
     problems: list[Problem] = []
 
     def refuse(key: str, error: object) -> None:
@@ -40,14 +40,16 @@ def resolve_start(submission: Submission) -> Resolved[StartConditions]:
         after = tuple(track(each) for each in parse_dependencies(texts.get(names.AFTER_ANNOTATION, "")))
     except InvalidDependencies as error:
         refuse(names.AFTER_ANNOTATION, error)
-    try:
-        if names.BEGIN_ANNOTATION in texts:
-            created = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else _NEVER_CREATED
-            begin_at = parse_start_time(texts[names.BEGIN_ANNOTATION], created)
-    except InvalidStartTime as error:
-        refuse(names.BEGIN_ANNOTATION, error)
+    created = datetime.fromisoformat(meta.creation_timestamp) if meta.creation_timestamp else _NEVER_CREATED
+    for key in (names.BEGIN_ANNOTATION, names.DEADLINE_ANNOTATION):
+        try:
+            if key in texts:
+                times[key] = parse_start_time(texts[key], created)
+        except InvalidStartTime as error:
+            refuse(key, error)
     singleton = texts.get(names.SINGLETON_ANNOTATION, "")
     if singleton and not is_object_name(singleton):
         refuse(names.SINGLETON_ANNOTATION, f"{singleton[:80]!r} is not a name: write letters, digits, '-', '_' and '.'")
         singleton = ""
-    return Resolved(StartConditions(after=after, begin_at=begin_at, singleton=singleton), tuple(problems))
+    begin_at, deadline = times.get(names.BEGIN_ANNOTATION), times.get(names.DEADLINE_ANNOTATION)
+    return Resolved(StartConditions(after=after, begin_at=begin_at, singleton=singleton, deadline=deadline), tuple(problems))

@@ -282,6 +282,7 @@ MATCHABLE_REASONS = frozenset(
         Reason.NODES_UNAVAILABLE,
         Reason.PREEMPTED,
         Reason.PROVISIONING,
+        Reason.DEADLINE_UNREACHABLE,
     }
     | {Reason.RELEASE_FAILED, Reason.BIND_FAILED, Reason.START_TIMEOUT}
 )

@@ -71,11 +71,14 @@ class StartConditions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
         The earliest start that its user allows.
     singleton
         Of the workloads of a namespace with this name, one runs at a time, in the order of submission. Empty: none.
+    deadline
+        When its user needs it to be done. It keeps nothing from starting.
     """
 
     after: tuple[TrackedDependency, ...] = ()
     begin_at: datetime | None = None
     singleton: str = ""
+    deadline: datetime | None = None
 
     @property
     def not_before(self) -> datetime | None:

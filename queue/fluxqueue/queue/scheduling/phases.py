@@ -16,6 +16,7 @@ from fluxqueue.queue.model.records import Grant
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.cycle import Cycle
+from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.job_ids import JobIds
@@ -82,9 +83,10 @@ class CyclePhases:
         self._satisfiability = SatisfiabilityCache(ledger, graph, node_shapes)
         avoided = AvoidedNodes(ledger, graph)
         self._matching = Matching(ledger, graph, self._job_ids, avoided, rules)
-        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules)
-        self._preemptor = Preemptor(ledger, graph, evict, rules)
         self._estimator = StartEstimator(ledger, graph)
+        self._deadlines = Deadlines(ledger, self._estimator.estimates)
+        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines)
+        self._preemptor = Preemptor(ledger, graph, evict, rules)
         self.accounts: Accounts = no_accounts
         self.estimates = self._estimator.estimates
 
@@ -164,3 +166,5 @@ class CyclePhases:
             self._wakeup.soon()
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.match_policies):
             self._wakeup.soon(wait_s)
+        else:
+            await self._deadlines.report()

@@ -20,6 +20,7 @@ from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.blocking_reservations import BlockingReservations
 from fluxqueue.queue.scheduling.cycle import Cycle
+from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -43,7 +44,7 @@ class WaitReasons:
     ----------
     ledger, graph, backlogs
         The workloads, the matcher, and who waits in which queue.
-    satisfiability, avoided, rules
+    satisfiability, avoided, rules, deadlines
         Sources of reasons.
     """
 
@@ -55,12 +56,14 @@ class WaitReasons:
         satisfiability: SatisfiabilityCache,
         avoided: AvoidedNodes,
         rules: MatchRules,
+        deadlines: Deadlines,
     ) -> None:
         self._ledger = ledger
         self._backlogs = backlogs
         self._satisfiability = satisfiability
         self._avoided = avoided
         self._rules = rules
+        self._deadlines = deadlines
         self._blocking = BlockingReservations(ledger, graph)
         self._unsatisfiable = UnsatisfiableReasons(ledger, graph, satisfiability)
         self._outages = Outages(ledger, graph)
@@ -117,7 +120,7 @@ class WaitReasons:
         later = await self._satisfiability.check_growth(workloads)
         changes = self._unsatisfiable.refine(changes, self._provisions)
         changes = await self._outages.refine(changes, held)
-        changes = self._avoided.refine(changes)
+        changes = self._deadlines.refine(self._avoided.refine(changes))
         await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
         self._unexplained |= later
         return unchecked or bool(later)

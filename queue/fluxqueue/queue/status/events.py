@@ -52,6 +52,7 @@ _NEEDS_A_PERSON = frozenset(
         Reason.BIND_FAILED,
         Reason.START_TIMEOUT,
         Reason.DEPENDENCY_NEVER_SATISFIED,
+        Reason.DEADLINE_UNREACHABLE,
     }
 )
 """Reported at once, and again when the message changes."""

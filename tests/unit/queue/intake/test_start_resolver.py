@@ -34,12 +34,18 @@ def test_dependencies_time_and_singleton_are_read() -> None:
     assert new.reason is Reason.NONE, "whether it waits is not a question of its object alone"
 
 
+def test_a_deadline_keeps_nothing_from_starting() -> None:
+    new = described(deadline="+2h")
+    assert (new.start_conditions.deadline, new.reason) == (datetime(2026, 11, 21, 10, 0, tzinfo=UTC), Reason.NONE)
+
+
 @pytest.mark.parametrize(
     ("annotations", "sentence"),
     [
         ({"after": "job/a"}, "Job default/w: annotation fluxqueue/after: 'job/a' is not a dependency"),
         ({"begin": "soon"}, "Job default/w: annotation fluxqueue/begin: 'soon' is not a time"),
         ({"begin": "2126-01-01T00:00:00Z"}, "more than ten years ahead"),
+        ({"deadline": "soon"}, "Job default/w: annotation fluxqueue/deadline: 'soon' is not a time"),
         ({"singleton": "a b"}, "Job default/w: annotation fluxqueue/singleton: 'a b' is not a name"),
     ],
 )
