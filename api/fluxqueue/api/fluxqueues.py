@@ -22,6 +22,7 @@ __all__ = [
     "Members",
     "Policy",
     "Preemption",
+    "PreemptionRules",
     "Provision",
     "QueueLimits",
     "QueueState",
@@ -110,6 +111,13 @@ class EnforceDuration(PartialObject, frozen=True):
     grace_seconds: int = DEFAULT_GRACE_S
 
 
+class PreemptionRules(PartialObject, frozen=True):
+    """What running work of a queue is granted before it is preempted: a minimum run time, and time to save what it has."""
+
+    min_run_seconds: int = 0
+    grace_seconds: int = 0
+
+
 class TopologyDefaults(PartialObject, frozen=True):
     """What the work of a queue asks of the topology if it says nothing itself (`fluxqueue.api.topology`)."""
 
@@ -140,6 +148,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     match_policy: str | None = None
     state: QueueState = QueueState.OPEN
     preemption: Preemption = Preemption.NEVER
+    preemption_rules: PreemptionRules | None = None
     provision: Provision = Provision.NONE
     scheduler: SchedulerName | None = None
     priority: int = 0

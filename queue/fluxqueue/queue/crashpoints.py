@@ -42,6 +42,7 @@ class CrashPoint(enum.StrEnum):
     REQUEUED = "requeued-before-reread"
     WITHDRAWN = "pod-withdrawn-before-slot-freed"
     REFUSAL_NOTED = "refusal-noted-before-slot-freed"
+    PREEMPTION_TOLD = "one-pod-told-of-preemption-before-the-next"
     TIME_LIMIT_STORED = "time-limit-stored-before-end-asked"
     TIME_LIMIT_ASKED = "one-end-asked-before-the-next"
     CANCELLED = "cancelled-in-cluster-before-end-stored"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, SchedulerName
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Preemption, SchedulerName
 from fluxqueue.api.topology import InvalidTopology, read_slice
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
@@ -75,6 +75,8 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
     enforced = spec.enforce_duration
     if enforced is not None and not enforced.enabled:
         yield "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set spec.enforceDuration.enabled to true"
+    if spec.preemption_rules is not None and spec.preemption is not Preemption.LOWER_PRIORITY:
+        yield "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is lowerPriority"
     limits = spec.limits
     if limits is None:
         return

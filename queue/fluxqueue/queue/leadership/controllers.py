@@ -16,6 +16,7 @@ from fluxqueue.queue.release.releaser import Releaser
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.cancellation import Canceller
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
+from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
 from fluxqueue.queue.requeue.time_limits import TimeLimits
@@ -66,6 +67,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     fluxjobs = FluxJobWriter(api, caches, ledger, recorder)
     canceller = Canceller(api, caches, ledger, trigger, recorder)
     time_limits = TimeLimits(api, caches, ledger, recorder)
+    notices = PreemptionNotices(api, caches, ledger, recorder)
     events = EventReporter(api, caches, ledger, recorder)
     fluxqueues = FluxQueueWriter(api, caches, ledger, recorder)
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
@@ -91,6 +93,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         fluxjobs,
         canceller,
         time_limits,
+        notices,
         events,
         fluxqueues,
         fluxaccounts,

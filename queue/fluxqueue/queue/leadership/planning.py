@@ -18,6 +18,7 @@ from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.config import node_rules
 from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
@@ -96,6 +97,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     for store in (caches.nodes, caches.storage.csi_nodes):
         store.add_handler(lambda _change: scheduler.soon())
     scheduler.limit_accounts(lambda: caches.accounts.tree)
+    scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
     caches.fluxqueues.add_handler(scheduler.queue_changed)
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
     capacity.foreign_pods.subscribe(scheduler.soon)

@@ -36,6 +36,7 @@ __all__ = [
     "release_pod",
     "suspend_for_user",
     "suspend_job",
+    "tell_preemption",
     "withdraw_pod",
 ]
 
@@ -141,6 +142,11 @@ def suspend_job(job: Job) -> Patch:
 def suspend_for_user(job: Job) -> Patch:
     """Suspend a Job so that only its user resumes it: without the mark of our suspension."""
     return _guarded(job.metadata, {"metadata": {"annotations": {names.SUSPENDED_BY_ANNOTATION: None}}, "spec": {"suspend": True}})
+
+
+def tell_preemption(pod: Pod, at: str) -> Patch:
+    """Tell a running pod when it is preempted."""
+    return {"metadata": {"uid": pod.metadata.uid, "annotations": {names.PREEMPT_AT_ANNOTATION: at}}}
 
 
 def end_job_after(job: Job, seconds: int) -> Patch:

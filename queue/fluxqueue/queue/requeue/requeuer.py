@@ -31,6 +31,7 @@ from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
 from fluxqueue.queue.model.jobids import jobid_of
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.job_suspension import JobSuspender
@@ -205,6 +206,8 @@ class Requeuer:
         match step.step:
             case RequeueStep.SUSPEND:
                 assert job is not None
+                if left_s := grace_left_s(workload, self._ledger.clock()):
+                    return left_s  # a preempted Job saves what it has
                 return None if await self._jobs.suspend(job) else _RETRY_S
             case RequeueStep.WAIT:
                 return _RECHECK_S

@@ -26,6 +26,7 @@ from fluxqueue.queue.scheduling.matching import Matching
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import Checkpoints
 from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
@@ -112,6 +113,10 @@ class CyclePhases:
         """Store why nothing is matched, for workloads that have no reason yet."""
         await self._reasons.report_matcher_away(message)
 
+    def read_checkpoints(self, checkpoints: Checkpoints) -> None:
+        """Set the function that returns when a workload last saved what it has."""
+        self._preemptor.checkpoints = checkpoints
+
     def reserved_starts(self) -> list[int]:
         """Return the starts of all reservations, in Unix seconds."""
         return [held.start for held in self._reservations.held.values()]
@@ -164,6 +169,8 @@ class CyclePhases:
         backlogs, held = self._backlogs.by_queue, self._reservations.held
         if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context):
             self._wakeup.soon()
+        elif self._preemptor.retry_after_s is not None:
+            self._wakeup.soon(self._preemptor.retry_after_s)
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.match_policies):
             self._wakeup.soon(wait_s)
         else:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
@@ -34,9 +35,10 @@ class PlannedEnds:
 
         Its nodes are then reserved for the work that waits for them. Until it ends, no other work may delay that.
         """
-        soon = self._ledger.clock() + timedelta(seconds=_DRAIN_S)
+        now = self._ledger.clock()
         ends: list[tuple[FluxionJobId, datetime]] = []
-        for _, allocation in self._ledger.evicting():
+        for workload, allocation in self._ledger.evicting():
+            soon = now + timedelta(seconds=grace_left_s(workload, now) + _DRAIN_S)
             if allocation.end is not None and allocation.end <= soon:
                 continue
             answer = await self._graph.fluxion.extend(allocation.jobid, int(soon.timestamp()), call=self._graph.call())

@@ -38,6 +38,7 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, preemption_order
+from fluxqueue.queue.scheduling.possible_victims import Checkpoints, PossibleVictims, no_checkpoints
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Evict", "Preemptor"]
@@ -82,6 +83,13 @@ class Preemptor:
         Evicts workloads.
     rules
         Rules about other pods.
+
+    Attributes
+    ----------
+    checkpoints
+        Returns when a workload last saved what it has.
+    retry_after_s
+        After the last call: in how many seconds more work has run long enough to be preempted; None if none will.
     """
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules) -> None:
@@ -91,6 +99,8 @@ class Preemptor:
         self._rules = rules
         self._probes: list[FluxionJobId] = []
         self._last_failed: tuple[object, ...] | None = None
+        self.checkpoints: Checkpoints = no_checkpoints
+        self.retry_after_s: float | None = None
 
     async def preempt(
         self,
@@ -100,19 +110,24 @@ class Preemptor:
         context: CycleContext,
     ) -> bool:
         """Evict work that keeps the first pending workload from starting, if it would start then; return True if work was evicted."""
+        self.retry_after_s = None
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
         if not taking_part or self._under_way():
             return False
         first = self._first(backlogs, taking_part, reservations, context)
         if first is None:
             return False
+        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
         running = {
             workload.id: (workload, allocation)
             for workload, allocation in self._ledger.live()
-            if workload.queue in taking_part and workload.priority < first.priority and _may_be_victim(workload, allocation)
+            if workload.queue in taking_part
+            and workload.priority < first.priority
+            and _may_be_victim(workload, allocation)
+            and victims_of.ran_enough(workload, allocation)
         }
-        candidates = [PreemptionCandidate(workload.id, workload.priority, allocation.start) for workload, allocation in running.values()]
-        candidates = preemption_order(candidates)[:_MOST_CANDIDATES]
+        self.retry_after_s = victims_of.wait_s
+        candidates = preemption_order([victims_of.candidate(*each) for each in running.values()])[:_MOST_CANDIDATES]
         ahead = [workload for backlog in backlogs.values() for workload in _before(backlog, key_of(first), context)]
         if not candidates or len(ahead) > _MOST_AHEAD:
             return False
@@ -143,7 +158,7 @@ class Preemptor:
         log.info(
             "workload.preempting", workload=first.id, uid=first.uid, priority=first.priority, victims=[each.workload for each in victims]
         )
-        await self._evict([_eviction_of(running[each.workload][0], first) for each in victims])
+        await self._evict([victims_of.eviction(running[each.workload][0], first) for each in victims])
         return True
 
     def _under_way(self) -> bool:
@@ -240,11 +255,3 @@ def _may_be_victim(workload: Workload, allocation: Allocation) -> bool:
     """True for a whole Job that runs and whose release is done. A Job that is about to be released is no victim."""
     runs = workload.state in (State.ALLOCATED, State.RUNNING) and allocation.released_at is not None
     return runs and workload.kind == "Job" and not allocation.remnant and not is_over_time_limit(workload)
-
-
-def _eviction_of(victim: Workload, workload: Workload) -> Eviction:
-    message = (
-        f"{victim.ref} (priority {victim.priority}) was preempted by {workload.ref} (priority {workload.priority}): "
-        "it is requeued and keeps its submit time"
-    )
-    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=message)

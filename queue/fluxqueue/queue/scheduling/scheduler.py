@@ -24,6 +24,7 @@ from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
+from fluxqueue.queue.scheduling.possible_victims import Checkpoints
 from fluxqueue.queue.scheduling.preemption import Evict
 from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
 from fluxqueue.queue.store.ledger import Ledger
@@ -95,6 +96,10 @@ class Scheduler:
     def limit_accounts(self, accounts: Accounts) -> None:
         """Have the limits of accounts respected. The function is called in every cycle."""
         self._phases.accounts = accounts
+
+    def read_checkpoints(self, checkpoints: Checkpoints) -> None:
+        """Have the choice of work to preempt consider what it would lose."""
+        self._phases.read_checkpoints(checkpoints)
 
     async def watch_matcher(self) -> None:
         """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until cancelled.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy, Preemption, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy, Preemption, PreemptionRules, Provision, QueueLimits
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.fcfs_pass import FcfsPass
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, PendingQueue
@@ -15,6 +15,8 @@ __all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of"]
 
 DEFAULT_DEPTH = 64
 """Most reservations of a conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
+
+_GRANTS_NOTHING = PreemptionRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Discipline:
         What the queue may use at once; None: no limits.
     match_policy
         How the matcher chooses nodes; empty: as the graph's own policy says.
+    preemption_rules
+        What its running work is granted before it is preempted.
+    enforces_duration
+        True if its work is ended at the end of its duration.
     """
 
     policy: Policy = Policy.EASY
@@ -37,6 +43,8 @@ class Discipline:
     preemption: Preemption = Preemption.NEVER
     match_policy: str = ""
     provision: Provision = Provision.NONE
+    preemption_rules: PreemptionRules = _GRANTS_NOTHING
+    enforces_duration: bool = False
 
     @property
     def reserves(self) -> bool:
@@ -65,6 +73,8 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
             spec.preemption,
             spec.match_policy or "",
             spec.provision,
+            spec.preemption_rules or _GRANTS_NOTHING,
+            spec.enforce_duration is not None and spec.enforce_duration.enabled,
         )
         for name, spec in specs.items()
     }

@@ -1,9 +1,10 @@
-"""Which running work to preempt for more important work: as little as possible, the least important first, the youngest first.
+"""Which running work to preempt for more important work: as little as possible, the least important first, then what loses least.
 
 Only the matcher knows whether work would fit without certain others. So the search is a generator: it yields victims to try, receives
 whether the work would fit without them, and returns the victims, or none. It returns victims only if the matcher said that they suffice.
 
-The preemption order is priority (low first), then start (late first: least work is lost), then id. The search first tries each of the
+The preemption order is priority (low first), then lost work (node-seconds since the start or the last checkpoint, least first), then start
+(late first), then id. The search first tries each of the
 first few candidates alone, in that order. Then it finds by bisection the shortest prefix of the order that suffices, and removes from it
 every candidate that is not needed, the most important first. So the victims are minimal: none of them can be left out.
 """
@@ -24,11 +25,12 @@ _MOST_REMOVALS = 32
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """Running work that may be preempted."""
+    """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last checkpoint, in node-seconds."""
 
     workload: WorkloadId
     priority: int
     start: datetime
+    lost_node_s: float = 0.0
 
 
 VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]
@@ -37,7 +39,7 @@ VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[Preemption
 
 def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Return the candidates in the order in which they are preempted."""
-    return sorted(candidates, key=lambda each: (each.priority, -each.start.timestamp(), -each.workload))
+    return sorted(candidates, key=lambda each: (each.priority, each.lost_node_s, -each.start.timestamp(), -each.workload))
 
 
 def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int) -> VictimSearch:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
@@ -29,6 +30,11 @@ def test_the_lowest_priority_and_then_the_youngest_is_preempted_first() -> None:
     some = [candidate(1, 5), candidate(2, 0, started_s=10), candidate(3, 0, started_s=20)]
     assert [each.workload for each in preemption_order(some)] == [3, 2, 1]
     assert chosen(some, 9, {1: 1, 2: 1, 3: 1}, wanted=1) == [3]
+
+
+def test_among_equal_priorities_the_one_that_loses_least_is_preempted_first() -> None:
+    some = [replace(candidate(number), lost_node_s=lost) for number, lost in ((1, 30.0), (2, 10.0), (3, 20.0))]
+    assert [each.workload for each in preemption_order([*some, candidate(4, 5)])] == [2, 3, 1, 4]
 
 
 def test_one_larger_victim_is_better_than_two() -> None:

@@ -1,0 +1,63 @@
+"""What preempted work is told before it is suspended, and what it tells of its checkpoints.
+
+Work that is preempted with a grace is stored as evicted at once, so nothing else is chosen for it and the plan knows. It is suspended only
+when the grace is over (`RequeueState.stop_at`). The time is stored with it, so any leader keeps it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.records import Workload
+
+__all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time"]
+
+
+def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int) -> Eviction:
+    """Return the eviction of a victim for a workload, after a grace."""
+    message = (
+        f"{victim.ref} (priority {victim.priority}) was preempted by {workload.ref} (priority {workload.priority}): "
+        "it is requeued and keeps its submit time"
+    )
+    if not grace_s:
+        return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=message)
+    stop_at = now + timedelta(seconds=grace_s)
+    state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)
+    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{message}, and stops at {_text(stop_at)}", requeue_state=state)
+
+
+def grace_left_s(workload: Workload, now: datetime) -> float:
+    """Return for how many seconds a preempted workload may go on; 0 if it is to stop now."""
+    stop_at = workload.requeue_state.stop_at
+    if stop_at is None or not workload.evicting or workload.reason is not Reason.PREEMPTED:
+        return 0.0
+    return max((stop_at - now).total_seconds(), 0.0)
+
+
+def stop_time(workload: Workload) -> str:
+    """Return until when a preempted workload may go on (RFC 3339); empty if it was told nothing."""
+    stop_at = workload.requeue_state.stop_at
+    return _text(stop_at) if stop_at is not None else ""
+
+
+def checkpoint_of(job: Job | None) -> datetime | None:
+    """Return when the work of a Job last saved what it has, as its annotation says; None if that is missing or no time."""
+    text = job.metadata.annotation(names.CHECKPOINTED_ANNOTATION) if job is not None else None
+    if not text:
+        return None
+    try:
+        time = read_start_time(text)
+    except InvalidStartTime:
+        return None
+    return time if isinstance(time, datetime) else None
+
+
+def _text(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,48 @@
+"""What preempted work is told, and what it tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from support.builders import make_job
+from support.queue_builders import EPOCH, a_job, a_workload
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.preemption_notices import checkpoint_of, grace_left_s, preempt, stop_time
+from fluxqueue.queue.model.records import RequeueState
+
+VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=RequeueState(losses=2))
+
+
+def test_without_a_grace_work_stops_at_once_and_keeps_its_state() -> None:
+    eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 0)
+    assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, None)
+    assert "was preempted by Job default/urgent (priority 10)" in eviction.message
+
+
+def test_with_a_grace_the_time_is_stored_with_what_was_known() -> None:
+    eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 90)
+    assert eviction.requeue_state == RequeueState(losses=2, stop_at=EPOCH + timedelta(seconds=90))
+    assert eviction.message.endswith("and stops at 2026-01-01T00:01:30Z")
+
+
+def test_the_grace_counts_only_while_the_work_is_being_preempted() -> None:
+    told = replace(VICTIM, requeue_state=RequeueState(stop_at=EPOCH + timedelta(seconds=90)), reason=Reason.PREEMPTED, state=State.DRAINING)
+    assert grace_left_s(told, EPOCH) == 90
+    assert grace_left_s(told, EPOCH + timedelta(seconds=91)) == 0
+    assert grace_left_s(replace(told, reason=Reason.NODES_UNAVAILABLE), EPOCH) == 0
+    assert grace_left_s(replace(told, state=State.RUNNING, reason=Reason.NONE), EPOCH) == 0
+    assert grace_left_s(VICTIM, EPOCH) == 0
+    assert (stop_time(told), stop_time(VICTIM)) == ("2026-01-01T00:01:30Z", "")
+
+
+@pytest.mark.parametrize("text", ["", "soon", "+2h", "2026-01-01T00:00:00"])
+def test_a_checkpoint_that_is_no_time_does_not_count(text: str) -> None:
+    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", text))) is None
+
+
+def test_a_checkpoint_is_a_time_on_the_job() -> None:
+    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", "2026-01-01T01:00:00+01:00"))) == EPOCH
+    assert checkpoint_of(None) is None

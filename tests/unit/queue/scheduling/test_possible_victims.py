@@ -1,0 +1,43 @@
+"""Which running work may be preempted, and what it would lose."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from support.queue_builders import EPOCH, a_workload, an_allocation
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxqueues import PreemptionRules
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import PossibleVictims, no_checkpoints
+
+NOW = EPOCH + timedelta(seconds=100)
+QUEUES = {"default": Discipline(preemption_rules=PreemptionRules(min_run_seconds=60, grace_seconds=30))}
+TWO_NODES = an_allocation(["n0", "n0", "n1"])
+
+
+def test_work_that_has_not_run_for_the_least_time_is_spared_and_counted() -> None:
+    rules = PossibleVictims(NOW, QUEUES, no_checkpoints)
+    ran = [a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=since)) for since in (40, 41, 90)]
+    assert [rules.ran_enough(each, TWO_NODES) for each in ran] == [True, False, False]
+    assert rules.wait_s == 1
+
+
+def test_work_without_a_start_counts_from_its_grant() -> None:
+    assert PossibleVictims(NOW, QUEUES, no_checkpoints).ran_enough(a_workload(state=State.ALLOCATED), TWO_NODES)
+
+
+def test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint() -> None:
+    row = a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=20))
+    for saved_s, lost in ((None, 160), (10, 160), (70, 60), (500, 0)):
+        at = EPOCH + timedelta(seconds=saved_s) if saved_s is not None else None
+        assert PossibleVictims(NOW, QUEUES, lambda _, at=at: at).candidate(row, TWO_NODES).lost_node_s == lost
+
+
+def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
+    rules = PossibleVictims(NOW, {**QUEUES, "other": Discipline()}, no_checkpoints)
+    urgent = a_workload("urgent", queue="other")
+    state = rules.eviction(a_workload("victim"), urgent).requeue_state
+    assert state is not None
+    assert state.stop_at == NOW + timedelta(seconds=30)
+    assert rules.eviction(a_workload("victim", queue="other"), urgent).requeue_state is None
