@@ -5,6 +5,7 @@ Everything is drawn from one random source, so a seed replays a run.
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod
+from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod, make_queue
 from support.end_to_end import NotInTime, Stage
 from support.scheduler_crashes import RUN_SECONDS, SchedulerCrashes
 
@@ -47,14 +48,15 @@ class CrashLoad:
     ----------
     gangs
         The number of workloads that were applied.
-    cancelled, edited, suspended, stock
-        Names of objects that were cancelled, edited or suspended, and of those for the stock scheduler.
+    cancelled, limited, edited, suspended, stock
+        Names of objects that were cancelled, ended at their time limit, edited or suspended, and of those for the stock scheduler.
     """
 
     def __init__(self, stage: Stage, folder: Path, drawing: random.Random, schedulers: SchedulerCrashes) -> None:
         self.stage = stage
         self.gangs = 0
         self.cancelled: set[str] = set()
+        self.limited: set[str] = set()
         self.edited: set[str] = set()
         self.suspended: set[str] = set()
         self.stock: set[str] = set()
@@ -117,6 +119,10 @@ class CrashLoad:
                 return self._depend
             case CrashPoint.RESERVED | CrashPoint.EXTENDED:
                 return self._overrun_and_block
+            case CrashPoint.TIME_LIMIT_STORED | CrashPoint.TIME_LIMIT_ASKED:
+                return self._reach_time_limit
+            case CrashPoint.PREEMPTION_TOLD:
+                return self._preempt_with_grace
             case CrashPoint.MINICLUSTER_CREATED | CrashPoint.PREPARED:
                 return self._minicluster
             case SchedulerCrashPoint.REFUSED | SchedulerCrashPoint.REPORTED | CrashPoint.WITHDRAWN | CrashPoint.REFUSAL_NOTED:
@@ -146,6 +152,27 @@ class CrashLoad:
         long = self._gang("overruns", 2, "4").annotation(names.DURATION_ANNOTATION, "1s").build()
         self.stage.apply_all(long, self._gang("blocked", 4, "0").build())
         self.apply_some(2)
+
+    def _reach_time_limit(self) -> None:
+        """Let two Jobs run beyond their duration in a queue that ends them then."""
+        queue = make_queue("crash-limits", enforceDuration={"enabled": True, "graceSeconds": 0})
+        self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+        limited = [self._gang("limited", 2, "60").cpu("1").annotation(names.DURATION_ANNOTATION, "1s") for _ in range(2)]
+        for each in limited:
+            self.limited.add(str(each.build()["metadata"]["name"]))
+        self.stage.apply_all(*(each.label(names.QUEUE_LABEL, "crash-limits").build() for each in limited))
+
+    def _preempt_with_grace(self) -> None:
+        """Preempt a Job on all nodes, which is told before."""
+        queue = make_queue("crash-preemption", preemption="lowerPriority", preemptionRules={"graceSeconds": 2})
+        self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+        victim = self._gang("victim", 3, "8").label(names.QUEUE_LABEL, "crash-preemption").build()
+        (applied,) = self.stage.apply_all(victim)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and self.stage.row(applied.name).state != State.RUNNING:
+            time.sleep(0.1)
+        urgent = self._gang("urgent", 3, "0").annotation(names.PRIORITY_ANNOTATION, "10")
+        self.stage.apply_all(urgent.label(names.QUEUE_LABEL, "crash-preemption").build())
 
     def _depend(self) -> None:
         """Apply two Jobs of which one waits for the other."""

@@ -255,7 +255,7 @@ class CrashSuite:
             raise NotInTime("\n".join([f"not settled within {within_s:g} s:", *self._unsettled()])) from error
         # A MiniCluster ends with its leader, and the pods of its followers are deleted.
         miniclusters = [row for row in rows if row.example.kind == "MiniCluster"]
-        changed = self._load.cancelled | self._load.edited
+        changed = self._load.cancelled | self._load.edited | self._load.limited
         problems = wrong([row for row in rows if row not in miniclusters and row.example.name not in changed])
         problems += [f"{row.title} is {row.state} and ran on {row.ran_on}, not {row.hosts}" for row in miniclusters if not _done(row)]
         # An edit after the release removes a pod from a running Job: it has fewer pods than slots then.
@@ -264,6 +264,7 @@ class CrashSuite:
         ours = [row for row in rows if row.example.name not in self._load.stock]
         problems += [problem for row in ours for problem in bound_by_another(row, names.SCHEDULER_NAME)]
         problems += [f"{row.title} was cancelled and is {row.state}" for row in rows if _resisted(row, self._load.cancelled)]
+        problems += [f"{row.title} reached its time limit and is {row.state}" for row in rows if _outlived(row, self._load.limited)]
         self.stage.until_consistent()
         problems += violations(self.stage.cluster)
         problems += departures(self.stage.cluster.database_dsn)
@@ -275,6 +276,7 @@ class CrashSuite:
         self.stage.examples.clear()
         self._load.cancelled.clear()
         self._load.edited.clear()
+        self._load.limited.clear()
         return problems
 
     def _unsettled(self) -> list[str]:
@@ -300,6 +302,10 @@ def _done(row: Row) -> bool:
 
 def _resisted(row: Row, cancelled: set[str]) -> bool:
     return row.example.name in cancelled and row.state != State.CANCELLED
+
+
+def _outlived(row: Row, limited: set[str]) -> bool:
+    return row.example.name in limited and row.state != State.FAILED
 
 
 def _cycles(cluster: InProcessCluster, name: str) -> float:

@@ -150,3 +150,14 @@ async def test_a_job_without_an_allocation_in_it_is_requeued_without_a_patch() -
     async with running_controllers(bench.requeuer):
         await until(lambda: bench.ledger.written("requeue"))
     assert bench.server.writes == []
+
+
+async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_over() -> None:
+    bench = Bench(a_job_row(), "jobs", JOB)
+    state = RequeueState(stop_at=EPOCH + timedelta(seconds=30))
+    await bench.requeuer.evict([Eviction(workload=bench.row.id, reason=Reason.PREEMPTED, message="for other work", requeue_state=state)])
+    assert await bench.requeuer._proceed(bench.row.id) == 30
+    assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is False
+    bench.ledger.now = EPOCH + timedelta(seconds=30)
+    assert await bench.requeuer._proceed(bench.row.id) is None
+    assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is True

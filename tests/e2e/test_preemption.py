@@ -1,0 +1,111 @@
+"""What work is granted before it is preempted, on the whole control plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.builders import JobBuilder, make_job, make_queue
+from support.end_to_end import Stage
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+FOREVER = "forever"
+
+
+class Queue:
+    """A FluxQueue whose work preempts and is preempted."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.name = f"preempts-{stage.namespace}"
+
+    def grants(self, **rules: int) -> None:
+        spec = {"preemption": "lowerPriority", "preemptionRules": rules}
+        self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue(self.name, **spec)))
+
+    def job(self, name: str, nodes: int, priority: int = 0, seconds: str = FOREVER) -> JobBuilder:
+        builder = make_job(name).indexed(nodes).cpu("8").label(names.QUEUE_LABEL, self.name)
+        return builder.annotation(names.PRIORITY_ANNOTATION, str(priority)).pod_annotation(RUN_SECONDS, seconds)
+
+
+@pytest.fixture
+def queue(stage: Stage) -> Iterator[Queue]:
+    made = Queue(stage)
+    made.grants()
+    yield made
+    stage.kubectl("delete", "fluxqueue", made.name)
+
+
+def pods_of(stage: Stage, job: str) -> list[Any]:
+    return list(json.loads(stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}={job}", "-o", "json").stdout)["items"])
+
+
+def told(stage: Stage, job: str) -> set[str]:
+    return {each["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION, "") for each in pods_of(stage, job)}
+
+
+def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: Queue) -> None:
+    queue.grants(graceSeconds=8)
+    stage.apply(queue.job("victim", 8).build())
+    stage.until_state("victim", State.RUNNING)
+    stage.apply(queue.job("urgent", 8, priority=10, seconds="1").build())
+    (at,) = stage.until("every pod is told the same time", lambda: (times := told(stage, "victim")) and "" not in times and times)
+    assert at.endswith("Z")
+    assert not stage.job("victim").spec.suspend, "its grace is not over"
+    notices = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
+    assert any(each["reason"] == "PreemptionNotice" and each["involvedObject"]["name"] == "victim" for each in notices)
+    stage.until_state("urgent", State.COMPLETED, 60)
+    assert stage.until_state("victim", State.RUNNING, 60).state == State.RUNNING
+    assert told(stage, "victim") == {""}, "the pods of its next start are told nothing"
+
+
+def test_a_victim_that_ends_within_its_grace_has_completed(stage: Stage, queue: Queue) -> None:
+    queue.grants(graceSeconds=60)
+    stage.apply(queue.job("victim", 8, seconds="6").build())
+    stage.until_state("victim", State.RUNNING)
+    stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
+    stage.until_state("victim", State.COMPLETED)
+    stage.until_state("urgent", State.COMPLETED)
+
+
+def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue: Queue) -> None:
+    queue.grants(graceSeconds=12)
+    stage.apply(queue.job("victim", 8).build())
+    stage.until_state("victim", State.RUNNING)
+    stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
+    before = stage.until("every pod is told", lambda: (times := told(stage, "victim")) and "" not in times and times)
+    stage.kill("queue")
+    stage.until_ready("queue")
+    assert told(stage, "victim") in (before, {""}), "the same time, or the pods of the next start"
+    stage.until_state("urgent", State.COMPLETED, 60)
+    stage.until_state("victim", State.RUNNING, 60)
+
+
+def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue: Queue) -> None:
+    queue.grants(minRunSeconds=3600)
+    stage.apply(queue.job("victim", 8).build())
+    stage.until_state("victim", State.RUNNING)
+    stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
+    stage.until_reason("urgent", "WaitingForNodes")
+    assert stage.row("victim").state == State.RUNNING
+    queue.grants(minRunSeconds=1)
+    stage.until_state("urgent", State.COMPLETED, 60)
+
+
+def test_the_job_that_saved_what_it_has_is_preempted_before_a_younger_one(stage: Stage, queue: Queue) -> None:
+    stage.apply(queue.job("saves", 4).build())
+    stage.until_state("saves", State.RUNNING)
+    stage.apply(queue.job("younger", 4).build())
+    stage.until_state("younger", State.RUNNING)
+    stage.kubectl("annotate", "job", "saves", f"{names.CHECKPOINTED_ANNOTATION}=2099-01-01T00:00:00Z")
+    stage.apply(queue.job("urgent", 4, priority=10, seconds="2").build())
+    stage.until_state("urgent", State.COMPLETED, 60)
+    assert stage.row("younger").state == State.RUNNING
+    found = stage.row("saves").fluxjob
+    assert found is not None
+    assert found.status.requeues == 1
