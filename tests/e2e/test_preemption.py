@@ -49,12 +49,17 @@ def told(stage: Stage, job: str) -> set[str]:
     return {each["metadata"].get("annotations", {}).get(names.PREEMPT_AT_ANNOTATION, "") for each in pods_of(stage, job)}
 
 
+def until_told(stage: Stage, job: str) -> set[str]:
+    """Wait until every pod of a Job is told when it is preempted, and return the times."""
+    return stage.until("every pod is told", lambda: set() if "" in told(stage, job) else told(stage, job))
+
+
 def test_a_victim_is_told_and_goes_on_for_its_grace(stage: Stage, queue: Queue) -> None:
     queue.grants(graceSeconds=8)
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
     stage.apply(queue.job("urgent", 8, priority=10, seconds="1").build())
-    (at,) = stage.until("every pod is told the same time", lambda: (times := told(stage, "victim")) and "" not in times and times)
+    (at,) = until_told(stage, "victim")
     assert at.endswith("Z")
     assert not stage.job("victim").spec.suspend, "its grace is not over"
     notices = json.loads(stage.kubectl("get", "events", "-o", "json").stdout)["items"]
@@ -78,7 +83,7 @@ def test_a_leader_that_is_killed_in_the_grace_keeps_its_time(stage: Stage, queue
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
     stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
-    before = stage.until("every pod is told", lambda: (times := told(stage, "victim")) and "" not in times and times)
+    before = until_told(stage, "victim")
     stage.kill("queue")
     stage.until_ready("queue")
     assert told(stage, "victim") in (before, {""}), "the same time, or the pods of the next start"

@@ -13,7 +13,7 @@ from support.memory_store import MemoryStore
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.clusterobjects import DaemonSet
-from fluxqueue.api.fluxqueues import Policy, Preemption, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules, Provision, QueueLimits
 from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
@@ -64,6 +64,7 @@ class Bench:
         self.policy = Policy.FCFS
         self.limits: QueueLimits | None = None
         self.preemption = Preemption.NEVER
+        self.preemption_rules = PreemptionRules()
         self.match_policy = ""
         self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}
@@ -77,6 +78,7 @@ class Bench:
             self.policy,
             limits=self.limits,
             preemption=self.preemption,
+            preemption_rules=self.preemption_rules,
             match_policy=self.match_policy,
             provision=self.provision,
         )

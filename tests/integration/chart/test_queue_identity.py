@@ -148,6 +148,15 @@ def test_of_a_job_it_changes_whether_it_runs_and_marks_of_its_own(queue: Person,
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
+def test_it_ends_a_job_that_it_has_placed_and_gives_it_no_more_time(queue: Person, root: Person) -> None:
+    job = make_job("qi-placed").suspended().annotation(names.SUSPENDED_BY_ANNOTATION, "webhook").with_("spec.activeDeadlineSeconds", 3600)
+    assert root.within(MANAGED).create(job).ok
+    assert queue.patch("job", "qi-placed", {"metadata": {"labels": {names.JOBID_LABEL: "7"}}}).ok
+    for seconds, refusal in ((60, ""), (3601, LIMIT), (None, LIMIT)):
+        answer = queue.patch("job", "qi-placed", {"spec": {"activeDeadlineSeconds": seconds}}, "--type=strategic", "--dry-run=server")
+        assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+
+
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [

@@ -76,16 +76,16 @@ async def test_a_deadline_that_can_be_met_again_leaves_the_reason_to_the_next_cy
     await bench.deadlines.report()
     bench.estimates[bench.row.id] = starts(None)
     await bench.deadlines.report()
-    assert bench.reason is Reason.DEADLINE_UNREACHABLE, "without an estimate nothing is better known"
+    assert str(bench.reason) == "DeadlineUnreachable", "without an estimate nothing is better known"
     bench.estimates[bench.row.id] = starts(0.5)
     await bench.deadlines.report()
-    assert bench.reason is Reason.NONE
+    assert str(bench.reason) == ""
 
 
 async def test_a_deadline_that_is_removed_is_missed_no_more() -> None:
     bench = Bench(due(reason=Reason.DEADLINE_UNREACHABLE, start_conditions=NO_START_CONDITIONS), starts(3))
     await bench.deadlines.report()
-    assert bench.reason is Reason.NONE
+    assert str(bench.reason) == ""
 
 
 async def test_work_that_waits_for_something_else_keeps_that_reason() -> None:

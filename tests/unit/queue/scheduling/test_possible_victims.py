@@ -30,8 +30,9 @@ def test_work_without_a_start_counts_from_its_grant() -> None:
 def test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint() -> None:
     row = a_workload(state=State.RUNNING, started_at=EPOCH + timedelta(seconds=20))
     for saved_s, lost in ((None, 160), (10, 160), (70, 60), (500, 0)):
-        at = EPOCH + timedelta(seconds=saved_s) if saved_s is not None else None
-        assert PossibleVictims(NOW, QUEUES, lambda _, at=at: at).candidate(row, TWO_NODES).lost_node_s == lost
+        saved = {row.id: EPOCH + timedelta(seconds=saved_s)} if saved_s is not None else {}
+        rules = PossibleVictims(NOW, QUEUES, lambda workload, saved=saved: saved.get(workload.id))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        assert rules.candidate(row, TWO_NODES).lost_node_s == lost
 
 
 def test_a_victim_gets_the_grace_of_its_own_queue() -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.records import NewWorkload
 
@@ -112,3 +112,36 @@ async def test_a_queue_without_preemption_loses_no_work(bench: Bench, clock: Clo
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert draining(bench, "a") == ""
+
+
+async def test_work_is_spared_until_it_ran_for_its_least_time(bench: Bench, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(min_run_seconds=600)
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "a") == ""
+    clock.now += timedelta(minutes=10)
+    await bench.cycle()
+    assert draining(bench, "a") == "a"
+
+
+async def test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end_after_it(bench: Bench, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(grace_seconds=120)
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    row = bench.row("a")
+    assert row.requeue_state.stop_at == clock.now + timedelta(seconds=120)
+    await bench.cycle()
+    allocation = bench.ledger.allocation(row.id)
+    assert allocation is not None
+    assert allocation.end == clock.now + timedelta(seconds=180)
+
+
+async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("saved", 2, "8", "1h"), job("b", 2, "8", "1h"))
+    clock.now += timedelta(minutes=5)
+    bench.scheduler.read_checkpoints(lambda workload: clock.now if workload.uid == "saved" else None)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["saved", "b"]) == "saved"
