@@ -7,13 +7,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel, levels_problem
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
@@ -58,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
         trace = _trace(options)
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
+        disciplines = {name: _with_rules(each, options) for name, each in disciplines.items()}
         for path in (options.json, options.csv):
             if path is not None and not path.parent.is_dir():
                 raise _UsageError(f"{path} cannot be written: there is no directory {path.parent}")
@@ -78,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _forecast_cluster(options: argparse.Namespace) -> int:
     """Forecast the starts of a live installation, without changing anything in it."""
     try:
-        for name in ("jobs", "nodes", "load", "overestimate", "json", "csv", "pictures"):
+        for name in ("jobs", "nodes", "load", "overestimate", "preempt", "priority", "json", "csv", "pictures"):
             if getattr(options, name) is not None:
                 raise _UsageError(f"--{name} belongs to traces: with --from-cluster the work is what waits there now")
         disciplines = dict(_discipline(text) for text in options.policy or [])
@@ -140,7 +142,7 @@ def _trace(options: argparse.Namespace) -> Trace:
         trace = trace.scaled(options.load)
     if options.overestimate is not None:
         trace = trace.overestimated(*_range(options.overestimate), options.seed)
-    return trace
+    return _prioritised(trace, options.priority) if options.priority else trace
 
 
 def _range(text: str) -> tuple[float, float]:
@@ -171,6 +173,31 @@ def _discipline(text: str) -> tuple[str, Discipline]:
     return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
 
 
+def _with_rules(discipline: Discipline, options: argparse.Namespace) -> Discipline:
+    """Return the discipline with time limits and preemption, if they are asked for."""
+    discipline = replace(discipline, enforces_duration=options.enforce_duration)
+    if options.preempt is None:
+        return discipline
+    least, _, grace = options.preempt.partition(":")
+    if not least.isdecimal() or not (grace or "0").isdecimal():
+        raise _UsageError(f"--preempt {options.preempt}: seconds such as 600:120 are needed: the least run time, and the grace")
+    rules = PreemptionRules(min_run_seconds=int(least), grace_seconds=int(grace or "0"))
+    return replace(discipline, preemption=Preemption.LOWER_PRIORITY, preemption_rules=rules)
+
+
+def _prioritised(trace: Trace, texts: Sequence[str]) -> Trace:
+    """Return the trace with a priority for each of these sizes: jobs of at most so many nodes have it, the first that fits."""
+    bounds: list[tuple[int, int]] = []
+    for text in texts:
+        nodes, _, priority = text.partition("=")
+        if not nodes.isdecimal() or not priority.lstrip("-").isdecimal():
+            raise _UsageError(f"--priority {text}: write NODES=PRIORITY, 4=10 for jobs of at most 4 nodes")
+        bounds.append((int(nodes), int(priority)))
+    bounds.sort()
+    jobs = (replace(job, priority=next((priority for nodes, priority in bounds if job.nodes <= nodes), 0)) for job in trace.jobs)
+    return replace(trace, jobs=tuple(jobs))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue simulate",
@@ -199,6 +226,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--load", type=float, metavar="X", help="stretch the times of submission to this offered load, 0.85 for example")
     parser.add_argument("--overestimate", metavar="LOW:HIGH", help="let jobs ask for this many times what they take, 2:5 for example")
     parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, conservative or conservative:DEPTH; may be repeated")
+    parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
+    parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")
+    parser.add_argument("--priority", action="append", metavar="NODES=N", help="priority of jobs of at most so many nodes; may be repeated")
     parser.add_argument("--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write summaries and every job")

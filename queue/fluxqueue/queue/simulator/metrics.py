@@ -41,6 +41,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
         Part of them whose start was in the range estimated with the first reservation; None if there are none.
     cycles, seconds
         Number of rounds, and how long the simulation took.
+    limited, preemptions
+        Jobs that were ended at the end of their duration, and how often jobs were preempted.
     """
 
     jobs: int
@@ -56,6 +58,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     eta_in_range: float | None
     cycles: int
     seconds: float
+    limited: int = 0
+    preemptions: int = 0
 
 
 def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float) -> Summary:
@@ -89,6 +93,8 @@ def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: 
         eta_in_range=sum(within) / len(within) if within else None,
         cycles=cycles,
         seconds=seconds,
+        limited=sum(each.limited for each in ran),
+        preemptions=sum(each.preempted for each in ran),
     )
 
 

@@ -51,6 +51,8 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
         )
         paired = zip(cells, _COLUMNS, strict=True)
         lines.append("  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, (_, width)) in enumerate(paired)))
+    lines += [f"{name}: {each.limited} jobs reached their time limit" for name, each in summaries.items() if each.limited]
+    lines += [f"{name}: jobs were preempted {each.preemptions} times" for name, each in summaries.items() if each.preemptions]
     return "\n".join(lines) + "\n"
 
 

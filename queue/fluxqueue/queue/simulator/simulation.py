@@ -26,6 +26,7 @@ from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
+from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
 __all__ = ["SimulatedJob", "Simulation"]
@@ -33,6 +34,8 @@ __all__ = ["SimulatedJob", "Simulation"]
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _EPOCH_S = int(_EPOCH.timestamp())
 _LIMIT = 8
+_MOST_AT_ONCE = 16
+"""Choices of victims at one time. Others follow at the next event."""
 _PROGRESS_EVERY = 500
 
 Progress = Callable[[int], None]
@@ -48,6 +51,10 @@ class SimulatedJob:
         When it got its first reservation, the reserved start, and the early end of the estimated range then; None if it had none.
     hosts
         Numbers of the nodes it ran on.
+    limited
+        True if its queue ended it at the end of its duration.
+    preempted
+        How often it was preempted; it then began again.
     """
 
     job: TraceJob
@@ -57,6 +64,8 @@ class SimulatedJob:
     first_reserved_start_s: int | None = None
     soonest_s: int | None = None
     hosts: tuple[int, ...] = ()
+    limited: bool = False
+    preempted: int = 0
 
     @property
     def wait_s(self) -> int:
@@ -110,6 +119,8 @@ class Simulation:
         self._estimate_history = EstimateHistory()
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
+        self._stops: list[tuple[int, int]] = []
+        self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, _EPOCH)
         self._now = 0
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
@@ -129,11 +140,16 @@ class Simulation:
         while arrived < len(jobs) or self._ends or self._reservations or self._fixed:
             self._now = self._next_time([jobs[arrived].submit_s] if arrived < len(jobs) else [])
             await self._end_due()
+            await self._stop_preempted()
             await self._extend_overruns()
             while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
                 self._backlogs[jobs[arrived].queue].update([_workload(jobs[arrived])])
                 arrived += 1
             await self._cycle()
+            for _ in range(_MOST_AT_ONCE):
+                if not await self._preempt():
+                    break
+                await self._cycle()
             await self._start_fixed()
             if progress is not None and self._finished - reported >= _PROGRESS_EVERY:
                 reported = self._finished
@@ -144,7 +160,7 @@ class Simulation:
 
     def _next_time(self, times: list[int]) -> int:
         times += [reservation.start - _EPOCH_S for reservation in self._reservations.values() if reservation.start - _EPOCH_S > self._now]
-        times += [heap[0][0] for heap in (self._ends, self._overdue) if heap]
+        times += [heap[0][0] for heap in (self._ends, self._overdue, self._stops) if heap]
         times += [each.start_s for each in self._fixed[-1:]]
         return max(min(times), self._now)
 
@@ -160,7 +176,9 @@ class Simulation:
     async def _end_due(self) -> None:
         ended: list[int] = []
         while self._ends and self._ends[0][0] <= self._now:
-            _, number = heapq.heappop(self._ends)
+            end_s, number = heapq.heappop(self._ends)
+            if number not in self._planned_ends or self._of[number].end_s != end_s:
+                continue  # it was preempted before
             ended.append(number)
             planned = self._planned_ends.pop(number)
             self._capacity_changed = self._capacity_changed or planned > self._now
@@ -173,7 +191,7 @@ class Simulation:
         holders = {reservation.jobid: workload_id for workload_id, reservation in self._reservations.items()}
         while self._overdue and self._overdue[0][0] <= self._now:
             planned, number = heapq.heappop(self._overdue)
-            if number not in self._planned_ends:
+            if self._planned_ends.get(number) != planned:
                 continue
             start = self._of[number].start_s
             end = extended_end(_at(start), _at(planned), _at(self._now))
@@ -212,6 +230,41 @@ class Simulation:
         for each in result:
             self._record(each)
 
+    async def _preempt(self) -> bool:
+        """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
+        if self._stops or not self._preemption.any:
+            return False
+        running = {WorkloadId(number): (_workload(self._of[number].job), self._of[number]) for number in self._planned_ends}
+        victims = await self._preemption.choose(self._backlogs, self._reservations, running, self._now)
+        for victim in victims:
+            ran = self._of[int(victim)]
+            stop_s = min(self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s)
+            heapq.heappush(self._stops, (stop_s, int(victim)))
+            self._planned_ends[int(victim)] = max(stop_s, self._now + 1)
+            await self._fluxion.extend(int(victim), _EPOCH_S + self._planned_ends[int(victim)], call=self._call())
+        wake_s = self._preemption.retry_s
+        if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
+            heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
+        return bool(victims) and await self._stop_preempted()
+
+    async def _stop_preempted(self) -> bool:
+        """Stop victims whose grace is over: they wait again in their old place; True if there were any."""
+        stopped: list[int] = []
+        while self._stops and self._stops[0][0] <= self._now:
+            _, number = heapq.heappop(self._stops)
+            ran = self._of[number]
+            if self._planned_ends.pop(number, None) is None:
+                continue  # it ended within its grace
+            stopped.append(number)
+            ran.start_s = ran.end_s = -1
+            ran.preempted += 1
+            self._backlogs[ran.job.queue].update([_workload(ran.job)])
+        if stopped:
+            self._clear_refusal_caches()
+            self._capacity_changed = True
+            await self._fluxion.cancel_many(stopped, call=self._call())
+        return bool(stopped)
+
     def _record(self, result: PassResult) -> None:
         for workload, answer in result.reserved.values():
             ran = self._of[workload.id]
@@ -232,7 +285,9 @@ class Simulation:
             ran.start_s = self._now
             if ran.first_reserved_start_s is not None and ran.reserved_at is not None:
                 self._estimate_history.add(ran.first_reserved_start_s - ran.reserved_at, self._now - ran.reserved_at)
-            ran.end_s = self._now + ran.job.runtime_s
+            enforced = self._disciplines[ran.job.queue].enforces_duration
+            ran.limited = enforced and ran.job.runtime_s > ran.job.requested_s
+            ran.end_s = self._now + (ran.job.requested_s if ran.limited else ran.job.runtime_s)
             ran.hosts = tuple(int(share.node[1:]) for share in answer.shares)
             self._expect_to_end(ran, answer.end - _EPOCH_S)
 

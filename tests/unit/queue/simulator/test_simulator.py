@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.main import main
@@ -54,6 +55,39 @@ def test_fcfs_lets_no_job_overtake_a_blocked_head() -> None:
 
 def test_easy_backfills_jobs_that_end_before_the_head_needs_their_nodes() -> None:
     assert starts(BLOCKED_HEAD, Policy.EASY) == [0, 100, 150, 3, 150]
+
+
+def test_a_queue_that_enforces_durations_ends_jobs_there() -> None:
+    trace = a_trace((0, 4, 100, 0.5), (1, 4, 10))
+    assert [each.end_s for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [50, 60]
+    assert [each.limited for each in simulated(trace, Discipline(Policy.EASY, enforces_duration=True))] == [True, False]
+    assert [each.end_s for each in simulated(trace, Discipline(Policy.EASY))] == [100, 110]
+
+
+def urgent_last(*jobs: tuple[int, int, int]) -> Trace:
+    trace = a_trace(*jobs)
+    return replace(trace, jobs=(*trace.jobs[:-1], replace(trace.jobs[-1], priority=10)))
+
+
+def preempting(**rules: int) -> Discipline:
+    return Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY, preemption_rules=PreemptionRules(**rules))
+
+
+def test_the_job_that_loses_least_is_preempted_and_begins_again() -> None:
+    ran = simulated(urgent_last((0, 2, 100), (10, 2, 100), (20, 2, 50)), preempting())
+    assert [(each.start_s, each.end_s, each.preempted) for each in ran] == [(0, 100, 0), (70, 170, 1), (20, 70, 0)]
+
+
+def test_a_victim_goes_on_for_its_grace_and_may_end_in_it() -> None:
+    trace = urgent_last((0, 4, 200), (20, 4, 50))
+    assert [each.start_s for each in simulated(trace, preempting(grace_seconds=30))] == [100, 50]
+    ended = simulated(urgent_last((0, 4, 40), (20, 4, 50)), preempting(grace_seconds=60))
+    assert [(each.end_s, each.preempted) for each in ended] == [(40, 0), (90, 0)]
+
+
+def test_a_job_runs_for_its_least_time_before_it_is_preempted() -> None:
+    ran = simulated(urgent_last((0, 4, 200), (20, 4, 50)), preempting(min_run_seconds=60))
+    assert [(each.start_s, each.preempted) for each in ran] == [(110, 1), (60, 0)]
 
 
 def test_easy_may_delay_the_second_in_the_queue_and_conservative_does_not() -> None:
@@ -232,3 +266,27 @@ def test_the_command_writes_a_table_json_csv_and_pictures(tmp_path: Path, capsys
 def test_an_invalid_command_line_is_reported_in_a_sentence(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--jobs", "10", "--nodes", "4", *argv]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_time_limits_and_preemption_are_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--jobs",
+        "60",
+        "--nodes",
+        "8",
+        "--load",
+        "2",
+        "--policy",
+        "easy",
+        "--enforce-duration",
+        "--preempt",
+        "10:5",
+        "--priority",
+        "2=10",
+    ]
+    assert main([*words, "--json", str(tmp_path / "out.json")]) == 0
+    summary = json.loads((tmp_path / "out.json").read_text())["policies"]["easy"]["summary"]
+    assert {"limited", "preemptions"} <= set(summary)
+    assert main(["--preempt", "soon"]) == 2
+    assert main(["--priority", "few"]) == 2
+    assert "--preempt soon: seconds such as 600:120" in capsys.readouterr().err

@@ -1,0 +1,107 @@
+"""Preemption in the simulation: the queue's own choice of victims, with the matcher of the simulation.
+
+As in a cluster, the first that waits in order is tried without the victims and without the reservations that yield to it, and less is lost
+with those that ran shorter. Jobs of a trace save nothing: a preempted job begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from fluxqueue.api.fluxqueues import Preemption
+from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
+from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
+from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.passes import HeldReservation
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims
+
+__all__ = ["SimulatedPreemption"]
+
+_PROBE = FluxionJobId(1 << 40)
+_SOON_S = 30
+
+
+class _Ran(Protocol):
+    start_s: int
+
+
+class SimulatedPreemption:
+    """Chooses victims.
+
+    Parameters
+    ----------
+    fluxion
+        The matcher.
+    disciplines
+        By queue.
+    epoch
+        The beginning of the trace.
+
+    Attributes
+    ----------
+    retry_s
+        After a choice: the time at which more work has run long enough; None if none will.
+    """
+
+    def __init__(self, fluxion: LocalFluxion, disciplines: Mapping[str, Discipline], epoch: datetime) -> None:
+        self.retry_s: int | None = None
+        self._fluxion = fluxion
+        self._disciplines = disciplines
+        self._epoch = epoch
+        self._queues = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
+
+    @property
+    def any(self) -> bool:
+        """True if any queue takes part."""
+        return bool(self._queues)
+
+    async def choose(
+        self,
+        backlogs: Mapping[str, Backlog],
+        reservations: Mapping[WorkloadId, HeldReservation],
+        running: Mapping[WorkloadId, tuple[Workload, _Ran]],
+        now_s: int,
+    ) -> Sequence[WorkloadId]:
+        """Return the victims for the first workload that waits; none if nothing helps."""
+        self.retry_s = None
+        heads = [next(iter(backlogs[name])) for name in self._queues if len(backlogs[name])]
+        first = min(heads, key=key_of, default=None)
+        now = int(self._epoch.timestamp()) + now_s
+        if first is None or (first.id in reservations and reservations[first.id].start <= now + _SOON_S):
+            return ()
+        candidates = [
+            self._candidate(workload, ran, now_s) for workload, ran in running.values() if self._eligible(workload, ran, first, now_s)
+        ]
+        yielding = [held.jobid for held in reservations.values() if self._yields(held, backlogs, first)]
+        choice = choose_victims(candidates, first.priority)
+        try:
+            trial = next(choice)
+            while True:
+                gone = [*(FluxionJobId(int(each.workload)) for each in trial), *yielding]
+                request = JobMatchRequest(first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0)
+                answers = (await self._fluxion.trial([request], without=gone, call=CallContext(now=now))).results
+                trial = choice.send(answers[0].verdict is MatchVerdict.GRANTED)
+        except StopIteration as end:
+            victims: Sequence[PreemptionCandidate] = end.value
+        return [each.workload for each in victims]
+
+    def _eligible(self, workload: Workload, ran: _Ran, first: Workload, now_s: int) -> bool:
+        if workload.queue not in self._queues or workload.priority >= first.priority:
+            return False
+        ready_s = ran.start_s + self._disciplines[workload.queue].preemption_rules.min_run_seconds
+        if ready_s > now_s:
+            self.retry_s = ready_s if self.retry_s is None else min(self.retry_s, ready_s)
+        return ready_s <= now_s
+
+    def _candidate(self, workload: Workload, ran: _Ran, now_s: int) -> PreemptionCandidate:
+        start = self._epoch + timedelta(seconds=ran.start_s)
+        return PreemptionCandidate(workload.id, workload.priority, start, float(workload.pods * (now_s - ran.start_s)))
+
+    def _yields(self, held: HeldReservation, backlogs: Mapping[str, Backlog], first: Workload) -> bool:
+        if held.workload == first.id or held.workload in backlogs[first.queue]:
+            return True
+        return any(held.workload in backlog and held.priority < first.priority for backlog in backlogs.values())
