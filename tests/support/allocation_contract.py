@@ -11,7 +11,7 @@ from support.queue_records import START, Leader, a_requeue
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Replacement, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import FluxionJobId, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import FluxionJobId, RequeueState, SlotState, Workload, WorkloadId
 from fluxqueue.queue.store import PodAlreadyPlaced
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 
@@ -140,6 +140,18 @@ class AllocationContract:
             (draining.jobid, 0): SlotState.ENDED,
             (draining.jobid, 1): SlotState.FREE,
         }
+
+    async def test_a_time_limit_is_kept_while_work_drains_and_is_an_outcome(self, leader: Leader) -> None:
+        (workload,) = await leader.allocate("limited")
+        await leader.store.mark_started(leader.epoch, [workload.id])
+        limited = RequeueState(time_limit=await leader.store.now())
+        await leader.store.set_requeue_states(leader.epoch, {workload.id: limited})
+        await leader.store.mark_draining(leader.epoch, [workload.id])
+        (draining,) = await leader.store.workloads([workload.id])
+        assert (draining.state, draining.requeue_state) == (State.DRAINING, limited)
+        await leader.store.finish(leader.epoch, [Ending(workload.id, State.FAILED, Outcome.TIME_LIMIT, "too long")])
+        (ended,) = await leader.store.workloads([workload.id])
+        assert (ended.state, ended.outcome, ended.message) == (State.FAILED, Outcome.TIME_LIMIT, "too long")
 
     async def test_of_writes_about_slots_none_is_made_if_one_is_refused(self, leader: Leader) -> None:
         first, second = await leader.allocate("first", "second")

@@ -144,6 +144,12 @@ class WorkloadContract:
         (edited,) = (await leader.store.upsert(leader.epoch, [described("big", priority=9, shape="smaller", generation=2)])).workloads
         assert (edited.reason, edited.message) == (Reason.NONE, "")
 
+    @pytest.mark.parametrize("reason", list(Reason))
+    async def test_every_reason_can_be_stored(self, leader: Leader, reason: Reason) -> None:
+        (workload,) = await leader.submit("waits")
+        await leader.store.set_reasons(leader.epoch, [ReasonChange(workload=workload.id, reason=reason, message="why")])
+        assert (await leader.store.workloads([workload.id]))[0].reason is reason
+
     async def test_a_reason_of_the_intake_is_set_and_cleared(self, leader: Leader) -> None:
         (held,) = await leader.submit("held", reason=Reason.USER_SUSPENDED, message="suspended by its owner")
         assert held.blocked

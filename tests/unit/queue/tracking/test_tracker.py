@@ -8,13 +8,13 @@ from dataclasses import replace
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
-from support.queue_builders import a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tracking.tracker import Tracker
 
@@ -158,3 +158,15 @@ async def test_work_that_is_not_released_yet_is_left_alone() -> None:
     bench.put(pod("mpi-0", 0))
     await bench.tracker._track([bench.row.id])
     assert (bench.ledger.writes, bench.server.writes) == ([], [])
+
+
+async def test_a_job_that_its_queue_ended_at_its_limit_has_that_outcome() -> None:
+    failed = JOB.with_("status.conditions", [{"type": "Failed", "status": "True"}])
+    bench = Bench(failed)
+    limited = RequeueState(time_limit=EPOCH)
+    row = replace(bench.row, state=State.RUNNING, started_at=EPOCH, requeue_state=limited)
+    bench.ledger.put(row, bench.ledger.allocation(row.id))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert (ending.state, ending.outcome) == (State.FAILED, Outcome.TIME_LIMIT)
