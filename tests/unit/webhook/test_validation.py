@@ -91,6 +91,24 @@ def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], s
     assert any(sentence in warning for warning in decision.warnings)
 
 
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"enforceDuration": {"graceSeconds": 5}}, "spec.enforceDuration is not enabled"),
+        ({"preemptionRules": {"graceSeconds": 5}}, "spec.preemptionRules has no effect"),
+        ({"preemption": "never", "preemptionRules": {}}, "spec.preemptionRules has no effect"),
+    ],
+)
+def test_rules_without_effect_are_accepted_with_a_warning(spec: dict[str, Any], sentence: str) -> None:
+    (warning,) = judged(make_queue("odd", **spec)).warnings
+    assert warning.startswith(sentence)
+
+
+def test_rules_with_effect_pass_without_a_word() -> None:
+    rules = {"preemption": "lowerPriority", "preemptionRules": {"minRunSeconds": 60}, "enforceDuration": {"enabled": True}}
+    assert judged(make_queue("plain", **rules)).warnings == ()
+
+
 def test_an_error_that_was_stored_before_does_not_keep_a_queue_from_being_changed() -> None:
     before = make_queue("old", nodeSelector={"a b": "x"})
     decision = judged(make_queue("old", nodeSelector={"a b": "x"}, state="held"), before)
