@@ -87,9 +87,7 @@ def outcome(stage: Stage, name: str) -> str:
 
 
 def test_a_minicluster_is_ended_with_its_job(stage: Stage, short: str) -> None:
-    cluster = make_minicluster("flux", 2)
-    cluster["metadata"] |= {"labels": {names.QUEUE_LABEL: short}, "annotations": {names.DURATION_ANNOTATION: "5s"}}
-    cluster["spec"]["pod"] = {"annotations": {RUN_SECONDS: FOREVER}}
+    cluster = make_minicluster("flux", 2, queue=short, duration="5s", pod={"annotations": {RUN_SECONDS: FOREVER}})
     stage.apply(cluster)
     stage.until("its FluxJob says so", lambda: Outcome.TIME_LIMIT in {each.status.outcome for each in stage.fluxjobs()}, 90)
 
