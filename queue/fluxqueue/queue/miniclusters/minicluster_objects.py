@@ -39,6 +39,7 @@ from fluxqueue.queue.model.minicluster_jobs import (
     owner_uid,
     queued_job,
 )
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["MiniClusterObjects", "conflict_retry_s", "job_patch"]
@@ -127,7 +128,8 @@ class MiniClusterObjects:
             await self._replace_job(minicluster, job)
             return None
         self._problems.accept(minicluster)
-        patch = job_patch(job, minicluster)
+        workload = self._ledger.by_uid(job.metadata.uid)
+        patch = job_patch(job, minicluster, limited=workload is not None and is_over_time_limit(workload))
         if patch is None:
             return None
         guard = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
@@ -179,14 +181,17 @@ def conflict_retry_s(conflict: NameConflict) -> float:
     return _ORPHAN_RETRY_S if conflict.orphaned else CONFLICT_RETRY_S
 
 
-def job_patch(job: Job, minicluster: MiniCluster) -> Json | None:
-    """Return a merge patch of the fields that may change while the Job exists; None if they are equal to the spec."""
+def job_patch(job: Job, minicluster: MiniCluster, *, limited: bool = False) -> Json | None:
+    """Return a merge patch of the fields that may change while the Job exists; None if they are equal to the spec.
+
+    A Job that is ended at its time limit (``limited``) keeps the deadline that ends it.
+    """
     spec, meta = minicluster.spec, job.metadata
     patch: Json = {}
     changed: Json = {}
     if job.spec.completions != spec.size or job.spec.parallelism != spec.size:
         changed |= {"completions": spec.size, "parallelism": spec.size}
-    if job.spec.active_deadline_seconds != deadline_of(spec):
+    if job.spec.active_deadline_seconds != deadline_of(spec) and not limited:
         changed["activeDeadlineSeconds"] = deadline_of(spec)
     if changed:
         patch["spec"] = changed
