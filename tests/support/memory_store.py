@@ -12,7 +12,7 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -116,6 +116,20 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
         for workload in gone:
             del self._history[workload]
         return gone, pruned
+
+    # ---- use of accounts ----------------------------------------------------------------------------------------------------------
+
+    async def charge_accounts(self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
+        """Charge without decay: what a test needs is who used more."""
+        self._hold(epoch)
+        uses: dict[str, float] = {}
+        for row in self._allocations.values():
+            workload, held = self._rows[row.allocation.workload], row.allocation
+            seconds = ((held.freed_at or self._clock()) - held.granted_at).total_seconds()
+            rate = sum(weights.get(kind, 0.0) * amount for share in held.shares for kind, amount in share.amounts.items())
+            if workload.account:
+                uses[workload.account] = uses.get(workload.account, 0.0) + rate * seconds
+        return uses
 
     # ---- ended workloads ----------------------------------------------------------------------------------------------------------
 

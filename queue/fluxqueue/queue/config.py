@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fluxqueue.api.bounds import is_measured_in_bytes
 from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
 from fluxqueue.api.topology import TopologyLevel, levels_problem
 from fluxqueue.fluxion.graph.nodes import NodeRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
 
-__all__ = ["AccountingConfig", "ConfiguredLevel", "InvalidConfig", "QueueConfig", "node_rules", "read_config"]
+__all__ = ["AccountingConfig", "ConfiguredLevel", "FairShareConfig", "InvalidConfig", "QueueConfig", "node_rules", "read_config"]
 
 
 class InvalidConfig(ValueError):
@@ -33,6 +35,31 @@ class AccountingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
     months: Annotated[int, msgspec.Meta(ge=1, le=1200)] = 13
     expired: Literal["drop", "detach"] = "drop"
+
+
+class FairShareConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """How the use of accounts is measured (docs/accounts.md).
+
+    Attributes
+    ----------
+    half_life_seconds
+        After this time a use counts half.
+    resource_weights
+        What each resource counts, by its name in Kubernetes: a core, a GiB, or a piece. Other resources are free.
+    """
+
+    half_life_seconds: Annotated[int, msgspec.Meta(ge=60, le=315_360_000)] = 604_800
+    resource_weights: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]] = msgspec.field(default_factory=lambda: {"cpu": 1.0})
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What a unit of each resource type of the graph counts (millicores, MiB, pieces)."""
+        return {resource_type(name): weight / _units(name) for name, weight in self.resource_weights.items()}
+
+
+def _units(resource: str) -> int:
+    """How many units of the graph a core, a GiB or a piece of a resource is."""
+    return 1000 if resource == "cpu" else 1024 if is_measured_in_bytes(resource) else 1
 
 
 class ConfiguredLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +98,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         How long ended workloads and their history stay in the tables.
     accounting
         How long the records of ended work are kept.
+    fair_share
+        How the use of accounts is measured.
     image
         Of the queue itself; the REST service of MiniClusters runs from it.
     cluster_domain
@@ -94,6 +123,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     node_shapes: tuple[NodeShape, ...] = ()
     retention_seconds: int = 86_400
     accounting: AccountingConfig = AccountingConfig()
+    fair_share: FairShareConfig = FairShareConfig()
     log_level: str = "info"
     image: str = "fluxqueue-queue"
     cluster_domain: str = "cluster.local"

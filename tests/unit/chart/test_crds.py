@@ -110,9 +110,12 @@ def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field
     version = _version(default, plural)
     assert version.get("subresources") == (None if plural == names.FLUXJOBS else {"status": {}})
     for column in version["additionalPrinterColumns"]:
-        part, field = re.fullmatch(r"\.(\w+)\.(\w+)", column["jsonPath"]).groups()  # type: ignore[union-attr]  # no match fails the test
-        if part != "metadata":
-            assert field in version["schema"]["openAPIV3Schema"]["properties"][part]["properties"]
+        assert re.fullmatch(r"(\.\w+){2,3}", column["jsonPath"])
+        part, *fields = column["jsonPath"].removeprefix(".").split(".")
+        schema = version["schema"]["openAPIV3Schema"]["properties"][part]
+        for field in fields if part != "metadata" else ():
+            assert field in schema["properties"]
+            schema = schema["properties"][field]
 
 
 def test_the_assumed_duration_of_a_queue_is_the_code_s(default: Rendered) -> None:

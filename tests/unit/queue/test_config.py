@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.queue.config import InvalidConfig, node_rules, read_config
+from fluxqueue.queue.config import FairShareConfig, InvalidConfig, node_rules, read_config
 
 
 def written(folder: Path, text: str) -> Path:
@@ -26,3 +26,16 @@ def test_levels_that_cannot_be_are_refused_with_file_and_key(tmp_path: Path) -> 
     path = written(tmp_path, "topologyLevels: [{name: node, label: x}]")
     with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: topologyLevels: 'node' is no name of a level"):
         read_config(path)
+
+
+def test_the_weights_of_resources_are_for_a_core_a_gib_and_a_piece(tmp_path: Path) -> None:
+    assert FairShareConfig().weights == {"cpu": 0.001}
+    text = "fairShare: {halfLifeSeconds: 3600, resourceWeights: {memory: 0.5, nvidia.com/gpu: 16}}"
+    read = read_config(written(tmp_path, text)).fair_share
+    assert (read.half_life_seconds, read.weights) == (3600, {"memory": 0.5 / 1024, "nvidia.com:gpu": 16})
+
+
+@pytest.mark.parametrize("text", ["fairShare: {halfLifeSeconds: 0}", "fairShare: {resourceWeights: {cpu: -1}}", "fairShare: {halfLife: 7d}"])
+def test_a_fair_share_that_cannot_be_is_refused_with_file_and_key(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: .*fairShare"):
+        read_config(written(tmp_path, text))

@@ -44,6 +44,8 @@ class Account:
         Workloads and nodes that may be in use at once; None: any number.
     amounts
         Most of each resource type of the graph, in the graph's units (millicores, MiB, pieces).
+    shares
+        Of what its parent may use, in proportion to those of its siblings.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Account:
     running: int | None = None
     nodes: int | None = None
     amounts: Mapping[str, int] = field(default_factory=dict)
+    shares: int = 1
 
     @property
     def limited(self) -> bool:
@@ -119,13 +122,14 @@ def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
     accounts = {}
     for name, fluxaccount in known.items():
         limits = fluxaccount.spec.limits
+        shares = 1 if fluxaccount.spec.shares is None else max(fluxaccount.spec.shares, 0)
         path = _path(name, parents)
         if limits is None:
-            accounts[name] = Account(name, path)
+            accounts[name] = Account(name, path, shares=shares)
             continue
         amounts, unreadable = _amounts(limits.resources or {})
         problems[name] += unreadable
-        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts)
+        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts, shares)
     found = {name: tuple(each) for name, each in problems.items() if each}
     return AccountTree(accounts, by_namespace, found, limited=any(each.limited for each in accounts.values()))
 

@@ -368,6 +368,10 @@ class Ledger(LedgerState):
         """Delete rows of ``history`` with their transitions, no more than so many; returns the deleted rows and the transitions."""
         return await self._store.prune_history(self.epoch, ids, transitions=transitions)
 
+    async def charge_accounts(self, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
+        """Charge accounts for what they used since the charge before; returns the use of each."""
+        return await self._store.charge_accounts(self.epoch, half_life_s, weights)
+
     # ---- inside ----------------------------------------------------------------------------------------------------------------
 
     async def _change(self, write: Callable[Concatenate[Epoch, _P], Awaitable[Delta]], *args: _P.args, **kwargs: _P.kwargs) -> Delta:

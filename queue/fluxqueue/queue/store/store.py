@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxqueue.queue.store.account_use import AccountUse
 from fluxqueue.queue.store.allocations import Allocations
 from fluxqueue.queue.store.ended_workloads import EndedWorkloads
 from fluxqueue.queue.store.leadership import Leadership
@@ -12,7 +13,7 @@ from fluxqueue.queue.store.workloads import Workloads
 __all__ = ["Store"]
 
 
-class Store(Leadership, Workloads, Allocations, Reservations, Retention, EndedWorkloads):
+class Store(Leadership, Workloads, Allocations, Reservations, Retention, EndedWorkloads, AccountUse):
     """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are fenced.
 
     Any of them raises `DatabaseUnavailable` if Postgres cannot be reached within the pool's timeout or goes away meanwhile. Then a change

@@ -1,0 +1,38 @@
+"""What accounts have used: charged once a minute from the allocations, and halved with time.
+
+The charge is one statement over what is allocated now and what was freed since the charge before, so it costs the same however long the
+history is. It is exact whenever it runs: a leader that was away for an hour charges that hour. Allocations stay in the table for the
+retention, which is longer than any pause in which nothing is pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluxqueue.queue.model.records import Epoch
+from fluxqueue.queue.store.transactions import Statement, Transactions
+
+__all__ = ["AccountUse"]
+
+
+class AccountUse(Transactions):
+    """The part of the store about the use of accounts."""
+
+    async def charge_accounts(self, epoch: Epoch, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
+        """Charge accounts for what they used since the charge before.
+
+        Parameters
+        ----------
+        half_life_s
+            After this time a use counts half.
+        weights
+            What a unit of each resource type of the graph counts for each second; other types are free.
+
+        Returns
+        -------
+        dict
+            Use of each account's own work, without that of accounts below it. An account that used next to nothing may be missing.
+        """
+        parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": [repr(float(weight)) for weight in weights.values()]}
+        rows, _ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use", {}))
+        return {row["account"]: row["use"] for row in rows if row["account"]}

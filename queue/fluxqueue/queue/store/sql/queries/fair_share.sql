@@ -1,0 +1,45 @@
+-- charge_accounts --
+-- An allocation counts from its grant until it is freed. What was used at a time t counts 2^(-(now - t) / half-life) now. The integral of
+-- that is exact, so how often this runs does not matter. Exponents are bounded: a double of Postgres refuses to underflow.
+WITH clock AS MATERIALIZED (
+    SELECT GREATEST(fluxqueue.clock(), last.charged_until) AS now, COALESCE(last.charged_until, '-infinity') AS since
+      FROM (SELECT max(charged_until) AS charged_until FROM fluxqueue.fair_share) AS last
+), price AS (
+    SELECT * FROM unnest(%(types)s::text[], %(weights)s::double precision[]) AS p (type, weight)
+), present AS (
+    SELECT workload, granted_at, freed_at, shares FROM fluxqueue.allocation WHERE freed_at IS NULL
+    UNION ALL
+    SELECT workload, granted_at, freed_at, shares FROM fluxqueue.allocation
+     WHERE freed_at IS NOT NULL AND freed_at > (SELECT since FROM clock)
+), spent AS (
+    SELECT w.account, sum(r.rate * t.weighted_s) AS use
+      FROM clock c CROSS JOIN present a JOIN fluxqueue.workload w ON w.id = a.workload
+     CROSS JOIN LATERAL (
+           SELECT COALESCE(sum(x.value::double precision * p.weight), 0) AS rate
+             FROM jsonb_each_text(fluxqueue.amounts_of(a.shares)) AS x JOIN price p ON p.type = x.key) AS r
+     CROSS JOIN LATERAL (
+           SELECT LEAST(GREATEST(EXTRACT(epoch FROM c.now - GREATEST(a.granted_at, c.since)) / %(half_life_s)s, 0), 200)::double precision AS began,
+                  LEAST(GREATEST(EXTRACT(epoch FROM c.now - LEAST(COALESCE(a.freed_at, c.now), c.now)) / %(half_life_s)s, 0), 200)
+                  ::double precision AS ended) AS e
+     CROSS JOIN LATERAL (
+           SELECT GREATEST(%(half_life_s)s / ln(2.0::double precision) * (power(0.5::double precision, e.ended) - power(0.5::double precision, e.began)), 0)
+                  AS weighted_s) AS t
+     WHERE w.account <> ''
+     GROUP BY w.account
+), charged AS (
+    SELECT COALESCE(f.account, s.account) AS account,
+           COALESCE(f.use * power(0.5::double precision,
+                                  LEAST(GREATEST(EXTRACT(epoch FROM c.now - f.charged_until) / %(half_life_s)s, 0), 200)::double precision), 0)
+           + COALESCE(s.use, 0) AS use, c.now
+      FROM clock c CROSS JOIN (fluxqueue.fair_share f FULL JOIN spent s ON s.account = f.account)
+     WHERE COALESCE(f.account, s.account) <> ''
+    UNION ALL
+    SELECT '', 0, now FROM clock
+)
+INSERT INTO fluxqueue.fair_share (account, use, charged_until)
+SELECT account, use, now FROM charged ORDER BY account
+ON CONFLICT (account) DO UPDATE SET use = EXCLUDED.use, charged_until = EXCLUDED.charged_until
+RETURNING account, use;
+
+-- forget_use --
+DELETE FROM fluxqueue.fair_share WHERE use < 1 AND account <> '';
