@@ -23,6 +23,7 @@ __all__ = [
     "Policy",
     "Preemption",
     "PreemptionRules",
+    "PriorityWeights",
     "Provision",
     "QueueLimits",
     "QueueState",
@@ -140,6 +141,22 @@ class TopologyDefaults(PartialObject, frozen=True):
         return {key: text for key, text in stated.items() if text}
 
 
+class PriorityWeights(PartialObject, frozen=True):
+    """What counts how much in the order of the work of a queue (`fluxqueue.api.priorityfactors`).
+
+    ``age``, ``fair_share`` and ``size`` are what the factor 1 adds to a priority. ``queue`` and ``priority_class`` multiply the priority of
+    the queue and that of the work. The factors of age and size are 1 from ``max_age_seconds`` and ``full_size_pods`` on.
+    """
+
+    age: int = 0
+    fair_share: int = 0
+    size: int = 0
+    queue: int = 1
+    priority_class: int = 1
+    max_age_seconds: int = 604_800
+    full_size_pods: int = 100
+
+
 class FluxQueueSpec(PartialObject, frozen=True):
     """The rules. Durations are in seconds. None is no limit, or the installation's default."""
 
@@ -153,6 +170,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     scheduler: SchedulerName | None = None
     priority: int = 0
     max_priority: int | None = None
+    priority_weights: PriorityWeights | None = None
     default_duration_seconds: int = DEFAULT_DURATION_S
     max_duration_seconds: int | None = None
     enforce_duration: EnforceDuration | None = None

@@ -50,7 +50,8 @@ async def charge(leader: Leader) -> dict[str, float]:
 def decayed(minutes_ago_began: float, minutes_ago_ended: float = 0) -> float:
     """Core-seconds of an allocation, each halved for every hour that it is ago."""
     factor = HALF_LIFE_S / math.log(2)
-    return RATE * factor * (0.5 ** (minutes_ago_ended * 60 / HALF_LIFE_S) - 0.5 ** (minutes_ago_began * 60 / HALF_LIFE_S))
+    halved = math.pow(0.5, minutes_ago_ended * 60 / HALF_LIFE_S) - math.pow(0.5, minutes_ago_began * 60 / HALF_LIFE_S)
+    return RATE * factor * halved
 
 
 async def test_use_counts_from_the_grant_to_the_end_and_half_after_a_half_life(leader: Leader, pool: Database) -> None:

@@ -35,7 +35,8 @@ def test_the_weights_of_resources_are_for_a_core_a_gib_and_a_piece(tmp_path: Pat
     assert (read.half_life_seconds, read.weights) == (3600, {"memory": 0.5 / 1024, "nvidia.com:gpu": 16})
 
 
-@pytest.mark.parametrize("text", ["fairShare: {halfLifeSeconds: 0}", "fairShare: {resourceWeights: {cpu: -1}}", "fairShare: {halfLife: 7d}"])
+@pytest.mark.parametrize("text", ["{halfLifeSeconds: 0}", "{resourceWeights: {cpu: -1}}", "{halfLife: 7d}"])
 def test_a_fair_share_that_cannot_be_is_refused_with_file_and_key(tmp_path: Path, text: str) -> None:
+    text = f"fairShare: {text}"
     with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: .*fairShare"):
         read_config(written(tmp_path, text))

@@ -45,6 +45,8 @@ class Controllers:
         Ends starts that take too long.
     fluxjobs
         Shows the scheduler's estimates.
+    fluxaccounts
+        Shows the fair shares.
     """
 
     controllers: tuple[Controller, ...]
@@ -52,6 +54,7 @@ class Controllers:
     requeuer: Requeuer
     startup_monitor: StartupMonitor
     fluxjobs: FluxJobWriter
+    fluxaccounts: FluxAccountWriter
 
 
 def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools) -> Controllers:
@@ -101,4 +104,4 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         pod_refusals,
         bind_refusals,
     )
-    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs)
+    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, fluxaccounts)

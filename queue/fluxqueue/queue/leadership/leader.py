@@ -113,7 +113,9 @@ class Leader:
         parts = make_controllers(context, capacity.port_volume_pools)
         planning = make_planning(context, capacity, parts.requeuer.evict)
         parts.fluxjobs.show(planning.scheduler.estimates)
-        scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.provisioners)
+        parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
+        planning.priorities.subscribe(parts.fluxaccounts.resync)
+        scheduler, controllers = planning.scheduler, (*parts.controllers, planning.priorities, *planning.provisioners)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease)
         async with asyncio.TaskGroup() as group:
             for task in upkeep(self._settings, self._api, Store(self._database), clock()):
@@ -121,6 +123,7 @@ class Leader:
             group.create_task(context.recorder.run())
             group.create_task(scheduler.watch_matcher())
             await context.ledger.load()
+            await planning.priorities.refresh()
             reach(CrashPoint.LOADED)
             await sweeper.adopt()
             collector.settle()

@@ -24,6 +24,7 @@ from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import disciplines_of
+from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 
@@ -53,9 +54,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The scheduler, and the provisioner where the configuration names nodes that the cluster may add."""
+    """The scheduler, what keeps its order, and the provisioner where the configuration names nodes that the cluster may add."""
 
     scheduler: Scheduler
+    priorities: PriorityKeeper
     provisioners: tuple[Provisioner, ...]
 
 
@@ -102,7 +104,18 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
     capacity.foreign_pods.subscribe(scheduler.soon)
     caches.daemonsets.add_handler(lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler))
-    return Planning(scheduler, provisioners)
+    fair_share = context.config.fair_share
+    priorities = PriorityKeeper(
+        ledger,
+        caches.fluxqueues,
+        lambda: caches.accounts.tree,
+        half_life_s=fair_share.half_life_seconds,
+        resource_weights=fair_share.weights,
+        reordered=scheduler.soon,
+    )
+    caches.fluxqueues.add_handler(priorities.rules_changed)
+    caches.fluxaccounts.add_handler(priorities.rules_changed)
+    return Planning(scheduler, priorities, provisioners)
 
 
 def _daemonsets(caches: Caches) -> DaemonSets:

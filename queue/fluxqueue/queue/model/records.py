@@ -243,11 +243,18 @@ class Workload:
     done_indexes: str = ""
     requeue_state: RequeueState = NO_REQUEUE_STATE
     start_conditions: StartConditions = NO_START_CONDITIONS
+    added_priority: int = field(default=0, compare=False)
+    """What the weights of its queue add to its priority; not in the tables, the leader computes it once a minute."""
 
     @property
     def ref(self) -> str:
         """Kind, namespace and name of its object, for people."""
         return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def order_priority(self) -> int:
+        """The priority by which work is ordered. Preemption goes by ``priority`` too."""
+        return self.priority + self.added_priority
 
     @property
     def blocked(self) -> bool:

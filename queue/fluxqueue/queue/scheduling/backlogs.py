@@ -32,6 +32,7 @@ class Backlogs:
         self._ledger = ledger
         self._queue_of: dict[WorkloadId, str] = {}
         ledger.subscribe(self.changed.add)
+        ledger.subscribe_order(self.changed.add)
 
     def __contains__(self, workload: WorkloadId) -> bool:
         return workload in self._queue_of

@@ -63,7 +63,8 @@ class BlockingReservations:
         yielding = {
             workload_id
             for workload_id in held
-            if (holder := self._ledger.get(workload_id)) is None or (holder.queue != workload.queue and holder.priority < workload.priority)
+            if (holder := self._ledger.get(workload_id)) is None
+            or (holder.queue != workload.queue and holder.order_priority < workload.order_priority)
         }
         request = JobMatchRequest(workload.jobspec, self._probe, duration_s=1)
         without = [held[workload_id].jobid for workload_id in yielding]

@@ -122,7 +122,7 @@ class Preemptor:
             workload.id: (workload, allocation)
             for workload, allocation in self._ledger.live()
             if workload.queue in taking_part
-            and workload.priority < first.priority
+            and _is_below(workload, first)
             and _may_be_victim(workload, allocation)
             and victims_of.ran_enough(workload, allocation)
         }
@@ -177,7 +177,7 @@ class Preemptor:
                 if workload.reason is not Reason.UNSATISFIABLE and workload.reason not in LIMIT_REASONS:
                     heads.append(workload)
                     break
-        first = min(heads, key=lambda each: (-each.priority, each.submitted_at, each.id), default=None)
+        first = min(heads, key=key_of, default=None)
         reservation = reservations.get(first.id) if first is not None else None
         return None if reservation is not None and reservation.start <= context.now + _SOON_S else first
 
@@ -221,13 +221,18 @@ class Preemptor:
         holder = self._ledger.get(workload_id)
         if holder is None:
             return False
-        return holder.priority < workload.priority or (holder.queue == workload.queue and key_of(holder) > key_of(workload))
+        return holder.order_priority < workload.order_priority or (holder.queue == workload.queue and key_of(holder) > key_of(workload))
 
     async def _probes_for(self, count: int) -> list[FluxionJobId]:
         """Job ids for trials, the same each time."""
         if (missing := count - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         return self._probes[:count]
+
+
+def _is_below(running: Workload, first: Workload) -> bool:
+    """True if running work has a lower priority, also in order: work that comes before the other would take its nodes back at once."""
+    return running.priority < first.priority and running.order_priority < first.order_priority
 
 
 def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workload]:

@@ -96,7 +96,7 @@ class ReservationKeeper:
             )
             if answer.verdict is MatchVerdict.RESERVED:
                 self.held[workload.id] = HeldReservation(
-                    workload.id, reservation.jobid, answer.at, answer.end, answer.shares, workload.priority
+                    workload.id, reservation.jobid, answer.at, answer.end, answer.shares, workload.order_priority
                 )
                 self._shapes[workload.id] = workload.shape
                 self._job_ids.keep(workload.id, reservation.jobid)
@@ -154,9 +154,9 @@ class ReservationKeeper:
     def update_priorities(self) -> bool:
         """Give reservations the present priorities of their workloads; return whether any changed, and with it what it yields to."""
         changed = {
-            workload_id: replace(held, priority=workload.priority)
+            workload_id: replace(held, priority=workload.order_priority)
             for workload_id, held in self.held.items()
-            if (workload := self._ledger.get(workload_id)) is not None and workload.priority != held.priority
+            if (workload := self._ledger.get(workload_id)) is not None and workload.order_priority != held.priority
         }
         self.held.update(changed)
         return bool(changed)

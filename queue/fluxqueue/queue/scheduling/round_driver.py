@@ -243,7 +243,7 @@ class RoundDriver:
 def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, answer: MatchResult) -> None:
     if answer.verdict is MatchVerdict.RESERVED:
         reservations[workload.id] = HeldReservation(
-            workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.priority
+            workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.order_priority
         )
     else:
         reservations.pop(workload.id, None)
@@ -263,7 +263,7 @@ def _displacement_cause(reservation: HeldReservation, workloads: Sequence[Worklo
     for workload, answer in zip(workloads, answers, strict=False):
         if any(share.node in nodes for share in answer.shares):
             return (
-                f"its nodes went to {workload.ref} of priority {workload.priority} "
+                f"its nodes went to {workload.ref} of priority {workload.order_priority} "
                 f"in the queue {workload.queue!r}: its own is {reservation.priority}"
             )
     return "its nodes went to work of higher priority"

@@ -1,4 +1,4 @@
-"""What a FluxAccount's status shows: how much work it has with all accounts below it, and whether its spec takes effect as written.
+"""What a FluxAccount's status shows: how much work it has with all accounts below it, its fair share, and whether its spec takes effect.
 
 The condition ``Ready`` is false while something in the spec cannot take effect. Its message has a sentence for each such part.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from fluxqueue.api.fluxaccounts import FluxAccount, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus
 from fluxqueue.api.metadata import ObjectCondition
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.conditions import dated
+from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.status.usage import WorkUsage, usage_by
 
 __all__ = ["account_status", "usage_by_account"]
 
 _LONGEST_MESSAGE = 1_000
+_DECIMALS = 4
+_DIGITS = 3
 
 
 def usage_by_account(workloads: Iterable[Workload], live: Iterable[tuple[Workload, Allocation]], tree: AccountTree) -> dict[str, WorkUsage]:
@@ -25,7 +28,9 @@ def usage_by_account(workloads: Iterable[Workload], live: Iterable[tuple[Workloa
     return usage_by(lambda workload: tree.path_of(workload.account), workloads, live)
 
 
-def account_status(account: FluxAccount, usage: WorkUsage, tree: AccountTree, now: datetime) -> FluxAccountStatus:
+def account_status(
+    account: FluxAccount, usage: WorkUsage, tree: AccountTree, now: datetime, fair: FairShare | None = None
+) -> FluxAccountStatus:
     """Return the status that a FluxAccount should show.
 
     Parameters
@@ -38,6 +43,8 @@ def account_status(account: FluxAccount, usage: WorkUsage, tree: AccountTree, no
         All accounts.
     now
         Transition time of a condition that changes.
+    fair
+        Its fair share; None: not computed yet, so that what is shown stays.
     """
     return FluxAccountStatus(
         observed_generation=account.metadata.generation,
@@ -45,7 +52,14 @@ def account_status(account: FluxAccount, usage: WorkUsage, tree: AccountTree, no
         running=usage.running,
         nodes_in_use=usage.nodes,
         conditions=dated((_ready(account, tree),), account.status.conditions, now),
+        fair_share=_shown(fair) if fair is not None else account.status.fair_share,
     )
+
+
+def _shown(fair: FairShare) -> FairShareStatus:
+    """Round the figures: use fades at any time, and is worth a write when it changed by some thousandths."""
+    factor = None if fair.factor is None else round(fair.factor, _DECIMALS)
+    return FairShareStatus(share=round(fair.share, _DECIMALS), use=int(float(f"{fair.use:.{_DIGITS}g}")), factor=factor)
 
 
 def _ready(account: FluxAccount, tree: AccountTree) -> ObjectCondition:

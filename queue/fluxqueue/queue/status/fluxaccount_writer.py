@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from fluxqueue.api.fluxaccounts import FluxAccount
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXACCOUNTS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.status.fluxaccount_status import account_status, usage_by_account
 from fluxqueue.queue.status.usage import WorkUsage
 from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
@@ -29,16 +33,27 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None) -> None:
         super().__init__(FLUXACCOUNTS, caches.fluxaccounts, api, ledger, recorder)
         self._caches = caches
+        self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
+
+    def show(self, fair_shares: Callable[[], Mapping[str, FairShare]]) -> None:
+        """Show these fair shares; the function is called before each write."""
+        self._fair_shares = fair_shares
 
     async def _write(self, names: list[str]) -> None:
-        usage = usage_by_account(self._ledger.all(), self._ledger.live(), self._caches.accounts.tree)
+        tree, fair_shares = self._caches.accounts.tree, self._fair_shares()
+        usage = usage_by_account(self._ledger.all(), self._ledger.live(), tree)
         for name in names:
             account = self._objects.get("", name)
             if account is None:
                 continue
             try:
-                status = account_status(account, usage.get(name, WorkUsage()), self._caches.accounts.tree, self._ledger.clock())
+                status = account_status(account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name))
                 if status != account.status:
-                    await self._patch(name, status)
+                    await self._patch(name, status, fairShare=_json(status.fair_share))
             except Exception as error:
                 self._names.fail(name, error)
+
+
+def _json(shown: FairShareStatus | None) -> dict[str, Any] | None:
+    """Return every field, also zeros, and None for a factor that there is not: a merge patch would leave the old one."""
+    return None if shown is None else {"share": shown.share, "use": shown.use, "factor": shown.factor}

@@ -72,11 +72,12 @@ class WorkStatusWriter(ABC, Generic[T]):
     async def _write(self, names: list[str]) -> None:
         """Compare the objects of these names, and write the statuses that differ. A name that failed is given to ``_names.fail``."""
 
-    async def _patch(self, name: str, status: WorkStatus) -> None:
-        """Write a status; zeros too, since a merge patch would leave the old figure."""
+    async def _patch(self, name: str, status: WorkStatus, **more: Any) -> None:
+        """Write a status, and more fields of it; zeros too, since a merge patch would leave the old figure."""
         body: dict[str, Any] = {
             "status": {"pending": status.pending, "running": status.running, "nodesInUse": status.nodes_in_use}
             | {"observedGeneration": status.observed_generation, "conditions": msgspec.to_builtins(status.conditions)}
+            | more
         }
         with contextlib.suppress(NotFound):
             await self._api.patch(self._kind, name, body, patch_type=PatchType.MERGE, subresource="status")

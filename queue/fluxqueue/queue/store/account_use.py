@@ -33,6 +33,7 @@ class AccountUse(Transactions):
         dict
             Use of each account's own work, without that of accounts below it. An account that used next to nothing may be missing.
         """
-        parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": [repr(float(weight)) for weight in weights.values()]}
+        texts = [repr(float(weight)) for weight in weights.values()]
+        parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": texts}
         rows, _ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use", {}))
         return {row["account"]: row["use"] for row in rows if row["account"]}

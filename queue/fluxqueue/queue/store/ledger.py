@@ -397,5 +397,4 @@ class Ledger(LedgerState):
         return TableContents([*waiting, *live], await self._store.live_allocations(), await self._store.reservations())
 
     def _state(self, workload_id: WorkloadId) -> State | None:
-        workload = self.get(workload_id)
-        return workload.state if workload else None
+        return workload.state if (workload := self.get(workload_id)) is not None else None

@@ -104,6 +104,9 @@ class LedgerState:
         self._freed = Freed()
         self._listeners: list[Listener] = []
         self._slot_listeners: list[Listener] = []
+        self._order_listeners: list[Listener] = []
+        self.added_priority: Callable[[Workload], int] = lambda _workload: 0
+        """What is added to the priority of a workload; whoever sets it calls `reprioritise` for those that are known."""
 
     # ---- reading ---------------------------------------------------------------------------------------------------------------
 
@@ -133,7 +136,7 @@ class LedgerState:
     def pending(self) -> list[Workload]:
         """Return pending workloads in policy order: priority, submit time, id."""
         waiting = [self._workloads[workload] for workload in self._pending]
-        return sorted(waiting, key=lambda workload: (-workload.priority, workload.submitted_at, workload.id))
+        return sorted(waiting, key=lambda workload: (-workload.order_priority, workload.submitted_at, workload.id))
 
     def allocation(self, workload: WorkloadId) -> Allocation | None:
         """Return the live allocation of a workload; remnants do not count."""
@@ -208,6 +211,10 @@ class LedgerState:
         """Call the listener with the id of each workload of which a slot changes."""
         self._slot_listeners.append(listener)
 
+    def subscribe_order(self, listener: Listener) -> None:
+        """Call the listener with the id of each pending workload whose place in the order changed, and nothing else of it."""
+        self._order_listeners.append(listener)
+
     def notify(self, ids: Iterable[WorkloadId]) -> None:
         """Call the listeners for those of the workloads that are pending or live, although their rows did not change."""
         _call(self._listeners, [workload for workload in ids if workload in self._workloads])
@@ -262,6 +269,22 @@ class LedgerState:
         _call(self._slot_listeners, slot_owners)
         _call(self._listeners, delta.changed)
 
+    def reprioritise(self, ids: Iterable[WorkloadId]) -> bool:
+        """Add to the priorities of these workloads what `added_priority` says now; return True if the order of pending ones changed."""
+        moved: list[WorkloadId] = []
+        for workload_id in ids:
+            if (workload := self._workloads.get(workload_id)) is not None and self._prioritised(workload) is not workload:
+                self._live = None
+                self._set_workload(self._prioritised(workload))
+                if workload.state is State.PENDING:
+                    moved.append(workload_id)
+        _call(self._order_listeners, moved)
+        return bool(moved)
+
+    def _prioritised(self, workload: Workload) -> Workload:
+        added = self.added_priority(workload)
+        return workload if added == workload.added_priority else replace(workload, added_priority=added)
+
     def load_contents(self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]) -> None:
         """Forget everything, and hold these rows instead."""
         self._live = None
@@ -307,7 +330,7 @@ class LedgerState:
 
     def _put_workload(self, workload: Workload) -> None:
         self._ended.pop(workload.id, None)
-        self._set_workload(workload)
+        self._set_workload(self._prioritised(workload))
         self._described.pop(workload.id, None)
         self._by_uid[workload.uid] = workload.id
         if (key := group_of_workload(workload)) is not None:

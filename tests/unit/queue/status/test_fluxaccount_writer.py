@@ -14,6 +14,7 @@ from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
 
 
@@ -60,6 +61,18 @@ async def test_counts_follow_the_rows_up_the_tree_and_return_to_zero(
     await until(lambda: all((shown := status(memory, name))["running"] == 1 and shown["nodesInUse"] == 2 for name in ("site", "physics")))
     ledger.end(replace(started, state=State.COMPLETED))
     await until(lambda: status(memory, "site")["running"] == 0)
+
+
+async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(memory: MemoryApi, writer: FluxAccountWriter) -> None:
+    writer.show(lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 2 / 3)})
+    writer.resync()
+    await until(lambda: status(memory, "site") and status(memory, "physics"))
+    assert status(memory, "site")["fairShare"] == {"share": 1.0, "use": 1_230_000}
+    assert status(memory, "physics")["fairShare"] == {"share": 0.3333, "use": 0, "factor": 0.6667}
+    writer.show(dict)
+    memory.put("fluxaccounts", make_account("md"))
+    await until(lambda: status(memory, "md"))
+    assert status(memory, "site")["fairShare"]["use"] == 1_230_000, "what is not known yet stays as it is shown"
 
 
 async def test_a_parent_that_appears_ends_the_problem(memory: MemoryApi, writer: FluxAccountWriter) -> None:

@@ -74,7 +74,7 @@ class BackfillPass:
             if row is None:
                 gone.append(reservation)
             else:
-                self._reserved[row] = replace(reservation, priority=backlog[row].priority)
+                self._reserved[row] = replace(reservation, priority=backlog[row].order_priority)
         self._to_cancel = tuple(gone)
         self._reserved_rows = sorted(self._reserved)
         self._cursor = 0
@@ -296,4 +296,4 @@ class BackfillPass:
 
 
 def _held(workload: Workload, answer: MatchResult) -> HeldReservation:
-    return HeldReservation(workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.priority)
+    return HeldReservation(workload.id, FluxionJobId(answer.jobid), answer.at, answer.end, answer.shares, workload.order_priority)

@@ -41,7 +41,7 @@ _MOST_UNUSED = 4_096
 
 def key_of(workload: Workload) -> Key:
     """Return the place of a workload in policy order: priority (high first), submit time, id."""
-    return (-workload.priority, workload.submitted_at, workload.id)
+    return (-workload.order_priority, workload.submitted_at, workload.id)
 
 
 def first_of(priority: int) -> Key:

@@ -269,11 +269,11 @@ class Refusals:
                 self.possible.close_row(row)
             return
         family, count, duration = self._queue.backlog.request_kind(row)
-        bound = family, count, self._shortest_equivalent(duration), workload.priority
+        bound = family, count, self._shortest_equivalent(duration), workload.order_priority
         self._cache.now.append(bound)
         self._close(self.open, bound, row)
         if ever:
-            bound = family, count, duration, workload.priority
+            bound = family, count, duration, workload.order_priority
             self._cache.ever.append(bound)
             self._close(self.possible, bound, row)
 

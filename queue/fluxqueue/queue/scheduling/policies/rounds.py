@@ -62,7 +62,7 @@ class Round:
 
     def yielding(self, pass_: Pass, step: Step) -> list[HeldReservation]:
         """Return the reservations a step may displace: those of other queues below the lowest priority in the step."""
-        return [] if isinstance(step, CancelStep) else self._lower(pass_, min(workload.priority for workload in step.workloads))
+        return [] if isinstance(step, CancelStep) else self._lower(pass_, min(workload.order_priority for workload in step.workloads))
 
     def _lower(self, pass_: Pass, priority: int) -> list[HeldReservation]:
         return [

@@ -1,0 +1,142 @@
+"""Keeps the order of work as the weights of its queues say: once a minute, and when a FluxQueue or a FluxAccount was edited.
+
+The accounts are charged in the tables, their factors follow from that (`fluxqueue.queue.model.fair_share`), and the priorities of work from
+those (`fluxqueue.api.priorityfactors`). Between two such times a priority is constant. A cycle only reads it, and work that arrives gets
+its own by the same figures at once. Nothing is computed while no queue has weights, and nothing is charged while there are no accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxqueues import FluxQueue, PriorityWeights
+from fluxqueue.api.priorityfactors import Waiting, priority_parts
+from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.model.accounts import AccountTree
+from fluxqueue.queue.model.fair_share import FairShare, fair_shares
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["PriorityKeeper"]
+
+log = structlog.get_logger()
+
+_PACE_S = 2.0
+_BATCH = 2_000
+"""Workloads whose priorities are computed before others get a turn."""
+
+
+class PriorityKeeper:
+    """Keeps use, fair shares and priorities current.
+
+    Parameters
+    ----------
+    ledger
+        The queue.
+    fluxqueues
+        The queues with their weights.
+    accounts
+        Returns the accounts as they are now.
+    half_life_s, resource_weights
+        How use is measured, by resource type of the graph.
+    reordered
+        Is called when the order of pending work changed.
+
+    Attributes
+    ----------
+    fair_shares
+        Fair share of each account, as of the last charge.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        fluxqueues: ObjectCache[FluxQueue],
+        accounts: Callable[[], AccountTree],
+        *,
+        half_life_s: float,
+        resource_weights: Mapping[str, float],
+        reordered: Callable[[], None],
+    ) -> None:
+        self.fair_shares: Mapping[str, FairShare] = {}
+        self._ledger = ledger
+        self._fluxqueues = fluxqueues
+        self._accounts = accounts
+        self._half_life_s = half_life_s
+        self._resource_weights = resource_weights
+        self._reordered = reordered
+        self._listeners: list[Callable[[], None]] = []
+        self._weights: dict[str, tuple[PriorityWeights, int]] = {}
+        self._at = ledger.clock()
+        self._asked = asyncio.Event()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener when the fair shares were computed again."""
+        self._listeners.append(listener)
+
+    def rules_changed(self, change: Change[FluxQueue] | Change[FluxAccount]) -> None:
+        """Compute everything again after an edit of a queue or an account."""
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._asked.set()
+
+    def resync(self) -> None:
+        """Charge the accounts and compute everything again, soon."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Do so whenever asked, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.refresh()
+            except DatabaseUnavailable as error:
+                log.warning("priorities.postponed", error=str(error))
+            await asyncio.sleep(_PACE_S)
+
+    async def refresh(self) -> None:
+        """Charge the accounts, and compute the fair shares and all priorities.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            The priorities stay as they were.
+        """
+        tree = self._accounts()
+        uses = await self._ledger.charge_accounts(self._half_life_s, self._resource_weights) if tree.accounts else {}
+        self.fair_shares = fair_shares(tree, uses)
+        for listener in self._listeners:
+            listener()
+        weighed = bool(self._weights)
+        self._at = self._ledger.clock()
+        self._weights = {
+            queue.metadata.name: (queue.spec.priority_weights, queue.spec.priority)
+            for queue in self._fluxqueues.list()
+            if queue.spec.priority_weights is not None
+        }
+        self._ledger.added_priority = self._added
+        if (weighed or self._weights) and await self._apply():
+            self._reordered()
+
+    def _added(self, workload: Workload) -> int:
+        """Return what the weights of its queue add to the priority of a workload."""
+        rules = self._weights.get(workload.queue)
+        if rules is None:
+            return 0
+        fair = self.fair_shares.get(workload.account)
+        age_s = (self._at - workload.submitted_at).total_seconds()
+        waiting = Waiting(workload.priority, age_s, (fair.factor if fair is not None else None) or 0.0, workload.pods)
+        return priority_parts(waiting, *rules).total - workload.priority
+
+    async def _apply(self) -> bool:
+        """Give all work its priority; return True if any that waits has another one."""
+        ids, changed = [workload.id for workload in self._ledger.all()], False
+        for start in range(0, len(ids), _BATCH):
+            changed = self._ledger.reprioritise(ids[start : start + _BATCH]) or changed
+            await asyncio.sleep(0)
+        return changed
