@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fluxqueue.api.fluxqueues import PriorityWeights
 
-__all__ = ["DEFAULT_WEIGHTS", "PriorityParts", "Waiting", "priority_parts"]
+__all__ = ["DEFAULT_WEIGHTS", "PriorityParts", "Waiting", "age_part", "priority_parts"]
 
 
 class Waiting(NamedTuple):
@@ -56,6 +56,11 @@ DEFAULT_WEIGHTS = PriorityWeights()
 """The weights of a queue that has none."""
 
 
+def age_part(weights: PriorityWeights, age_s: float) -> int:
+    """Return the part of a priority that grows with the time since the submission."""
+    return round(weights.age * min(max(age_s, 0.0) / max(weights.max_age_seconds, 1), 1.0))
+
+
 def priority_parts(waiting: Waiting, weights: PriorityWeights, queue_priority: int) -> PriorityParts:
     """Return the parts of a priority.
 
@@ -66,10 +71,9 @@ def priority_parts(waiting: Waiting, weights: PriorityWeights, queue_priority: i
     weights, queue_priority
         ``spec.priorityWeights`` and ``spec.priority`` of its queue.
     """
-    age = min(max(waiting.age_s, 0.0) / max(weights.max_age_seconds, 1), 1.0)
     size = min(waiting.pods / max(weights.full_size_pods, 1), 1.0)
     return PriorityParts(
-        age=round(weights.age * age),
+        age=age_part(weights, waiting.age_s),
         fair_share=round(weights.fair_share * waiting.fair_share),
         size=round(weights.size * size),
         queue=weights.queue * queue_priority,

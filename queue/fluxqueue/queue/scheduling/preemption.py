@@ -37,7 +37,7 @@ from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
 from fluxqueue.queue.scheduling.possible_victims import Checkpoints, PossibleVictims, no_checkpoints
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -122,7 +122,7 @@ class Preemptor:
             workload.id: (workload, allocation)
             for workload, allocation in self._ledger.live()
             if workload.queue in taking_part
-            and _is_below(workload, first)
+            and is_below(workload, first)
             and _may_be_victim(workload, allocation)
             and victims_of.ran_enough(workload, allocation)
         }
@@ -228,11 +228,6 @@ class Preemptor:
         if (missing := count - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         return self._probes[:count]
-
-
-def _is_below(running: Workload, first: Workload) -> bool:
-    """True if running work has a lower priority, also in order: work that comes before the other would take its nodes back at once."""
-    return running.priority < first.priority and running.order_priority < first.order_priority
 
 
 def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workload]:

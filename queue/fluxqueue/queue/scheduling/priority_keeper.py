@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fluxqueue.api.fluxaccounts import FluxAccount
-from fluxqueue.api.fluxqueues import FluxQueue, PriorityWeights
-from fluxqueue.api.priorityfactors import Waiting, priority_parts
+from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.fair_share import FairShare, fair_shares
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -71,8 +70,7 @@ class PriorityKeeper:
         self._resource_weights = resource_weights
         self._reordered = reordered
         self._listeners: list[Callable[[], None]] = []
-        self._weights: dict[str, tuple[PriorityWeights, int]] = {}
-        self._at = ledger.clock()
+        self._added = AddedPriorities({}, {}, ledger.clock())
         self._asked = asyncio.Event()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -112,26 +110,17 @@ class PriorityKeeper:
         self.fair_shares = fair_shares(tree, uses)
         for listener in self._listeners:
             listener()
-        weighed = bool(self._weights)
-        self._at = self._ledger.clock()
-        self._weights = {
+        weighed = self._added.any
+        weights = {
             queue.metadata.name: (queue.spec.priority_weights, queue.spec.priority)
             for queue in self._fluxqueues.list()
             if queue.spec.priority_weights is not None
         }
-        self._ledger.added_priority = self._added
-        if (weighed or self._weights) and await self._apply():
+        factors = {name: each.factor or 0.0 for name, each in self.fair_shares.items()}
+        self._added = AddedPriorities(weights, factors, self._ledger.clock())
+        self._ledger.added_priority = self._added.of
+        if (weighed or self._added.any) and await self._apply():
             self._reordered()
-
-    def _added(self, workload: Workload) -> int:
-        """Return what the weights of its queue add to the priority of a workload."""
-        rules = self._weights.get(workload.queue)
-        if rules is None:
-            return 0
-        fair = self.fair_shares.get(workload.account)
-        age_s = (self._at - workload.submitted_at).total_seconds()
-        waiting = Waiting(workload.priority, age_s, (fair.factor if fair is not None else None) or 0.0, workload.pods)
-        return priority_parts(waiting, *rules).total - workload.priority
 
     async def _apply(self) -> bool:
         """Give all work its priority; return True if any that waits has another one."""

@@ -27,7 +27,8 @@ from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
-from fluxqueue.queue.simulator.reports import as_csv, as_json, as_table
+from fluxqueue.queue.simulator.reports import accounts_table, as_csv, as_json, as_table
+from fluxqueue.queue.simulator.simulated_shares import SimulatedShares, parse_accounts, with_accounts
 from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
 from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
 from fluxqueue.queue.simulator.traces import Trace
@@ -38,9 +39,11 @@ _EXAMPLES = """examples:
   fluxqueue simulate --model lublin --jobs 50000 --nodes 256 --load 0.85 --policy fcfs --policy easy --seed 1 --json out.json
   fluxqueue simulate --trace SDSC-SP2.swf --policy easy --policy conservative:100 --pictures pictures/
   fluxqueue simulate --jobs 2000 --nodes 64 --overestimate 2:5
+  fluxqueue simulate --jobs 5000 --nodes 64 --load 1.5 --policy easy --account physics=3 --account biology=1:10 --half-life 24
   fluxqueue simulate --from-cluster --policy conservative --add-nodes 10
 """
 _DAY_S = 86_400
+_HALF_LIFE_H = 168
 
 
 class _UsageError(Exception):
@@ -57,7 +60,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
         if options.topology_level:
             raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
+        if options.half_life is not None and not options.account:
+            raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
+        accounts = parse_accounts(options.account or [])
         trace = _trace(options)
+        if accounts:
+            trace = with_accounts(trace, accounts, options.seed)
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         disciplines = {name: _with_rules(each, options) for name, each in disciplines.items()}
         for path in (options.json, options.csv):
@@ -66,8 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (_UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
-    summaries, results = _simulate(trace, disciplines, options.match_policy)
+    shares = {name: number for name, (number, _) in accounts.items()}
+    summaries, results = _simulate(trace, disciplines, options.match_policy, shares, (options.half_life or _HALF_LIFE_H) * 3_600)
     sys.stdout.write(as_table(trace, summaries))
+    if accounts:
+        sys.stdout.write(accounts_table(trace, shares, results))
     if options.json is not None:
         options.json.write_bytes(as_json(trace, options.seed if options.trace is None else None, summaries, results))
     if options.csv is not None:
@@ -80,9 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _forecast_cluster(options: argparse.Namespace) -> int:
     """Forecast the starts of a live installation, without changing anything in it."""
     try:
-        for name in ("jobs", "nodes", "load", "overestimate", "preempt", "priority", "json", "csv", "pictures"):
+        of_traces = ("jobs", "nodes", "load", "overestimate", "preempt", "priority", "json", "csv", "pictures", "account", "half_life")
+        for name in of_traces:
             if getattr(options, name) is not None:
-                raise _UsageError(f"--{name} belongs to traces: with --from-cluster the work is what waits there now")
+                raise _UsageError(f"--{name.replace('_', '-')} belongs to traces: with --from-cluster the work is what waits there now")
         disciplines = dict(_discipline(text) for text in options.policy or [])
         snapshot = asyncio.run(_read(options.kubeconfig, options.context, _levels(options.topology_level or [])))
         plans = {"as it is": snapshot}
@@ -106,7 +118,7 @@ async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[To
 
 
 def _simulate(
-    trace: Trace, disciplines: dict[str, Discipline], match_policy: str
+    trace: Trace, disciplines: dict[str, Discipline], match_policy: str, shares: dict[str, int], half_life_s: float
 ) -> tuple[dict[str, Summary], dict[str, Sequence[SimulatedJob]]]:
     summaries: dict[str, Summary] = {}
     results: dict[str, Sequence[SimulatedJob]] = {}
@@ -115,7 +127,8 @@ def _simulate(
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         for name, discipline in disciplines.items():
             bar = bars.add_task(name, total=len(trace.jobs))
-            simulation = Simulation(trace, discipline, match_policy)
+            simulated_shares = SimulatedShares(shares, half_life_s) if shares else None
+            simulation = Simulation(trace, discipline, match_policy, shares=simulated_shares)
             began = time.perf_counter()
             results[name] = asyncio.run(simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             seconds = time.perf_counter() - began
@@ -225,6 +238,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processors-per-node", type=_positive, default=1, metavar="N", help="of the trace's machine (default 1)")
     parser.add_argument("--load", type=float, metavar="X", help="stretch the times of submission to this offered load, 0.85 for example")
     parser.add_argument("--overestimate", metavar="LOW:HIGH", help="let jobs ask for this many times what they take, 2:5 for example")
+    parser.add_argument(
+        "--account",
+        action="append",
+        metavar="NAME=SHARES[:PART]",
+        help="an account with shares, that submits this part of the jobs (default 1); fair share decides the order; may be repeated",
+    )
+    parser.add_argument("--half-life", type=_positive, metavar="HOURS", help="with --account: when use counts half (default 168, 7 days)")
     parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, conservative or conservative:DEPTH; may be repeated")
     parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
     parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")

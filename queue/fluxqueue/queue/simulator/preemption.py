@@ -17,7 +17,7 @@ from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below
 
 __all__ = ["SimulatedPreemption"]
 
@@ -90,7 +90,7 @@ class SimulatedPreemption:
         return [each.workload for each in victims]
 
     def _eligible(self, workload: Workload, ran: _Ran, first: Workload, now_s: int) -> bool:
-        if workload.queue not in self._queues or workload.priority >= first.priority:
+        if workload.queue not in self._queues or not is_below(workload, first):
             return False
         ready_s = ran.start_s + self._disciplines[workload.queue].preemption_rules.min_run_seconds
         if ready_s > now_s:
@@ -104,4 +104,4 @@ class SimulatedPreemption:
     def _yields(self, held: HeldReservation, backlogs: Mapping[str, Backlog], first: Workload) -> bool:
         if held.workload == first.id or held.workload in backlogs[first.queue]:
             return True
-        return any(held.workload in backlog and held.priority < first.priority for backlog in backlogs.values())
+        return any(held.workload in backlog and held.priority < first.order_priority for backlog in backlogs.values())

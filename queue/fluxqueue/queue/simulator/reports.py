@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from fluxqueue.queue.simulator.metrics import Summary
 from fluxqueue.queue.simulator.simulation import SimulatedJob
 from fluxqueue.queue.simulator.traces import Trace
 
-__all__ = ["as_csv", "as_json", "as_table"]
+__all__ = ["accounts_table", "as_csv", "as_json", "as_table"]
 
 _COLUMNS = (
     ("policy", 16),
@@ -54,6 +55,36 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
     lines += [f"{name}: {each.limited} jobs reached their time limit" for name, each in summaries.items() if each.limited]
     lines += [f"{name}: jobs were preempted {each.preemptions} times" for name, each in summaries.items() if each.preemptions]
     return "\n".join(lines) + "\n"
+
+
+def accounts_table(trace: Trace, shares: Mapping[str, int], results: Mapping[str, Sequence[SimulatedJob]]) -> str:
+    """Return a table of accounts: their part of the shares, of the work that was submitted, and of the use under each policy.
+
+    Use counts until the last submission: later there is nothing left to choose from.
+    """
+    until = trace.jobs[-1].submit_s if trace.jobs else 0
+    total = sum(shares.values()) or 1
+    header = ["account".ljust(16), "shares".rjust(8), "share".rjust(8), "submitted".rjust(10), *(name.rjust(16) for name in results)]
+    lines = ["", "  ".join(header)]
+    submitted = Counter[str]()
+    for job in trace.jobs:
+        submitted[job.account] += job.nodes * job.runtime_s
+    used = {name: _use_by_account(ran, until) for name, ran in results.items()}
+    for account, number in shares.items():
+        cells = [account.ljust(16), str(number).rjust(8), f"{number / total:.1%}".rjust(8), _part(submitted, account).rjust(10)]
+        lines.append("  ".join([*cells, *(_part(each, account).rjust(16) for each in used.values())]))
+    return "\n".join(lines) + "\n"
+
+
+def _use_by_account(ran: Sequence[SimulatedJob], until: int) -> Counter[str]:
+    used = Counter[str]()
+    for each in ran:
+        used[each.job.account] += max(min(each.end_s, until) - each.start_s, 0) * each.job.nodes
+    return used
+
+
+def _part(of: Counter[str], account: str) -> str:
+    return f"{of[account] / (sum(of.values()) or 1):.1%}"
 
 
 def as_csv(summaries: Mapping[str, Summary]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import orjson
@@ -19,6 +19,7 @@ from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, 
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SLOT
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
@@ -27,6 +28,7 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReserva
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
+from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
 from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
 __all__ = ["SimulatedJob", "Simulation"]
@@ -86,6 +88,8 @@ class Simulation:
         Fluxion's match policy.
     fixed
         Jobs that ran before and run again without waiting. Each takes its nodes at its start, after the jobs that start then.
+    shares
+        Accounts whose fair shares order the work; None: there are none.
 
     Attributes
     ----------
@@ -99,6 +103,7 @@ class Simulation:
         discipline: Discipline | Mapping[str, Discipline],
         match_policy: str = "lonode",
         fixed: Sequence[SimulatedJob] = (),
+        shares: SimulatedShares | None = None,
     ) -> None:
         self.ran = [SimulatedJob(job) for job in trace.jobs]
         self.cycles = 0
@@ -107,6 +112,8 @@ class Simulation:
         self._queues = sorted({job.queue for job in trace.jobs})
         self._disciplines = dict.fromkeys(self._queues, discipline) if isinstance(discipline, Discipline) else discipline
         self._match_policy = match_policy
+        self._shares = shares
+        self._added = AddedPriorities({}, {}, _EPOCH)
         self._fixed = sorted(fixed, key=lambda each: each.start_s, reverse=True)
         self._of = {each.job.number: each for each in (*self.ran, *fixed)}
         self._fluxion = LocalFluxion()
@@ -125,13 +132,15 @@ class Simulation:
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
 
-    async def run(self, progress: Progress | None = None) -> Sequence[SimulatedJob]:
-        """Run to the end of the last job.
+    async def run(self, progress: Progress | None = None, until_s: int | None = None) -> Sequence[SimulatedJob]:
+        """Run to the end of the last job, or to a time.
 
         Parameters
         ----------
         progress
             Is called with the number of ended jobs from time to time.
+        until_s
+            Stop at the first event from this second on; jobs that wait then have no start. None: at the end of the last job.
         """
         nodes = [GraphNodeSpec(_node(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
         await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=_EPOCH_S))
@@ -139,12 +148,17 @@ class Simulation:
         reported = 0
         while arrived < len(jobs) or self._ends or self._reservations or self._fixed:
             self._now = self._next_time([jobs[arrived].submit_s] if arrived < len(jobs) else [])
+            if until_s is not None and self._now >= until_s:
+                break
+            if self._shares is not None:
+                self._shares.advance(self._now)
             await self._end_due()
             await self._stop_preempted()
             await self._extend_overruns()
             while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
-                self._backlogs[jobs[arrived].queue].update([_workload(jobs[arrived])])
+                self._backlogs[jobs[arrived].queue].update([self._prioritised(_workload(jobs[arrived]))])
                 arrived += 1
+            self._reprioritise()
             await self._cycle()
             for _ in range(_MOST_AT_ONCE):
                 if not await self._preempt():
@@ -180,6 +194,8 @@ class Simulation:
             if number not in self._planned_ends or self._of[number].end_s != end_s:
                 continue  # it was preempted before
             ended.append(number)
+            if self._shares is not None:
+                self._shares.ended(self._of[number].job.account, self._of[number].job.nodes)
             planned = self._planned_ends.pop(number)
             self._capacity_changed = self._capacity_changed or planned > self._now
         if ended:
@@ -204,6 +220,23 @@ class Simulation:
             if done.displaced:
                 self._capacity_changed = True
                 self._clear_refusal_caches()
+
+    def _prioritised(self, workload: Workload) -> Workload:
+        added = self._added.of(workload)
+        return workload if added == workload.added_priority else replace(workload, added_priority=added)
+
+    def _reprioritise(self) -> None:
+        """Give all work that waits the priority that it has now, and so its reservations; once a minute, as a cluster does."""
+        if self._shares is None or (added := self._shares.priorities(self._now, _at(self._now))) is None:
+            return
+        self._added = added
+        for backlog in self._backlogs.values():
+            changed = [now for workload in backlog if (now := self._prioritised(workload)) is not workload]
+            backlog.update(changed)
+            for workload in changed:
+                if (held := self._reservations.get(workload.id)) is not None:
+                    self._reservations[workload.id] = replace(held, priority=workload.order_priority)
+                    self._capacity_changed = True
 
     def _clear_refusal_caches(self) -> None:
         for refusal_cache in self._refusal_caches.values():
@@ -234,7 +267,9 @@ class Simulation:
         """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
         if self._stops or not self._preemption.any:
             return False
-        running = {WorkloadId(number): (_workload(self._of[number].job), self._of[number]) for number in self._planned_ends}
+        running = {
+            WorkloadId(number): (self._prioritised(_workload(self._of[number].job)), self._of[number]) for number in self._planned_ends
+        }
         victims = await self._preemption.choose(self._backlogs, self._reservations, running, self._now)
         for victim in victims:
             ran = self._of[int(victim)]
@@ -256,9 +291,11 @@ class Simulation:
             if self._planned_ends.pop(number, None) is None:
                 continue  # it ended within its grace
             stopped.append(number)
+            if self._shares is not None:
+                self._shares.ended(ran.job.account, ran.job.nodes)
             ran.start_s = ran.end_s = -1
             ran.preempted += 1
-            self._backlogs[ran.job.queue].update([_workload(ran.job)])
+            self._backlogs[ran.job.queue].update([self._prioritised(_workload(ran.job))])
         if stopped:
             self._clear_refusal_caches()
             self._capacity_changed = True
@@ -293,6 +330,8 @@ class Simulation:
 
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
         number = ran.job.number
+        if self._shares is not None:
+            self._shares.started(ran.job.account, ran.job.nodes)
         self._planned_ends[number] = planned
         heapq.heappush(self._ends, (ran.end_s, number))
         if planned < ran.end_s:
@@ -344,4 +383,5 @@ def _workload(job: TraceJob) -> Workload:
         reason=Reason.NONE,
         message="",
         submitted_at=_at(job.submit_s),
+        account=job.account,
     )

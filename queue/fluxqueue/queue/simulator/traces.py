@@ -32,6 +32,8 @@ class TraceJob:
         Stated duration.
     queue, priority
         Its queue, and its priority there.
+    account
+        Who it counts for; empty: nobody.
     """
 
     number: int
@@ -41,6 +43,7 @@ class TraceJob:
     requested_s: int
     queue: str = "default"
     priority: int = 0
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import Workload, WorkloadId
 
-__all__ = ["PreemptionCandidate", "VictimSearch", "choose_victims", "preemption_order"]
+__all__ = ["PreemptionCandidate", "VictimSearch", "choose_victims", "is_below", "preemption_order"]
 
 _SINGLES = 16
 _MOST_REMOVALS = 32
@@ -35,6 +35,11 @@ class PreemptionCandidate:
 
 VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]
 """Yields victims to try, is sent whether the work would fit without them, returns the victims."""
+
+
+def is_below(running: Workload, first: Workload) -> bool:
+    """True if running work has a lower priority, also in order: work that comes before the other would take its nodes back at once."""
+    return running.priority < first.priority and running.order_priority < first.order_priority
 
 
 def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
