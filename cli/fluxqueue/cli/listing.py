@@ -15,12 +15,14 @@ from typing import Any, TextIO
 import msgspec
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.cli import jobs as rows
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource
 from fluxqueue.cli.tables import columns, wants_colour
 
-__all__ = ["JobsQuery", "Listed", "collection", "jobs", "list_jobs", "queues"]
+__all__ = ["JobsQuery", "Listed", "collection", "is_called", "jobs", "list_accounts", "list_jobs", "list_queues", "queues"]
 
 _PAGE = "500"
 _GONE = 410
@@ -50,7 +52,7 @@ class JobsQuery:
 
     def takes(self, job: FluxJob) -> bool:
         """True if a FluxJob is selected."""
-        named = not self.names or any(_is_called(job, name) for name in self.names)
+        named = not self.names or any(is_called(job, name) for name in self.names)
         return named and rows.Selection(self.queue, self.states).takes(job)
 
 
@@ -90,6 +92,8 @@ class _Table(msgspec.Struct, rename="camel"):
 
 
 _JOB = msgspec.json.Decoder(FluxJob)
+_QUEUE = msgspec.json.Decoder(FluxQueue)
+_ACCOUNT = msgspec.json.Decoder(FluxAccount)
 _LIST = msgspec.json.Decoder(_RawList)
 _EVENT = msgspec.json.Decoder(_Event)
 
@@ -112,6 +116,16 @@ def list_jobs(client: ApiClient, namespace: str | None, selector: str = "") -> t
     return [Listed(_JOB.decode(item), item) for item in raw], version
 
 
+def list_queues(client: ApiClient) -> list[FluxQueue]:
+    """Return all FluxQueues; errors as `list_jobs`."""
+    return [_QUEUE.decode(item) for item in _raw_list(client, names.FLUXQUEUES, None)[0]]
+
+
+def list_accounts(client: ApiClient) -> list[FluxAccount]:
+    """Return all FluxAccounts; errors as `list_jobs`."""
+    return [_ACCOUNT.decode(item) for item in _raw_list(client, names.FLUXACCOUNTS, None)[0]]
+
+
 def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], datetime]) -> int:
     """Print the selected FluxJobs; with ``watch``, also their changes until interrupted.
 
@@ -123,7 +137,7 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
     listed, version = list_jobs(client, query.namespace, query.selector)
     chosen = [item for item in listed if query.takes(item.job)]
     for name in query.names:
-        if not any(_is_called(item.job, name) for item in chosen):
+        if not any(is_called(item.job, name) for item in chosen):
             raise ClusterError(f'Error from server (NotFound): {names.FLUXJOBS}.{names.GROUP} "{name}" not found')
     _print(chosen, query, out, now())
     if not query.watch:
@@ -158,7 +172,8 @@ def queues(client: ApiClient, out: TextIO, *, output: str = "", titles: bool = T
     return 0
 
 
-def _is_called(job: FluxJob, name: str) -> bool:
+def is_called(job: FluxJob, name: str) -> bool:
+    """True if a name that a person wrote is that of a FluxJob or of its object."""
     kind, slash, rest = name.rpartition("/")
     if kind.lower() in ("fj", "fluxjob", "fluxjobs"):
         return job.metadata.name == rest

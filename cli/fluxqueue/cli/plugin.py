@@ -79,6 +79,7 @@ def _parser() -> UsageParser:
     _add_jobs(commands, common)
     _add_explain(commands, common)
     _add_queues(commands, common)
+    _add_order(commands, common)
     _add_edits(commands, common)
     _add_doctor(commands, common)
     _add_uninstall(commands, common)
@@ -128,6 +129,30 @@ def _add_queues(commands: Commands, common: UsageParser) -> None:
     queues.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
     queues.add_argument("--no-headers", action="store_true", help="no line of titles")
     queues.set_defaults(run=_queues)
+
+
+def _add_order(commands: Commands, common: UsageParser) -> None:
+    shares = commands.add_parser(
+        "shares",
+        parents=[common],
+        help="the accounts: shares, use, and fair-share factors",
+        description="The accounts as a tree: what each is to have, what it used, and its fair-share factor.",
+    )
+    shares.add_argument("--no-headers", action="store_true", help="no line of titles")
+    shares.set_defaults(run=_shares)
+    priority = commands.add_parser(
+        "priority",
+        parents=[common],
+        help="what the priorities of waiting workloads are made of",
+        description="The priority by which each waiting workload is ordered, and its parts.",
+    )
+    priority.add_argument("name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)")
+    priority.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    priority.add_argument("-q", "--queue", default="", metavar="QUEUE", help="only this queue")
+    priority.add_argument("-o", "--output", default="", choices=["wide"], help="wide: also what the parts come from")
+    priority.add_argument("-w", "--weights", action="store_true", help="the weights of the queues instead")
+    priority.add_argument("--no-headers", action="store_true", help="no line of titles")
+    priority.set_defaults(run=_priority)
 
 
 def _add_edits(commands: Commands, common: UsageParser) -> None:
@@ -227,6 +252,29 @@ def _queues(arguments: argparse.Namespace) -> int:
 
     with ApiClient(_connection(arguments)) as client:
         return listing.queues(client, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
+
+
+def _shares(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli.shares import shares
+
+    with ApiClient(_connection(arguments)) as client:
+        return shares(client, sys.stdout, titles=not arguments.no_headers)
+
+
+def _priority(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli.priorities import PriorityQuery, priorities
+
+    chosen = _connection(arguments)
+    query = PriorityQuery(
+        namespace=None if arguments.all_namespaces else _namespace(arguments, chosen),
+        names=tuple(arguments.name),
+        queue=arguments.queue,
+        wide=arguments.output == "wide",
+        weights=arguments.weights,
+        titles=not arguments.no_headers,
+    )
+    with ApiClient(chosen) as client:
+        return priorities(client, query, sys.stdout, _now())
 
 
 def _edit(arguments: argparse.Namespace) -> int:

@@ -50,7 +50,17 @@ def test_a_command_line_it_does_not_understand_is_exit_1_and_one_sentence_of_our
 
 
 @pytest.mark.parametrize(
-    "argv", [["jobs"], ["explain", "x"], ["queues"], ["hold", "x"], ["prioritize", "x", "y", "-3"], ["move", "x", "y", "-q", "z"]]
+    "argv",
+    [
+        ["jobs"],
+        ["explain", "x"],
+        ["queues"],
+        ["shares"],
+        ["priority"],
+        ["hold", "x"],
+        ["prioritize", "x", "y", "-3"],
+        ["move", "x", "y", "-q", "z"],
+    ],
 )
 def test_without_a_cluster_it_says_what_to_give(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(argv) == 1

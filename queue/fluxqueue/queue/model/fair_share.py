@@ -21,6 +21,8 @@ from fluxqueue.queue.model.accounts import AccountTree
 __all__ = ["FairShare", "fair_shares"]
 
 _OWN_SHARES = 1
+_DECIMALS = 6
+"""Of a factor: what FluxAccounts show is what counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,6 @@ def _rank(nodes: Sequence[_Node], place: int, works: int) -> int:
         equals = list(tied)
         working = [each for each in equals if each.works]
         for each in working:
-            each.factor = place / works
+            each.factor = round(place / works, _DECIMALS)
         place = _rank([child for each in equals for child in each.below], place - len(working), works)
     return place

@@ -58,8 +58,7 @@ def account_status(
 
 def _shown(fair: FairShare) -> FairShareStatus:
     """Round the figures: use fades at any time, and is worth a write when it changed by some thousandths."""
-    factor = None if fair.factor is None else round(fair.factor, _DECIMALS)
-    return FairShareStatus(share=round(fair.share, _DECIMALS), use=int(float(f"{fair.use:.{_DIGITS}g}")), factor=factor)
+    return FairShareStatus(share=round(fair.share, _DECIMALS), use=int(float(f"{fair.use:.{_DIGITS}g}")), factor=fair.factor)
 
 
 def _ready(account: FluxAccount, tree: AccountTree) -> ObjectCondition:

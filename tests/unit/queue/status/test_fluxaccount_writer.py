@@ -64,11 +64,11 @@ async def test_counts_follow_the_rows_up_the_tree_and_return_to_zero(
 
 
 async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(memory: MemoryApi, writer: FluxAccountWriter) -> None:
-    writer.show(lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 2 / 3)})
+    writer.show(lambda: {"site": FairShare(1.0, 1_234_567.8, 1.0), "physics": FairShare(1 / 3, 0.0, 2.0, 0.666667)})
     writer.resync()
     await until(lambda: status(memory, "site") and status(memory, "physics"))
     assert status(memory, "site")["fairShare"] == {"share": 1.0, "use": 1_230_000}
-    assert status(memory, "physics")["fairShare"] == {"share": 0.3333, "use": 0, "factor": 0.6667}
+    assert status(memory, "physics")["fairShare"] == {"share": 0.3333, "use": 0, "factor": 0.666667}
     writer.show(dict)
     memory.put("fluxaccounts", make_account("md"))
     await until(lambda: status(memory, "md"))
