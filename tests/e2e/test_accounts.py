@@ -122,11 +122,114 @@ def test_a_mistake_in_the_tree_is_shown_and_harms_no_other_account(stage: Stage,
     stage.until_state("two", State.RUNNING)
 
 
+def test_a_charged_account_waits_behind_its_sibling_and_the_numbers_say_why(stage: Stage, accounts: Accounts) -> None:
+    queue, other = f"fair-{stage.namespace}", accounts.name("other")
+    weights = {"fairShare": 1000, "age": 10}
+    spec = {"priority": 5, "priorityWeights": weights}
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}, "spec": spec}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    try:
+        accounts.put("busy", namespaces=[stage.namespace], shares=1)
+        accounts.put("other", shares=3)
+        stage.apply(job("runs", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).build())
+        stage.until_state("runs", State.RUNNING)
+        stage.apply(job("waits", "forever").label("fluxqueue/queue", queue).build())
+        stage.until_reason("waits", "WaitingForNodes")
+
+        def charged() -> bool:
+            shown, idle = accounts.status("busy").fair_share, accounts.status("other").fair_share
+            return bool(shown and idle and shown.use > 0 and shown.factor < idle.factor)
+
+        stage.until("the account that runs work is behind", charged, 150)
+        lines = {line.split()[0]: line.split() for line in stage.plugin("shares").stdout.splitlines()}
+        assert lines[other][1:4] == ["3", lines[other][2], "0"]
+        assert (lines[other][5], lines[accounts.name("busy")][1]) == ("inf", "1")
+        (cells,) = (line.split() for line in stage.plugin("priority", "job/waits", "-o", "wide", "--no-headers").stdout.splitlines())
+        _, what, where, total, age, fair, size, of_queue, own, _, account, factor, pods = cells
+        assert (what, where, account, pods) == ("job/waits", queue, accounts.name("busy"), "1")
+        assert int(total) == int(age) + int(fair) + int(size) + int(of_queue) + int(own)
+        assert (int(fair), of_queue, own, size) == (round(1000 * float(factor)), "5", "0", "0")
+        (line,) = stage.plugin("priority", "--weights", "-q", queue, "--no-headers").stdout.splitlines()
+        assert line.split() == [queue, "10", "1000", "0", "1", "1", "7d", "100", "pods", "5"]
+    finally:
+        stage.kubectl("delete", "job", "--all", "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
+def test_the_account_with_more_shares_goes_first(stage: Stage, accounts: Accounts) -> None:
+    """Both have used nothing, so the factor of the one without shares is the lower; its older Job starts last."""
+    queue, second = f"fair-{stage.namespace}", f"{stage.namespace}-second"
+    spec = {"policy": "fcfs", "priorityWeights": {"fairShare": 1000}}
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}, "spec": spec}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    stage.kubectl("create", "namespace", second)
+    stage.kubectl("label", "namespace", second, "fluxqueue/managed=true")
+    try:
+        accounts.put("last", namespaces=[stage.namespace], shares=0)
+        accounts.put("first", namespaces=[second], shares=1)
+        stage.until(
+            "both have a factor", lambda: all((each := accounts.status(name).fair_share) and each.factor for name in ("last", "first"))
+        )
+        blocker = job("blocker", "forever").indexed(8).cpu("8").build()
+        stage.apply(blocker)
+        stage.until_state("blocker", State.RUNNING)
+        older = job("older", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).build()
+        stage.apply(older)
+        stage.until_reason("older", "WaitingForNodes")
+        younger = job("younger", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).namespace(second).build()
+        stage.kubectl("apply", "-f", "-", stdin=json.dumps(younger))
+
+        def state(name: str, namespace: str) -> str:
+            text = stage.kubectl("get", "fluxjobs", "-n", namespace, "-o", "json").stdout
+            found = (msgspec.convert(item, FluxJob) for item in json.loads(text)["items"])
+            return next((each.status.state for each in found if each.spec.object_ref.name == name), "")
+
+        stage.until("the younger waits too", lambda: state("younger", second) == State.PENDING)
+        stage.kubectl("delete", "job", "blocker")
+        stage.until("the younger runs", lambda: state("younger", second) == State.RUNNING)
+        assert state("older", stage.namespace) == State.PENDING
+    finally:
+        stage.kubectl("delete", "job", "--all", "--wait=false")
+        stage.kubectl("delete", "job", "--all", "-n", second, "--wait=false")
+        stage.kubectl("delete", "namespace", second, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
+BAD_WEIGHTS: list[tuple[dict[str, Any], str]] = [
+    ({"age": -1}, "spec.priorityWeights.age"),
+    ({"fairShare": 1.5}, "spec.priorityWeights.fairShare"),
+    ({"size": "large"}, "spec.priorityWeights.size"),
+    ({"queue": 1_000_001}, "spec.priorityWeights.queue"),
+    ({"priorityClass": -1}, "spec.priorityWeights.priorityClass"),
+    ({"maxAgeSeconds": 0}, "spec.priorityWeights.maxAgeSeconds"),
+    ({"fullSizePods": 0}, "spec.priorityWeights.fullSizePods"),
+    ({"fairshare": 5}, 'unknown field "spec.priorityWeights.fairshare"'),
+]
+
+
+def test_a_weight_that_cannot_be_meant_is_refused_with_its_field(stage: Stage) -> None:
+    answers = []
+    for weights, words in BAD_WEIGHTS:
+        document = {
+            "apiVersion": "jobs.converged-computing.org/v1alpha1",
+            "kind": "FluxQueue",
+            "metadata": {"name": f"odd-{stage.namespace}"},
+            "spec": {"priorityWeights": weights},
+        }
+        done = stage.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(document), check=False)
+        if done.returncode == 0 or words not in done.stderr:
+            answers.append((weights, done.stdout + done.stderr))
+    assert answers == []
+
+
 BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"parent": "SELF"}, "parent is the account itself: name the account above it, or leave it out"),
     ({"parent": "Not A Name"}, "spec.parent"),
     ({"namespaces": ["team", "team"]}, 'spec.namespaces[1]: Duplicate value: "team"'),
     ({"namespaces": ["No Namespace"]}, "spec.namespaces[0]"),
+    ({"shares": -1}, "spec.shares"),
+    ({"shares": 1_000_001}, "spec.shares"),
+    ({"shares": "half"}, "spec.shares"),
     ({"limits": {"running": -1}}, "spec.limits.running"),
     ({"limits": {"nodes": "many"}}, "spec.limits.nodes"),
     ({"limits": {"resources": {"cpu": -1}}}, "resources: a quantity is not negative; 0 allows none of it"),
