@@ -167,9 +167,12 @@ def test_the_account_with_more_shares_goes_first(stage: Stage, accounts: Account
     try:
         accounts.put("last", namespaces=[stage.namespace], shares=0)
         accounts.put("first", namespaces=[second], shares=1)
-        stage.until(
-            "both have a factor", lambda: all((each := accounts.status(name).fair_share) and each.factor for name in ("last", "first"))
-        )
+
+        def factor(name: str) -> float:
+            shown = accounts.status(name).fair_share
+            return (shown.factor if shown else None) or 0.0
+
+        stage.until("both have a factor", lambda: 0 < factor("last") < factor("first"))
         blocker = job("blocker", "forever").indexed(8).cpu("8").build()
         stage.apply(blocker)
         stage.until_state("blocker", State.RUNNING)
@@ -177,7 +180,7 @@ def test_the_account_with_more_shares_goes_first(stage: Stage, accounts: Account
         stage.apply(older)
         stage.until_reason("older", "WaitingForNodes")
         younger = job("younger", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).namespace(second).build()
-        stage.kubectl("apply", "-f", "-", stdin=json.dumps(younger))
+        stage.kubectl("apply", "-n", second, "-f", "-", stdin=json.dumps(younger))
 
         def state(name: str, namespace: str) -> str:
             text = stage.kubectl("get", "fluxjobs", "-n", namespace, "-o", "json").stdout
