@@ -34,6 +34,7 @@ from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tre
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.topology_levels import levels_asked_for
+from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 
@@ -109,7 +110,9 @@ def snapshot_of(
     known = {NODE_LEVEL, *(name for name, _ in levels)}
     rules = NodeRules(levels=tuple(levels))
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
+    fluxaccounts = list(fluxaccounts)
     accounts = account_tree(fluxaccounts)
+    added = _added(specs, fluxaccounts, now)
     left_out: Counter[str] = Counter()
     running: list[RunningWorkload] = []
     pending: list[Workload] = []
@@ -127,7 +130,8 @@ def snapshot_of(
             if why := _reason_to_leave_out(job, spec, known):
                 left_out[why] += 1
             else:
-                pending.append(_workload(number, job, now, accounts.account_of(job.metadata.namespace)))
+                workload = _workload(number, job, now, accounts.account_of(job.metadata.namespace))
+                pending.append(replace(workload, added_priority=added.of(workload)))
     foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
     types = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
     pools = pools_for(types, {})
@@ -142,6 +146,13 @@ def snapshot_of(
         accounts,
         tuple(sorted(left_out.items())),
     )
+
+
+def _added(specs: Mapping[str, FluxQueueSpec], fluxaccounts: Iterable[FluxAccount], now: datetime) -> AddedPriorities:
+    """Return what the weights of the queues add to priorities now, with the factors that FluxAccounts show."""
+    weights = {name: (spec.priority_weights, spec.priority) for name, spec in specs.items() if spec.priority_weights is not None}
+    shown = {account.metadata.name: account.status.fair_share for account in fluxaccounts}
+    return AddedPriorities(weights, {name: fair.factor or 0.0 for name, fair in shown.items() if fair is not None}, now)
 
 
 def with_more_nodes(snapshot: ClusterSnapshot, count: int) -> ClusterSnapshot:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import make_account
+from support.controller_bench import running, until
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import EPOCH, a_new_workload
 
@@ -17,6 +18,7 @@ from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
+from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 
 DAY_S = 86_400.0
@@ -151,3 +153,29 @@ async def test_only_an_edit_of_a_spec_asks_for_more_than_the_minute_does(place: 
     assert not place.keeper._asked.is_set()
     place.keeper.rules_changed(Change(ChangeKind.ADDED, None, queue))
     assert place.keeper._asked.is_set()
+
+
+async def test_while_postgres_is_away_the_order_stays_and_the_next_minute_continues(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.priority_keeper._PACE_S", 0.01)
+    place.weigh(priorityWeights={"fairShare": 1000})
+    place.uses = {"a": 1.0, "b": 2.0}
+    await submit(place, "1", account="a")
+    await submit(place, "2", account="b")
+    assert await place.order() == "21"
+    answers = iter([DatabaseUnavailable("away"), {"a": 1.0, "b": 9.0}])
+
+    async def charge(*_: Any) -> Any:
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(place.ledger, "charge_accounts", charge)
+    told: list[bool] = []
+    place.keeper.subscribe(lambda: told.append(True))
+    async with running(place.keeper.run()):
+        place.keeper.resync()
+        await until(lambda: not place.keeper._asked.is_set())
+        assert (told, [each.uid for each in place.ledger.pending()]) == ([], ["2", "1"])
+        place.keeper.resync()
+        await until(lambda: told)
+    assert [each.uid for each in place.ledger.pending()] == ["1", "2"]

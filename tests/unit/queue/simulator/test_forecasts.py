@@ -187,3 +187,17 @@ def test_the_limit_of_the_account_of_a_namespace_delays_its_work_in_a_forecast_t
     jobs = [a_fluxjob("one-1", 1, 600), a_fluxjob("two-2", 1, 600)]
     snapshot = snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts)
     assert waits(snapshot) == {"one-1": 0, "two-2": 600}
+
+
+def test_the_weights_of_a_queue_order_its_work_in_a_forecast_too() -> None:
+    jobs = [a_fluxjob("run-0", 2, 600, hosts="n[0-1]"), a_fluxjob("first-1", 2, 300), a_fluxjob("wide-2", 2, 300)]
+    poor = make_account("poor", namespaces=["team"])
+    poor["status"] = {"fairShare": {"factor": 0.5}}
+    rich = make_account("rich", namespaces=["other"])
+    rich["status"] = {"fairShare": {"factor": 1.0}}
+    jobs[2] = msgspec.structs.replace(jobs[2], metadata=ObjectMeta(name="wide-2", namespace="other", uid="wide-2"))
+    for weights, first in (({}, "first-1"), ({"fairShare": 100}, "wide-2")):
+        queues = [msgspec.convert(make_queue("default", policy="easy", priorityWeights=weights), FluxQueue)]
+        accounts = msgspec.convert([poor, rich], list[FluxAccount])
+        found = waits(snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts))
+        assert min(found, key=lambda name: found[name] or 0) == first
