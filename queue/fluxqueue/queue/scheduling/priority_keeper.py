@@ -26,7 +26,7 @@ __all__ = ["PriorityKeeper"]
 log = structlog.get_logger()
 
 _PACE_S = 2.0
-_BATCH = 2_000
+_BATCH = 1_000
 """Workloads whose priorities are computed before others get a turn."""
 
 

@@ -273,11 +273,13 @@ class LedgerState:
         """Add to the priorities of these workloads what `added_priority` says now; return True if the order of pending ones changed."""
         moved: list[WorkloadId] = []
         for workload_id in ids:
-            if (workload := self._workloads.get(workload_id)) is not None and self._prioritised(workload) is not workload:
-                self._live = None
-                self._set_workload(self._prioritised(workload))
-                if workload.state is State.PENDING:
-                    moved.append(workload_id)
+            workload = self._workloads.get(workload_id)
+            if workload is None or (now := self._prioritised(workload)) is workload:
+                continue
+            self._live = None
+            self._set_workload(now)
+            if workload.state is State.PENDING:
+                moved.append(workload_id)
         _call(self._order_listeners, moved)
         return bool(moved)
 
