@@ -17,7 +17,8 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.storage import claims_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
-from fluxqueue.queue.model.records import MATCHABLE_REASONS, NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ExclusiveClaims"]

@@ -18,14 +18,13 @@ import msgspec
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
 __all__ = [
-    "LIMIT_REASONS",
     "NO_OVERRIDES",
     "NO_REQUEUE_STATE",
     "UNREAD",
-    "WAITS_FOR_OTHERS",
     "Allocation",
     "Epoch",
     "FluxionJobId",
@@ -278,29 +277,6 @@ class Workload:
 
 UNREAD = -1
 """Generation of a requeued workload: the intake reads it again before it is matched, because some of its indexes may be done."""
-
-MATCHABLE_REASONS = frozenset(
-    {
-        Reason.NONE,
-        Reason.WAITING_FOR_NODES,
-        Reason.BLOCKED_BY_RESERVATION,
-        Reason.QUEUE_LIMIT,
-        Reason.ACCOUNT_LIMIT,
-        Reason.NODES_UNAVAILABLE,
-        Reason.PREEMPTED,
-        Reason.PROVISIONING,
-        Reason.DEADLINE_UNREACHABLE,
-    }
-    | {Reason.RELEASE_FAILED, Reason.BIND_FAILED, Reason.START_TIMEOUT}
-)
-"""Reasons of workloads that are matched in every cycle; any other reason blocks."""
-
-LIMIT_REASONS = frozenset({Reason.QUEUE_LIMIT, Reason.ACCOUNT_LIMIT})
-"""Reasons of workloads that wait for a limit and not for nodes."""
-
-
-WAITS_FOR_OTHERS = frozenset({Reason.WAITING_FOR_DEPENDENCY, Reason.WAITING_FOR_BEGIN})
-"""Reasons of work that is matched once other work, or a time, has come: its start can be estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from fluxqueue.api.dependencies import DependencyCondition
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.records import WAITS_FOR_OTHERS, Workload, WorkloadId
+from fluxqueue.queue.model.reasons import WAITS_FOR_OTHERS
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.model.start_conditions import DependencyState, TrackedDependency
 from fluxqueue.queue.store.ledger import Ledger
 

@@ -20,7 +20,8 @@ from types import MappingProxyType
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
-from fluxqueue.queue.model.records import LIMIT_REASONS, FluxionJobId, WorkloadId
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.policies.backlog import Backlog

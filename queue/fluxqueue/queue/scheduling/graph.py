@@ -26,7 +26,8 @@ from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.jobspecs import takes_whole_nodes
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
 from fluxqueue.queue.scheduling.node_specs import NodeSpecs, ToSpec
-from fluxqueue.queue.store.ledger import Freed, Ledger
+from fluxqueue.queue.store.freed import Freed
+from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["GraphKeeper", "GraphLost", "restored"]
 

@@ -32,7 +32,8 @@ from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
-from fluxqueue.queue.store.ledger import Freed, Ledger
+from fluxqueue.queue.store.freed import Freed
+from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
 
 __all__ = ["CyclePhases"]

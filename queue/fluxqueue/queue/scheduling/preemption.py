@@ -29,7 +29,8 @@ from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
 from fluxqueue.queue.model.accounts import Account
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import LIMIT_REASONS, Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.limits import Quotas

@@ -16,7 +16,8 @@ from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.extra_requests import extra_requests_in_words
 from fluxqueue.queue.model.jobspecs import extra_requests_in, sizes_in
-from fluxqueue.queue.model.records import LIMIT_REASONS, Workload
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.store.ledger import Ledger

@@ -15,7 +15,8 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Provision
 from fluxqueue.fluxion.messages import MatchResult
 from fluxqueue.queue.model.changes import ReasonChange
-from fluxqueue.queue.model.records import LIMIT_REASONS, Workload, WorkloadId
+from fluxqueue.queue.model.reasons import LIMIT_REASONS
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.blocking_reservations import BlockingReservations

@@ -31,7 +31,8 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
-from fluxqueue.queue.model.records import WAITS_FOR_OTHERS, ReleaseMode, Transition, Workload, WorkloadId
+from fluxqueue.queue.model.reasons import WAITS_FOR_OTHERS
+from fluxqueue.queue.model.records import ReleaseMode, Transition, Workload, WorkloadId
 from fluxqueue.queue.status.failures import FailureReporter
 from fluxqueue.queue.status.fluxjob_edits import (
     acknowledgement,

@@ -27,7 +27,6 @@ from fluxqueue.queue.model.records import (
     NewWorkload,
     RequeueState,
     Reservation,
-    Transition,
     Workload,
     WorkloadId,
 )
@@ -35,12 +34,11 @@ from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
-from fluxqueue.queue.store.ledger_state import Freed, LedgerState, TableContents
-from fluxqueue.queue.store.retention import Forgotten
-from fluxqueue.queue.store.rows import Counts
+from fluxqueue.queue.store.ledger_state import TableContents
+from fluxqueue.queue.store.ledger_tables import LedgerTables
 from fluxqueue.queue.store.store import Store
 
-__all__ = ["Freed", "Ledger", "TableContents"]
+__all__ = ["Ledger", "TableContents"]
 
 _P = ParamSpec("_P")
 
@@ -50,7 +48,7 @@ _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
 
-class Ledger(LedgerState):
+class Ledger(LedgerTables):
     """Pending and live workloads, changed through the store only.
 
     Parameters
@@ -64,11 +62,9 @@ class Ledger(LedgerState):
     """
 
     def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock)
-        self.epoch = epoch
+        super().__init__(store, epoch, clock)
         self.in_doubt = asyncio.Event()
         """Set while the copy may differ from the tables."""
-        self._store = store
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
         self._claimed: dict[FluxionJobId, None] = {}
@@ -311,7 +307,7 @@ class Ledger(LedgerState):
         """Return when the next release is due (may be past); None if nothing waits for release."""
         return await self._store.next_release_at() if any(map(self._releasable, self._unreleased)) else None
 
-    # ---- job ids, ended workloads, retention -----------------------------------------------------------------------------------------
+    # ---- job ids -------------------------------------------------------------------------------------------------------------------
 
     async def next_jobids(self, n: int) -> list[FluxionJobId]:
         """Return `n` Fluxion job ids that nobody else gets."""
@@ -326,51 +322,6 @@ class Ledger(LedgerState):
         """Give out no job id up to this one any more."""
         self._last_skipped = max(self._last_skipped, last)
         await self._store.skip_jobids(self.epoch, last)
-
-    async def stored_workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:
-        """Return workloads as the tables have them, also those that have ended; of the last that ended, this copy has the rows."""
-        ended = [self._ended[workload] for workload in sorted(set(ids)) if workload in self._ended]
-        return ended if len(ended) == len(set(ids)) else await self._store.workloads(ids)
-
-    async def stored_workloads_by_uid(self, uids: Sequence[str]) -> list[Workload]:
-        """Read the workloads of objects from the tables, also those that have ended."""
-        return await self._store.workloads_by_uid(uids)
-
-    async def requeue_reasons(self, workload: WorkloadId, limit: int) -> list[Transition]:
-        """Return the transitions by which a workload was last requeued, oldest first, with their reasons."""
-        return await self._store.requeue_reasons(workload, limit)
-
-    async def counts(self) -> list[Counts]:
-        """Count workloads and requested slots by queue, state and reason."""
-        return await self._store.counts()
-
-    async def prune_allocations(self, before: datetime, *, allocations: int, slots: int) -> tuple[int, int]:
-        """Delete allocations that were freed before a time, with their slots; returns how many of each."""
-        return await self._store.prune_allocations(self.epoch, before, allocations=allocations, slots=slots)
-
-    async def forget(self, before: datetime, limit: int) -> int:
-        """Move workloads that ended before a time to ``history``; returns how many."""
-        return await self._store.forget(self.epoch, before, limit)
-
-    async def expire_months(self, keep: int, *, drop: bool) -> list[str]:
-        """Take old months off the records of ended work; returns their tables."""
-        return await self._store.expire_months(self.epoch, keep, drop=drop)
-
-    async def forgotten(self, before: datetime, after: Forgotten | None, limit: int) -> list[Forgotten]:
-        """Return rows of ``history`` that ended before a time, oldest first, those behind `after`."""
-        return await self._store.forgotten(before, after, limit)
-
-    async def prune_transitions(self, ids: Sequence[WorkloadId], before: datetime, limit: int) -> int:
-        """Delete transitions of workloads from before a time; returns how many."""
-        return await self._store.prune_transitions(self.epoch, ids, before, limit)
-
-    async def prune_history(self, ids: Sequence[WorkloadId], *, transitions: int) -> tuple[list[WorkloadId], int]:
-        """Delete rows of ``history`` with their transitions, no more than so many; returns the deleted rows and the transitions."""
-        return await self._store.prune_history(self.epoch, ids, transitions=transitions)
-
-    async def charge_accounts(self, half_life_s: float, weights: Mapping[str, float]) -> dict[str, float]:
-        """Charge accounts for what they used since the charge before; returns the use of each."""
-        return await self._store.charge_accounts(self.epoch, half_life_s, weights)
 
     # ---- inside ----------------------------------------------------------------------------------------------------------------
 
@@ -397,4 +348,5 @@ class Ledger(LedgerState):
         return TableContents([*waiting, *live], await self._store.live_allocations(), await self._store.reservations())
 
     def _state(self, workload_id: WorkloadId) -> State | None:
-        return workload.state if (workload := self.get(workload_id)) is not None else None
+        workload = self.get(workload_id)
+        return workload.state if workload else None

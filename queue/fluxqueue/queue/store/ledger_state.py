@@ -10,7 +10,7 @@ What a change frees in the graph is collected here for the caller that speaks to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
@@ -22,12 +22,13 @@ from msgspec import UNSET
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, RequeueState, Reservation, Slot, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, RequeueState, Reservation, SlotState, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import OwnerRequeueStates
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
+from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.planned_end_index import PlannedEndIndex
 
-__all__ = ["Freed", "LedgerState", "Listener", "TableContents"]
+__all__ = ["LedgerState", "Listener", "TableContents"]
 
 _REMEMBERED_ENDED = 1_000
 
@@ -37,26 +38,6 @@ Listener = Callable[[WorkloadId], None]
 _Pair = tuple[Workload, Allocation]
 _NO_PAIR = cast("_Pair", None)
 """Holds the place of a pair that is stale."""
-
-
-@dataclass(slots=True)
-class Freed:
-    """What the graph still holds although the queue has freed it.
-
-    Attributes
-    ----------
-    jobs, slots
-        Whole allocations, and single slots of others.
-    nodes
-        Nodes where pods may still run that were counted through a slot until now.
-    """
-
-    jobs: set[FluxionJobId] = field(default_factory=set)
-    slots: dict[FluxionJobId, list[Slot]] = field(default_factory=dict)
-    nodes: set[str] = field(default_factory=set)
-
-    def __bool__(self) -> bool:
-        return bool(self.jobs or self.slots or self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +211,7 @@ class LedgerState:
 
     def return_freed(self, freed: Freed) -> None:
         """Keep for the next `take_freed` what could not be freed in the graph."""
-        self._freed.jobs |= freed.jobs
-        self._freed.nodes |= freed.nodes
-        for jobid, slots in freed.slots.items():
-            self._freed.slots.setdefault(jobid, []).extend(slots)
+        self._freed.add(freed)
 
     # ---- changing ----------------------------------------------------------------------------------------------------------------
 

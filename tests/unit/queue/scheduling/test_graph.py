@@ -10,7 +10,7 @@ from support.queue_bench import Bench, a_machine, a_node, job
 from fluxqueue.fluxion.messages import AppliedChanges
 from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.scheduling.graph import GraphLost
-from fluxqueue.queue.store.ledger import Freed
+from fluxqueue.queue.store.freed import Freed
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fluxqueue.api.fluxqueues import Policy, PriorityWeights
+from fluxqueue.api.fluxqueues import Policy, Preemption, PriorityWeights
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.main import main
 from fluxqueue.queue.simulator.simulated_shares import FAIR_SHARE_ONLY, SimulatedShares, parse_accounts, with_accounts
@@ -104,6 +104,29 @@ def test_use_is_exact_at_each_event() -> None:
     assert shares.uses["small"] == pytest.approx(full / 2)
     shares.advance(2 * HALF_LIFE_S)
     assert shares.uses == pytest.approx({"small": full / 4, "large": 0})
+
+
+def preempted(*jobs: TraceJob) -> tuple[Sequence[SimulatedJob], SimulatedShares]:
+    """The jobs on four nodes, with preemption and with shares whose use hardly fades."""
+    shares = SimulatedShares(SHARES, 10**9)
+    discipline = Discipline(Policy.EASY, preemption=Preemption.LOWER_PRIORITY)
+    ran = asyncio.run(Simulation(Trace("preempted", 4, numbered(jobs)), discipline, shares=shares).run())
+    return ran, shares
+
+
+def test_an_account_is_charged_for_a_preempted_job_only_while_it_ran() -> None:
+    ran, shares = preempted(TraceJob(0, 0, 4, 200, 200, account="small"), TraceJob(0, 20, 4, 50, 50, priority=10, account="large"))
+    assert [(each.start_s, each.preempted) for each in ran] == [(70, 1), (20, 0)]
+    assert shares.uses == pytest.approx({"small": 4 * (20 + 200), "large": 4 * 50}, rel=1e-3)
+
+
+def test_a_job_that_comes_first_by_its_share_is_not_preempted() -> None:
+    ran, _ = preempted(
+        TraceJob(0, 0, 4, 100, 100, account="large"),
+        TraceJob(0, 1, 4, 200, 200, account="small"),
+        TraceJob(0, 120, 4, 50, 50, priority=10, account="large"),
+    )
+    assert [(each.start_s, each.preempted) for each in ran] == [(0, 0), (100, 0), (300, 0)]
 
 
 def test_jobs_of_a_trace_are_given_to_accounts_by_their_parts() -> None:

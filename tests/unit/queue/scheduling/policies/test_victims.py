@@ -3,10 +3,10 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.queue_builders import EPOCH
+from support.queue_builders import EPOCH, a_workload
 
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, preemption_order
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
 
 Nodes = dict[int, int]
 
@@ -48,6 +48,13 @@ def test_no_victim_is_chosen_if_that_does_not_help() -> None:
 
 def test_work_of_equal_priority_is_no_victim() -> None:
     assert chosen([candidate(1, 9), candidate(2, 10)], 9, {1: 4, 2: 4}, wanted=1) == []
+
+
+def test_only_work_that_is_below_in_stated_priority_and_in_order_may_be_a_victim() -> None:
+    first = a_workload("first", priority=10, added_priority=100)
+    assert is_below(a_workload("lower", priority=9, added_priority=100), first)
+    assert not is_below(a_workload("equal", priority=10), first)
+    assert not is_below(a_workload("ahead", priority=0, added_priority=110), first)
 
 
 running = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.integers(1, 4)), max_size=30)
