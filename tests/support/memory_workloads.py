@@ -33,7 +33,17 @@ __all__ = ["MemoryWorkloads"]
 
 _SPECIFICATION = ("queue", "jobspec", "shape", "pods", "duration_s", "release_mode")
 """A change of these clears a reason of the scheduler."""
-_EDITABLE = (*_SPECIFICATION, "priority", "duration_assumed", "generation", "overrides", "done_indexes", "start_conditions", "account")
+_EDITABLE = (
+    *_SPECIFICATION,
+    "priority",
+    "duration_assumed",
+    "generation",
+    "overrides",
+    "done_indexes",
+    "start_conditions",
+    "account",
+    "submitted_by",
+)
 
 
 class MemoryWorkloads(MemoryTables):

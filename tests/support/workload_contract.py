@@ -95,7 +95,7 @@ class WorkloadContract:
         assert forgotten.overrides == NO_OVERRIDES
 
     async def test_the_account_of_a_workload_stays_from_its_grant_on_also_in_history(self, leader: Leader) -> None:
-        (pending,) = await leader.submit("live", account="physics")
+        (pending,) = await leader.submit("live", account="physics", submitted_by="alice")
         await leader.store.grant(leader.epoch, [await leader.grant_for(pending)])
         assert await leader.store.upsert(leader.epoch, [described("live", account="bio")]) == Delta()
         await leader.store.finish(leader.epoch, [Ending(pending.id, State.COMPLETED, Outcome.SUCCEEDED, "")])
@@ -105,7 +105,7 @@ class WorkloadContract:
         assert await leader.store.forget(leader.epoch, later) == 1
         forgotten = await leader.store.workload_by_uid(pending.uid)
         assert forgotten is not None
-        assert forgotten.account == "physics"
+        assert (forgotten.account, forgotten.submitted_by) == ("physics", "alice")
 
     async def test_the_last_of_two_descriptions_in_a_batch_counts(self, leader: Leader) -> None:
         delta = await leader.store.upsert(leader.epoch, [described("twice"), described("other"), described("twice", priority=3)])
@@ -125,6 +125,7 @@ class WorkloadContract:
             {"reason": Reason.HELD, "message": "held by its FluxJob"},
             {"overrides": SpecOverrides(hold=True)},
             {"account": "physics"},
+            {"submitted_by": "alice"},
         ],
         ids=lambda change: next(iter(change)),
     )

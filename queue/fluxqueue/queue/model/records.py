@@ -190,6 +190,8 @@ class NewWorkload:
     overrides: SpecOverrides = NO_OVERRIDES
     account: str = ""
     """FluxAccount of its namespace; empty: none."""
+    submitted_by: str = ""
+    """User name of the person who submitted it; empty: not known."""
     done_indexes: str = ""
     """Completion indexes that need no node any more (``0-2,5``); ``pods`` does not count them."""
     start_conditions: StartConditions = NO_START_CONDITIONS
@@ -239,6 +241,8 @@ class Workload:
     overrides: SpecOverrides = NO_OVERRIDES
     account: str = ""
     """FluxAccount it belongs to since it was matched, or would belong to if it were matched now; empty: none."""
+    submitted_by: str = ""
+    """User name of the person who submitted it; empty: not known."""
     done_indexes: str = ""
     requeue_state: RequeueState = NO_REQUEUE_STATE
     start_conditions: StartConditions = NO_START_CONDITIONS

@@ -125,6 +125,7 @@ def workload_of(row: Row) -> Workload:
         hosts=row["hosts"],
         overrides=_overrides_of(row.get("overrides")),
         account=row.get("account", ""),
+        submitted_by=row.get("submitted_by", ""),
         done_indexes=row.get("done_indexes", ""),
         requeue_state=requeue_state_of(row.get("requeue_state")),
         start_conditions=_start_conditions_of(row.get("start_conditions")),

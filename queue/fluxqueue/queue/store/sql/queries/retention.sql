@@ -31,11 +31,12 @@ WITH old AS (
          SELECT place FROM old WHERE (SELECT s.rank FROM fluxqueue.slot s WHERE s.jobid = old.jobid LIMIT 1) IS NULL))
     RETURNING *
 ), recorded AS (
-    INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account)
+    INSERT INTO fluxqueue.ended_allocation (jobid, workload, namespace, queue, granted_at, released_at, freed_at, nodes, amounts, account,
+                                             submitted_by)
     SELECT g.jobid, g.workload, w.namespace, w.queue, g.granted_at, g.released_at, g.freed_at, jsonb_array_length(g.shares),
-           fluxqueue.amounts_of(g.shares), w.account
+           fluxqueue.amounts_of(g.shares), w.account, w.submitted_by
       FROM gone g
-     CROSS JOIN LATERAL (SELECT namespace, queue, account FROM fluxqueue.workload WHERE workload.id = g.workload LIMIT 1) w
+     CROSS JOIN LATERAL (SELECT namespace, queue, account, submitted_by FROM fluxqueue.workload WHERE workload.id = g.workload LIMIT 1) w
     ON CONFLICT DO NOTHING
 )
 SELECT count(*) AS pruned FROM gone;
@@ -55,18 +56,18 @@ WITH old AS (
     INSERT INTO fluxqueue.history (
         id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
         release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-        finished_at, outcome, requeues, jobid, hosts, account)
+        finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
     SELECT id, uid, api_version, kind, namespace, name, queue, priority, CASE state WHEN 'Cancelled' THEN jobspec ELSE '' END, shape,
            pods, duration_s, duration_assumed, release_mode, generation, state, reason, message, found_reason, found_message,
-           submitted_at, allocated_at, started_at, finished_at, outcome, requeues, jobid, hosts, account
+           submitted_at, allocated_at, started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by
       FROM gone
 ), recorded AS (
     INSERT INTO fluxqueue.ended_workload (
         id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s, duration_assumed, state, outcome, message,
-        submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, evictions, account)
+        submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, evictions, account, submitted_by)
     SELECT id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s, duration_assumed, state, outcome,
            left(message, 300), submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts,
-           CASE WHEN requeues > 0 THEN fluxqueue.evictions_of(id) END, account
+           CASE WHEN requeues > 0 THEN fluxqueue.evictions_of(id) END, account, submitted_by
       FROM gone
     ON CONFLICT DO NOTHING
 )
@@ -76,10 +77,11 @@ SELECT count(*) AS forgotten FROM gone;
 -- After remember, before resubmit: a cancelled workload ends once more. Its first end is recorded, or marked where it is recorded already.
 INSERT INTO fluxqueue.ended_workload AS e (
     id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s, duration_assumed, state, outcome, message,
-    submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, evictions, resumed, account)
+    submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, evictions, resumed, account,
+    submitted_by)
 SELECT id, uid, api_version, kind, namespace, name, queue, priority, pods, duration_s, duration_assumed, state, outcome,
        left(message, 300), submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts,
-       CASE WHEN requeues > 0 THEN fluxqueue.evictions_of(id) END, true, account
+       CASE WHEN requeues > 0 THEN fluxqueue.evictions_of(id) END, true, account, submitted_by
   FROM fluxqueue.workload
  WHERE uid = ANY (%(uids)s::text[]) AND state = 'Cancelled'
 ON CONFLICT (finished_at, id) DO UPDATE SET resumed = true;
@@ -92,10 +94,10 @@ WITH back AS (
 INSERT INTO fluxqueue.workload (
     id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
     release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-    finished_at, outcome, requeues, jobid, hosts, account)
+    finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
 SELECT id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
        release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-       finished_at, outcome, requeues, jobid, hosts, account
+       finished_at, outcome, requeues, jobid, hosts, account, submitted_by
   FROM back;
 
 -- forgotten --

@@ -6,19 +6,19 @@ WITH found AS (
                   %(queue)s::text[], %(priority)s::bigint[], %(jobspec)s::text[], %(shape)s::text[], %(pods)s::integer[],
                   %(duration_s)s::bigint[], %(duration_assumed)s::boolean[], %(release_mode)s::text[], %(generation)s::bigint[],
                   %(reason)s::text[], %(message)s::text[], %(overrides)s::jsonb[], %(done_indexes)s::text[], %(requeue_state)s::jsonb[],
-                  %(submitted_at)s::timestamptz[], %(start_conditions)s::jsonb[], %(account)s::text[])
+                  %(submitted_at)s::timestamptz[], %(start_conditions)s::jsonb[], %(account)s::text[], %(submitted_by)s::text[])
       WITH ORDINALITY AS f (uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s,
                             duration_assumed, release_mode, generation, reason, message, overrides, done_indexes, requeue_state, submitted_at,
-                            start_conditions, account, place)
+                            start_conditions, account, submitted_by, place)
 ), stored AS (
     INSERT INTO fluxqueue.workload AS w (
         uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed, release_mode,
         generation, state, reason, message, found_reason, found_message, overrides, done_indexes, requeue_state, submitted_at,
-        start_conditions, account)
+        start_conditions, account, submitted_by)
     SELECT f.uid, f.api_version, f.kind, f.namespace, f.name, f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s,
            f.duration_assumed, f.release_mode, f.generation, 'Pending', f.reason, f.message, f.reason, f.message,
            f.overrides, f.done_indexes, f.requeue_state, coalesce(f.submitted_at, (SELECT fluxqueue.clock())),
-           f.start_conditions, f.account
+           f.start_conditions, f.account, f.submitted_by
       FROM found f
      WHERE NOT EXISTS (SELECT FROM fluxqueue.history h WHERE h.uid = f.uid)
        AND NOT EXISTS (
@@ -26,10 +26,12 @@ WITH found AS (
             WHERE o.uid = f.uid
               AND (o.state <> 'Pending'
                    OR (o.queue, o.priority, o.jobspec, o.shape, o.pods, o.duration_s, o.duration_assumed, o.release_mode,
-                       o.generation, o.found_reason, o.found_message, o.overrides, o.done_indexes, o.start_conditions, o.account)
+                       o.generation, o.found_reason, o.found_message, o.overrides, o.done_indexes, o.start_conditions, o.account,
+                       o.submitted_by)
                       IS NOT DISTINCT FROM
                       (f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s, f.duration_assumed, f.release_mode,
-                       f.generation, f.reason, f.message, f.overrides, f.done_indexes, f.start_conditions, f.account)))
+                       f.generation, f.reason, f.message, f.overrides, f.done_indexes, f.start_conditions, f.account,
+                       f.submitted_by)))
      ORDER BY f.place
     ON CONFLICT (uid) DO UPDATE
        SET queue = EXCLUDED.queue,
@@ -47,6 +49,7 @@ WITH found AS (
            done_indexes = EXCLUDED.done_indexes,
            start_conditions = EXCLUDED.start_conditions,
            account = EXCLUDED.account,
+           submitted_by = EXCLUDED.submitted_by,
            (reason, message) = (
                SELECT CASE WHEN same THEN w.reason ELSE EXCLUDED.reason END,
                       CASE WHEN same THEN w.message ELSE EXCLUDED.message END
