@@ -23,6 +23,7 @@ from fluxqueue.kube.lease import LeaderLease
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
+from fluxqueue.queue.admin.history_endpoints import history_endpoints
 from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.health import ReplicaRole, make_server
@@ -33,6 +34,7 @@ from fluxqueue.queue.recovery.doctor_endpoints import doctor_endpoints
 from fluxqueue.queue.replica_status import ReplicaStatus
 from fluxqueue.queue.settings import ServiceSettings
 from fluxqueue.queue.store import Database, DatabaseUnavailable, migrate
+from fluxqueue.queue.store.accounting import Accounting
 
 __all__ = ["QueueService"]
 
@@ -40,6 +42,7 @@ log = structlog.get_logger()
 
 _FIRST_RETRY_S = 0.5
 _LONGEST_RETRY_S = 10.0
+_READERS = 2
 
 
 class QueueService:
@@ -55,6 +58,7 @@ class QueueService:
         self._settings = settings
         self._status = ReplicaStatus()
         self._leader: Leader | None = None
+        self._accounting: Accounting | None = None
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -70,6 +74,7 @@ class QueueService:
             metrics_endpoint(REGISTRY),
             status_endpoint(lambda: status.role, status.conditions),
             *doctor_endpoints(lambda: self._leader.sweeper if self._leader is not None else None),
+            *history_endpoints(lambda: self._accounting),
         )
         async with (
             Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2) as reviewing,
@@ -104,11 +109,15 @@ class QueueService:
         replica = os.environ.get("POD_NAME") or socket.gethostname()
         async with (
             Database(settings.database_url, pooled=bool(settings.direct_url)) as database,
+            Database(
+                settings.database_url, size=_READERS, application_name="fluxqueue-history", pooled=bool(settings.direct_url)
+            ) as records,
             Api.connect(settings.kubeconfig, user_agent=f"fluxqueue/queue ({replica})") as api,
             Api.connect(settings.kubeconfig, timeout_s=5.0) as lease_api,
             AsyncFluxionClient(settings.fluxion) as fluxion,
             asyncio.TaskGroup() as group,
         ):
+            self._accounting = Accounting(records)
             if settings.direct_url:
                 await database.refuse_other(settings.direct_url)
             api.on_call = lease_api.on_call = _count_call

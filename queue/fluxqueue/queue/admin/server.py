@@ -1,8 +1,8 @@
 """The HTTPS server for operators, on a port of its own.
 
-``/metrics`` takes the token that a pod mounts, as Prometheus sends it. ``/status`` and the doctor take a token that was issued for
-fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue doctor` requests one and sends it through the API server's proxy in the header
-``Fluxqueue-Token``, because the proxy removes ``Authorization``. See docs/decisions/0015.
+``/metrics`` takes the token that a pod mounts, as Prometheus sends it. ``/status``, the doctor and the accounting take a token that was
+issued for fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue` requests one and sends it through the API server's proxy in the
+header ``Fluxqueue-Token``, because the proxy removes ``Authorization``. See docs/decisions/0015.
 
 The certificate is the webhook's where the queue maintains that, and one from cert-manager otherwise. It is reloaded while the server runs,
 and until there is one the server uses a placeholder, which no client trusts that verifies.
@@ -29,10 +29,10 @@ from fluxqueue.certs.https import EmbeddedServer
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
-from fluxqueue.queue.admin.access import AccessReviews, Permission
+from fluxqueue.queue.admin.access import AccessReviews, Permission, Right
 from fluxqueue.queue.admin.connections import bounded_config
 
-__all__ = ["AdminAddress", "AdminServer", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
+__all__ = ["AdminAddress", "AdminServer", "BadRequest", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
 
 _LOOK_S: Final = 2.0
 _METHODS: Final = {"get": "GET", "post": "POST"}
@@ -40,10 +40,25 @@ _METHODS: Final = {"get": "GET", "post": "POST"}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path, who may ask for it, and its answer."""
+    """A path, who may ask for it, and its answer.
+
+    Attributes
+    ----------
+    permission
+        Verb and path, and the right to them.
+    answer
+        Called for who has the right.
+    right
+        The right, where it depends on the request. It raises `BadRequest` for one that names nothing.
+    """
 
     permission: Permission
     answer: Callable[[Request], Coroutine[Any, Any, Response]]
+    right: Callable[[Request], Right] | None = None
+
+
+class BadRequest(Exception):
+    """A request that cannot be understood; the message says what helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,11 @@ def make_app(endpoints: Sequence[Endpoint], reviews: AccessReviews) -> Starlette
         async def answer(request: Request) -> Response:
             if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
                 return JSONResponse({"error": f"{request.url.path} takes no body: send none"}, status_code=413)
-            verdict = await reviews.check(_token(request), endpoint.permission)
+            try:
+                right = endpoint.right(request) if endpoint.right is not None else endpoint.permission
+            except BadRequest as error:
+                return JSONResponse({"error": str(error)}, status_code=400)
+            verdict = await reviews.check(_token(request), right)
             if verdict.status == 200:
                 return await endpoint.answer(request)
             headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else None

@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.api.reviews import AccessStatus, SubjectAccessReview, TokenReview, TokenStatus, TokenUser
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import TOKEN_REVIEWS, Kind
-from fluxqueue.queue.admin.access import AccessReviews, Permission
+from fluxqueue.queue.admin.access import AccessReviews, ListsFluxJobs, Permission
 
 METRICS = Permission("get", "/metrics")
 DOCTOR = Permission("get", "/doctor", "fluxqueue")
@@ -136,3 +136,35 @@ async def test_the_table_of_answers_is_bounded() -> None:
         clock.now = number / 5
         await checked.check(f"guess-{number}", METRICS)
     assert len(checked._kept) <= 256
+
+
+@pytest.mark.parametrize(
+    ("namespace", "sentence"),
+    [
+        ("science", "bob may not list FluxJobs in the namespace science: bind it to the ClusterRole view there"),
+        ("", "bob may not list FluxJobs in all namespaces: name one that it may see, or bind it to the ClusterRole view in all"),
+    ],
+)
+async def test_the_right_to_list_fluxjobs_is_asked_of_the_api_server(namespace: str, sentence: str) -> None:
+    server = _Server()
+    right = ListsFluxJobs("/history", namespace)
+    assert (await reviews(server).check("alice", right)).status == 200
+    assert server.asked[-1][1]["resourceAttributes"] == {
+        "verb": "list",
+        "group": "jobs.converged-computing.org",
+        "resource": "fluxjobs",
+        "namespace": namespace,
+    }
+    assert (await reviews(server).check("bob", right)).sentence == sentence
+
+
+async def test_the_answer_for_one_namespace_is_not_that_for_another() -> None:
+    server = _Server()
+    asking = reviews(server)
+    for namespace in ("science", "art", "science", ""):
+        await asking.check("alice", ListsFluxJobs("/history", namespace))
+    assert [spec["resourceAttributes"]["namespace"] for kind, spec in server.asked if kind == "subjectaccessreviews"] == [
+        "science",
+        "art",
+        "",
+    ]

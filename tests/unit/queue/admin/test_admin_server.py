@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from fluxqueue.queue.admin.access import Permission, Verdict
-from fluxqueue.queue.admin.server import make_app, metrics_endpoint, status_endpoint
+from fluxqueue.queue.admin.server import BadRequest, Endpoint, make_app, metrics_endpoint, status_endpoint
 
 
 class _Reviews:
@@ -89,3 +89,15 @@ async def test_another_method_or_path_is_not_served() -> None:
     headers = {"Authorization": "Bearer good"}
     assert (await call(app, "/metrics", headers, "POST"))[0] == 405
     assert (await call(app, "/healthz", headers))[0] == 404
+
+
+async def test_a_request_that_names_nothing_is_refused_before_its_right_is_asked_for() -> None:
+    def right(_request: Any) -> Permission:
+        raise BadRequest("namespace is given twice: name one")
+
+    asked = _Reviews()
+    reviews: Any = asked
+    endpoint = metrics_endpoint(CollectorRegistry())
+    app = make_app([Endpoint(endpoint.permission, endpoint.answer, right)], reviews)
+    status, _, body = await call(app, "/metrics", {"Authorization": "Bearer good"})
+    assert (status, json.loads(body), asked.asked) == (400, {"error": "namespace is given twice: name one"}, [])

@@ -1,0 +1,115 @@
+"""The accounting over HTTPS: ``GET /history`` is one page of workloads, ``GET /report`` what they used (docs/accounting.md).
+
+Who may list the FluxJobs of a namespace sees its history, and who may list them in all namespaces sees everything: the API server decides
+(`fluxqueue.queue.admin.access`). Every replica answers, because all is in Postgres. Two questions run at a time in a replica, each has a
+time limit in Postgres, and an answer has a limited number of rows. See docs/decisions/0027.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fluxqueue.api.names import OPERATOR_AUDIENCE
+from fluxqueue.queue.admin.access import ListsFluxJobs, Permission, Right
+from fluxqueue.queue.admin.server import BadRequest, Endpoint
+from fluxqueue.queue.model.accounting_queries import InvalidQuery, namespace_of, read_history_query, read_report_query
+from fluxqueue.queue.store import DatabaseUnavailable
+from fluxqueue.queue.store.accounting import Accounting, TakesTooLong
+
+__all__ = ["history_endpoints"]
+
+_AT_ONCE: Final = 2
+_PATIENCE_S: Final = 10.0
+"""How long a question waits until it may run."""
+
+
+def history_endpoints(
+    accounting: Callable[[], Accounting | None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> list[Endpoint]:
+    """Make the endpoints ``GET /history`` and ``GET /report``.
+
+    Parameters
+    ----------
+    accounting
+        Return what reads the records; None while this replica starts.
+    clock
+        The present time, with a zone.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def history(request: Request) -> Response:
+        return await _answered(gate, accounting(), lambda reader: _page(reader, request, clock()))
+
+    async def report(request: Request) -> Response:
+        return await _answered(gate, accounting(), lambda reader: _report(reader, request, clock()))
+
+    return [
+        Endpoint(Permission("get", "/history", OPERATOR_AUDIENCE), history, _right),
+        Endpoint(Permission("get", "/report", OPERATOR_AUDIENCE), report, _right),
+    ]
+
+
+def _right(request: Request) -> Right:
+    try:
+        return ListsFluxJobs(request.url.path, namespace_of(request.query_params.multi_items()))
+    except InvalidQuery as error:
+        raise BadRequest(str(error)) from None
+
+
+async def _page(reader: Accounting, request: Request, now: datetime) -> dict[str, Any]:
+    query = read_history_query(request.query_params.multi_items(), now)
+    page = await reader.jobs(query, now)
+    return {
+        "since": _text(query.filters.since),
+        "until": _text(query.filters.until),
+        "jobs": [{name: _text(value) if isinstance(value, datetime) else value for name, value in row.items()} for row in page.jobs],
+        "next": None if page.after is None else str(page.after),
+    }
+
+
+async def _report(reader: Accounting, request: Request, now: datetime) -> dict[str, Any]:
+    query = read_report_query(request.query_params.multi_items(), now)
+    rows = await reader.report(query, now)
+    return {
+        "since": _text(query.filters.since),
+        "until": _text(query.filters.until),
+        "by": [str(group) for group in query.by],
+        "rows": rows,
+    }
+
+
+async def _answered(
+    gate: asyncio.Semaphore, reader: Accounting | None, answer: Callable[[Accounting], Awaitable[dict[str, Any]]]
+) -> Response:
+    """Return an answer, or a sentence of why there is none."""
+    if reader is None:
+        return _refused(503, "this replica of the queue is still starting: ask again")
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await gate.acquire()
+    except TimeoutError:
+        return _refused(429, "others are reading the history: ask again in a few seconds")
+    try:
+        return JSONResponse(await answer(reader))
+    except InvalidQuery as error:
+        return _refused(400, str(error))
+    except TakesTooLong as error:
+        return _refused(504, str(error))
+    except DatabaseUnavailable as error:
+        return _refused(502, str(error))
+    finally:
+        gate.release()
+
+
+def _refused(status: int, sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, status_code=status)
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,103 @@
+"""The accounting as people read it: pages of workloads, and sums of what they used.
+
+Each read is a transaction that cannot write and that Postgres ends after some seconds, so a question about years delays nobody. It has its
+own small pool (`fluxqueue.queue.service`): people who read never take a connection from the queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+
+from fluxqueue.queue.model.accounting_queries import MOST_ROWS, Cursor, Filters, HistoryQuery, InvalidQuery, ReportQuery
+from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.errors import StoreError
+from fluxqueue.queue.store.rows import Row
+from fluxqueue.queue.store.transactions import Statement, Transactions
+
+__all__ = ["Accounting", "Page", "TakesTooLong"]
+
+_HISTORY_S: Final = 10
+_REPORT_S: Final = 30
+_BEFORE_ALL: Final = Cursor("infinity", (1 << 63) - 1)
+_SUMS: Final = ("jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s")
+
+
+class TakesTooLong(StoreError):
+    """Postgres ended a question that took too long; the message says what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Workloads, and where the next page begins; None after the last one."""
+
+    jobs: list[Row]
+    after: Cursor | None
+
+
+class Accounting(Transactions):
+    """Reads the views of the accounting."""
+
+    async def jobs(self, query: HistoryQuery, now: datetime) -> Page:
+        """Return one page of workloads: those that have not ended, then the others by their end, the newest first.
+
+        Raises
+        ------
+        TakesTooLong
+            The question has to be narrower.
+        """
+        after = query.after or _BEFORE_ALL
+        rows = await self._ask(
+            "accounting_jobs",
+            _HISTORY_S,
+            _parameters(query.filters)
+            | {
+                "now": now,
+                "live": query.live,
+                "states": [str(state) for state in query.states],
+                "after_at": after.at,
+                "after_id": after.id,
+                "limit": query.limit + 1,
+            },
+        )
+        page = rows[: query.limit]
+        return Page(page, Cursor.behind(page[-1]["finished_at"], page[-1]["id"]) if len(rows) > query.limit else None)
+
+    async def report(self, query: ReportQuery, now: datetime) -> list[Row]:
+        """Return the use of each group, by day and then the largest first.
+
+        Raises
+        ------
+        TakesTooLong
+            The question has to be narrower.
+        InvalidQuery
+            There are too many rows.
+        """
+        parameters = {"now": now, "by": [str(group) for group in query.by], "limit": MOST_ROWS + 1}
+        rows = await self._ask("accounting_report", _REPORT_S, _parameters(query.filters) | parameters)
+        if len(rows) > MOST_ROWS:
+            raise InvalidQuery(f"the report has more than {MOST_ROWS} rows: name a shorter time, or fewer groups")
+        return [{str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS} for row in rows]
+
+    async def _ask(self, name: str, timeout_s: int, parameters: dict[str, Any]) -> list[Row]:
+        try:
+            _set, rows = await self._transaction(Statement("read_only", {"timeout": f"{timeout_s}s"}), Statement(name, parameters))
+        except DatabaseUnavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise TakesTooLong(f"this took longer than {timeout_s} s: name a namespace, or a shorter time") from None
+            raise
+        return rows
+
+
+def _parameters(filters: Filters) -> dict[str, Any]:
+    return {
+        "namespace": filters.namespace,
+        "account": filters.account,
+        "queue": filters.queue,
+        "user": filters.user,
+        "since": filters.since,
+        "until": filters.until,
+    }

@@ -1,0 +1,62 @@
+-- read_only --
+-- First statement of a transaction for people: it writes nothing and ends in time.
+SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', %(timeout)s, true);
+
+-- accounting_jobs --
+-- One page, in the order: not ended, then by end, the newest first. Conditions on finished_at select months of the records.
+SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by AS "user", priority, pods, duration_s, duration_assumed,
+       state, outcome, reason, left(message, 300) AS message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid,
+       CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
+       EXTRACT(epoch FROM COALESCE(allocated_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
+       EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s
+  FROM fluxqueue.jobs
+ WHERE ((finished_at IS NULL AND %(live)s::boolean)
+        OR (finished_at >= %(since)s::timestamptz AND finished_at < %(until)s::timestamptz
+            AND finished_at <= %(after_at)s::text::timestamptz))
+   AND (COALESCE(finished_at, 'infinity'), id) < (%(after_at)s::text::timestamptz, %(after_id)s::bigint)
+   AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s::text)
+   AND (%(account)s::text IS NULL OR account = %(account)s::text)
+   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+   AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
+   AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
+ ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
+ LIMIT %(limit)s;
+
+-- accounting_report --
+-- Use between two times: what was held before and after them is not counted. An allocation counts on each day for its part of it.
+WITH held AS (
+    SELECT a.workload, a.namespace, a.queue, a.account, a.submitted_by, a.nodes, a.amounts,
+           GREATEST(a.granted_at, %(since)s::timestamptz) AT TIME ZONE 'UTC' AS first,
+           LEAST(COALESCE(a.freed_at, %(now)s::timestamptz), %(until)s::timestamptz) AT TIME ZONE 'UTC' AS last
+      FROM fluxqueue.allocations a
+     WHERE (a.freed_at IS NULL OR a.freed_at > %(since)s::timestamptz)
+       AND a.granted_at < %(until)s::timestamptz
+       AND (%(namespace)s::text IS NULL OR a.namespace = %(namespace)s::text)
+       AND (%(account)s::text IS NULL OR a.account = %(account)s::text)
+       AND (%(queue)s::text IS NULL OR a.queue = %(queue)s::text)
+       AND (%(user)s::text IS NULL OR a.submitted_by = %(user)s::text)
+)
+SELECT CASE WHEN 'day' = ANY (%(by)s::text[]) THEN to_char(d.day, 'YYYY-MM-DD') END AS day,
+       CASE WHEN 'namespace' = ANY (%(by)s::text[]) THEN h.namespace END AS namespace,
+       CASE WHEN 'account' = ANY (%(by)s::text[]) THEN h.account END AS account,
+       CASE WHEN 'queue' = ANY (%(by)s::text[]) THEN h.queue END AS queue,
+       CASE WHEN 'user' = ANY (%(by)s::text[]) THEN h.submitted_by END AS "user",
+       count(DISTINCT h.workload) AS jobs,
+       sum(h.nodes * s.seconds) AS node_s,
+       sum(COALESCE((h.amounts ->> 'cpu')::double precision, 0) / 1000 * s.seconds) AS cpu_s,
+       sum(COALESCE((h.amounts ->> 'memory')::double precision, 0) / 1024 * s.seconds) AS memory_gib_s,
+       sum(COALESCE(g.gpus, 0) * s.seconds)::double precision AS gpu_s
+  FROM held h
+ CROSS JOIN LATERAL (
+       SELECT h.first AS day, h.last AS ends WHERE NOT 'day' = ANY (%(by)s::text[])
+       UNION ALL
+       SELECT e, e + interval '1 day' FROM generate_series(date_trunc('day', h.first), h.last, interval '1 day') AS e
+        WHERE 'day' = ANY (%(by)s::text[])) AS d
+ CROSS JOIN LATERAL (
+       SELECT EXTRACT(epoch FROM LEAST(h.last, d.ends) - GREATEST(h.first, d.day))::double precision AS seconds) AS s
+ CROSS JOIN LATERAL (
+       SELECT sum(e.value::bigint) AS gpus FROM jsonb_each_text(h.amounts) AS e WHERE e.key LIKE '%%:gpu') AS g
+ WHERE s.seconds > 0
+ GROUP BY 1, 2, 3, 4, 5
+ ORDER BY 1, node_s DESC, 2, 3, 4, 5
+ LIMIT %(limit)s;
