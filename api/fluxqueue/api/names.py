@@ -36,6 +36,10 @@ OPERATOR_TOKEN_HEADER: Final = "Fluxqueue-Token"  # noqa: S105  # the name of a 
 DOCTOR_ANNOTATION: Final = "fluxqueue/doctor"
 """On the queue's pods: the ServiceAccount of their namespace whose tokens `kubectl fluxqueue doctor` requests."""
 
+HISTORY_ACCOUNT: Final = "fluxqueue-history"
+"""The ServiceAccount of a namespace whose tokens open the history of its work; that of the release namespace: of all work. It is called
+after the release, so another one is named to the command."""
+
 SEEN_LABEL: Final = "fluxqueue.seen"
 SEEN_VALUE: Final = "yes"
 MANAGED_LABEL: Final = "fluxqueue/managed"

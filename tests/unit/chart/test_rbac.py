@@ -121,12 +121,14 @@ def test_every_program_has_an_identity_of_its_own(default: Rendered) -> None:
     identities = {name: spec["serviceAccountName"] for name, spec in default.pod_specs()}
     assert len(set(identities.values())) == len(identities) == 3
     accounts = {account["metadata"]["name"] for account in default.all("ServiceAccount")}
-    assert accounts - set(identities.values()) == {"fluxqueue-doctor", "fluxqueue-doctor-repair"}, "whose tokens people request"
+    assert accounts - set(identities.values()) == {"fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}, (
+        "whose tokens people request"
+    )
 
 
 def test_the_webhook_and_the_database_have_no_rights_and_no_token(default: Rendered) -> None:
     bound = {s["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for b in default.all(kind) for s in b["subjects"]}
-    assert bound == {QUEUE, "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair"}
+    assert bound == {QUEUE, "system:authenticated", "fluxqueue-doctor", "fluxqueue-doctor-repair", "fluxqueue-history"}
     specs = dict(default.pod_specs())
     assert [specs[name]["automountServiceAccountToken"] for name in ("fluxqueue-webhook", "fluxqueue-postgres")] == [False, False]
 
@@ -158,6 +160,28 @@ def test_people_reach_the_doctor_by_a_token_of_an_account_that_may_nothing_else(
     (token,) = [rule for rule in people if "serviceaccounts/token" in rule["resources"]]
     assert token["resourceNames"] == [name]
     assert not [binding for binding in default.all("RoleBinding") if binding["roleRef"]["name"] == name], "an administrator binds it"
+
+
+def test_people_reach_the_history_by_a_token_of_an_account_that_may_list_fluxjobs_only(default: Rendered) -> None:
+    assert _verbs(default.one("ClusterRole", "fluxqueue-history")["rules"]) == {("jobs.converged-computing.org", "fluxjobs"): {"list"}}
+    (subject,) = default.one("ClusterRoleBinding", "fluxqueue-history")["subjects"]
+    assert (subject["kind"], subject["name"]) == ("ServiceAccount", "fluxqueue-history")
+    (token,) = default.one("ClusterRole", "fluxqueue-history-reader")["rules"]
+    assert (token["resources"], token["resourceNames"], token["verbs"]) == (["serviceaccounts/token"], ["fluxqueue-history"], ["create"])
+    (reach,) = default.one("Role", "fluxqueue-history-proxy")["rules"]
+    service = default.one("Service", QUEUE)
+    assert reach["resourceNames"] == [f"https:{QUEUE}:{service['spec']['ports'][0]['name']}"]
+    assert (reach["resources"], reach["verbs"]) == (["services/proxy"], ["get"])
+
+
+def test_who_reaches_the_history_and_which_namespaces_have_it_is_configured(chart: Chart, default: Rendered) -> None:
+    assert default.one("RoleBinding", "fluxqueue-history-proxy")["subjects"][0]["name"] == "system:authenticated"
+    closed = chart.render({"rbac": {"historyReachableBy": [], "historyIn": ["team-a"]}})
+    assert "fluxqueue-history-proxy" not in {each["metadata"]["name"] for each in closed.all("RoleBinding")}
+    accounts = [each for each in closed.all("ServiceAccount") if each["metadata"]["name"] == "fluxqueue-history"]
+    assert [each["metadata"].get("namespace") for each in accounts][-1] == "team-a"
+    binding = closed.one("RoleBinding", "fluxqueue-history")
+    assert binding["metadata"]["namespace"] == binding["subjects"][0]["namespace"] == "team-a"
 
 
 def test_the_pods_of_the_queue_name_the_account_of_the_doctor(chart: Chart) -> None:
