@@ -31,6 +31,8 @@ OLDER = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResour
 LARGER: Json = {"name": "larger", "allocatable": {"cpu": "64", "memory": "64Gi"}, "labels": {"pool": "larger"}, "maxNodes": 2}
 QUEUE = "fluxqueue-queue"
 
+ASKED = {Right("fluxqueue-history", "list", "jobs.converged-computing.org", "fluxjobs")}
+"""Rights of accounts that no program uses: the queue asks whether their tokens have them."""
 RARE = {
     Right(QUEUE, "get", "jobs.converged-computing.org", "fluxjobs"): "a FluxJob was created by the former leader in the last moment",
     Right(QUEUE, "patch", "jobs.converged-computing.org", "fluxjobs/status"): "the CRD is older than the queue",

@@ -81,6 +81,7 @@ def _parser() -> UsageParser:
     _add_queues(commands, common)
     _add_order(commands, common)
     _add_edits(commands, common)
+    _add_history(commands, common)
     _add_doctor(commands, common)
     _add_uninstall(commands, common)
     version = commands.add_parser(
@@ -166,6 +167,16 @@ def _add_edits(commands: Commands, common: UsageParser) -> None:
         if verb == "move":
             command.add_argument("-q", "--queue", required=True, metavar="QUEUE", help="the other queue")
         command.set_defaults(run=_edit)
+
+
+def _add_history(commands: Commands, common: UsageParser) -> None:
+    from fluxqueue.cli import history_options as options
+
+    for name, add, run in (("history", options.add_history_options, _history), ("report", options.add_report_options, _report)):
+        command = commands.add_parser(name, parents=[common], help=options.SUMMARIES[name], description=options.DESCRIPTIONS[name])
+        command.example = options.EXAMPLES[name]
+        add(command)
+        command.set_defaults(run=run)
 
 
 def _add_doctor(commands: Commands, common: UsageParser) -> None:
@@ -294,6 +305,26 @@ def _edit(arguments: argparse.Namespace) -> int:
             case _:
                 change = fluxjob_edits.moved(client, arguments.queue)
         return fluxjob_edits.edit_fluxjobs(client, _namespace(arguments, chosen), arguments.name, change, sys.stdout)
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli import history, history_options
+    from fluxqueue.cli.history_source import find_history
+
+    chosen = _connection(arguments)
+    namespace = "" if arguments.all_namespaces else _namespace(arguments, chosen)
+    with find_history(history_options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)) as source:
+        return history.history(source, history_options.history_request(arguments, namespace), sys.stdout, _now)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from fluxqueue.cli import history_options, report
+    from fluxqueue.cli.history_source import find_history
+
+    chosen = _connection(arguments)
+    namespace = "" if arguments.all_namespaces else _namespace(arguments, chosen)
+    with find_history(history_options.address(arguments, namespace, os.environ), lambda timeout_s: ApiClient(chosen, timeout_s)) as source:
+        return report.report(source, history_options.report_request(arguments, namespace), sys.stdout)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,9 @@ __all__ = [
     "QueueAddress",
     "QueueEndpoint",
     "Tokens",
+    "authority",
     "find_queue",
+    "said",
 ]
 
 URL_VARIABLE: Final = "FLUXQUEUE_QUEUE_URL"
@@ -143,14 +145,14 @@ class QueueEndpoint:
             try:
                 answer = self._client.post(prefix + path, None, headers) if post else self._client.get(prefix + path, headers=headers)
             except ApiRefused as error:
-                said = _said(error)
+                sentence = said(error)
                 if error.status != _NOT_LEADING:
-                    raise (ClusterError(f"error: {said}") if said else self._tokens.explained(error, repair=post)) from None
+                    raise (ClusterError(f"error: {sentence}") if sentence else self._tokens.explained(error, repair=post)) from None
                 refused = error
             else:
                 decoded: dict[str, Any] = json.loads(answer)
                 return decoded
-        why = (_said(refused) or str(refused)) if refused is not None else "there is none"
+        why = (said(refused) or str(refused)) if refused is not None else "there is none"
         raise ClusterError(f"error: no replica of the queue leads at this moment, ask again ({why})")
 
     def ask_each(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -167,12 +169,12 @@ class QueueEndpoint:
             try:
                 yield name, json.loads(self._client.get(prefix + path, headers=headers))
             except ApiRefused as error:
-                yield name, {"error": _said(error) or str(error)}
+                yield name, {"error": said(error) or str(error)}
             except ClusterError as error:
                 yield name, {"error": str(error)}
 
 
-def _said(error: ApiRefused) -> str:
+def said(error: ApiRefused) -> str:
     """Return the queue's own sentence; empty if the API server refused."""
     try:
         answer = json.loads(error.body)
@@ -199,7 +201,7 @@ def find_queue(address: QueueAddress, client: Callable[[], ApiClient]) -> Iterat
     """
     with client() as server:
         if address.url:
-            connection = Connection(server=address.url, ca_pem=_authority(address.ca))
+            connection = Connection(server=address.url, ca_pem=authority(address.ca))
             with ApiClient(connection, TIMEOUT_S) as direct:
                 yield QueueEndpoint(direct, [""], Tokens(server, DoctorAccount(address.namespace or NAMESPACE, _ACCOUNT)))
             return
@@ -210,7 +212,8 @@ def find_queue(address: QueueAddress, client: Callable[[], ApiClient]) -> Iterat
         yield QueueEndpoint(server, [_proxy(pod) for pod in pods], Tokens(server, account))
 
 
-def _authority(file: str) -> bytes | None:
+def authority(file: str) -> bytes | None:
+    """Return the content of a file with an authority; None without a file."""
     if not file:
         return None
     try:

@@ -1,0 +1,141 @@
+"""`kubectl fluxqueue history`: work that waits, runs and has ended, as sacct shows it.
+
+Rows come from the queue in pages (`fluxqueue.cli.history_source`): what has not ended first, then the newest end first. A table has the
+columns that fit a terminal; CSV, JSON and Parquet have all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, TextIO
+
+from fluxqueue.cli.exports import Column, Export, write_rows
+from fluxqueue.cli.history_source import HistorySource
+from fluxqueue.cli.jobs import CELL_STYLES
+from fluxqueue.cli.tables import age, clock, columns, instant, wants_colour
+
+__all__ = ["COLUMNS", "HistoryRequest", "history"]
+
+_PAGE: Final = 1_000
+COLUMNS: Final = (
+    Column("id", "whole"),
+    Column("kind"),
+    Column("namespace"),
+    Column("name"),
+    Column("queue"),
+    Column("account"),
+    Column("user"),
+    Column("priority", "whole"),
+    Column("pods", "whole"),
+    Column("duration_s", "whole"),
+    Column("duration_assumed", "flag"),
+    Column("state"),
+    Column("outcome"),
+    Column("reason"),
+    Column("message"),
+    Column("submitted_at", "time"),
+    Column("allocated_at", "time"),
+    Column("started_at", "time"),
+    Column("finished_at", "time"),
+    Column("wait_s", "number"),
+    Column("run_s", "number"),
+    Column("requeues", "whole"),
+    Column("jobid", "whole"),
+    Column("hosts"),
+    Column("resumed", "flag"),
+    Column("uid"),
+    Column("api_version"),
+)
+
+
+@dataclass(frozen=True)
+class HistoryRequest:
+    """What is asked for.
+
+    Attributes
+    ----------
+    parameters
+        Of ``/history``.
+    limit
+        At most so many workloads.
+    namespaces
+        Show the namespaces.
+    titles
+        Show the titles of the columns.
+    export
+        Form and file; None: a table.
+    """
+
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    limit: int = 1_000
+    namespaces: bool = False
+    titles: bool = True
+    export: Export | None = None
+
+
+def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Callable[[], datetime], hints: TextIO | None = None) -> int:
+    """Print the history.
+
+    Parameters
+    ----------
+    source
+        The queue.
+    request
+        What is asked for.
+    out
+        Standard output.
+    now
+        Returns the present time, with a zone, in which times are shown.
+    hints
+        Standard error: says if there is more.
+    """
+    more: list[bool] = []
+
+    def pages() -> Iterator[list[dict[str, Any]]]:
+        for page, behind in source.jobs(request.parameters, request.limit, _PAGE):
+            more[:] = [behind]
+            yield page
+
+    if request.export is not None:
+        write_rows(pages(), COLUMNS, request.export, out)
+    else:
+        rows = [_row(job, now(), request) for page in pages() for job in page]
+        titles = _titles(request) if request.titles else None
+        out.write(columns(titles, rows, CELL_STYLES if wants_colour(out) else None) if rows else "")
+        if not rows:
+            (hints or sys.stderr).write("No work of this time was found.\n")
+    if more and more[0]:
+        (hints or sys.stderr).write(
+            f"There is more than {request.limit}: raise --limit, or name a shorter time with --since and --until.\n"
+        )
+    return 0
+
+
+def _titles(request: HistoryRequest) -> list[str]:
+    start = ["NAMESPACE"] if request.namespaces else []
+    return [*start, "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "ENDED"]
+
+
+def _row(job: Mapping[str, Any], now: datetime, request: HistoryRequest) -> list[str]:
+    start = [str(job["namespace"])] if request.namespaces else []
+    ended = instant(job.get("finished_at"))
+    return [
+        *start,
+        f"{str(job['kind']).lower()}/{job['name']}",
+        str(job["queue"]),
+        str(job["account"]),
+        str(job["user"]),
+        str(job["state"]),
+        str(job["outcome"] or job["reason"]),
+        str(job["pods"]),
+        _age(job.get("wait_s")),
+        _age(job.get("run_s")),
+        clock(ended, now) if ended else "",
+    ]
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else age(seconds)

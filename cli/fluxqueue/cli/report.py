@@ -1,0 +1,65 @@
+"""`kubectl fluxqueue report`: what was used, by namespace, account, queue, person or day, as sreport sums it.
+
+The queue sums in Postgres (`fluxqueue.queue.store.accounting`); this module prints hours. CSV, JSON and Parquet have seconds, so that
+nothing is rounded before others compute with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TextIO
+
+from fluxqueue.cli.exports import Column, Export, write_rows
+from fluxqueue.cli.history_source import HistorySource
+from fluxqueue.cli.tables import columns
+
+__all__ = ["ReportRequest", "report"]
+
+_HOUR: Final = 3_600
+_SUMS: Final = (
+    Column("jobs", "whole"),
+    Column("node_s", "number"),
+    Column("cpu_s", "number"),
+    Column("memory_gib_s", "number"),
+    Column("gpu_s", "number"),
+)
+_TITLES: Final = ("JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H")
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What is asked for.
+
+    Attributes
+    ----------
+    parameters
+        Of ``/report``.
+    titles
+        Show the titles of the columns, and the times.
+    export
+        Form and file; None: a table.
+    """
+
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    titles: bool = True
+    export: Export | None = None
+
+
+def report(source: HistorySource, request: ReportRequest, out: TextIO) -> int:
+    """Print what was used."""
+    answer = source.report(request.parameters)
+    groups: list[str] = answer["by"]
+    rows: list[dict[str, Any]] = answer["rows"]
+    if request.export is not None:
+        write_rows([rows], [*map(Column, groups), *_SUMS], request.export, out)
+        return 0
+    if request.titles:
+        out.write(f"Use from {answer['since']} to {answer['until']}\n")
+    cells = [[*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[1:])] for row in rows]
+    out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))
+    return 0
+
+
+def _hours(seconds: float | None) -> str:
+    return f"{(seconds or 0) / _HOUR:.1f}"

@@ -1,0 +1,89 @@
+"""The table of the history, and the hint that there is more."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from fluxqueue.cli.exports import Export
+from fluxqueue.cli.history import COLUMNS, HistoryRequest, history
+
+NOW = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
+ENDED: dict[str, Any] = {
+    "id": 7,
+    "kind": "Job",
+    "namespace": "science",
+    "name": "lammps",
+    "queue": "default",
+    "account": "physics",
+    "user": "alice",
+    "state": "Failed",
+    "outcome": "Failed",
+    "reason": "",
+    "pods": 4,
+    "wait_s": 12.0,
+    "run_s": 3_700.0,
+    "finished_at": "2026-11-23T08:00:00Z",
+}
+WAITING = ENDED | {
+    "name": "next",
+    "state": "Pending",
+    "outcome": "",
+    "reason": "QueueLimit",
+    "run_s": None,
+    "finished_at": None,
+    "user": "",
+}
+
+
+class _Source:
+    def __init__(self, *pages: tuple[list[dict[str, Any]], bool]) -> None:
+        self.pages = pages
+        self.asked: tuple[Any, ...] = ()
+
+    def jobs(self, *asked: Any) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+        self.asked = asked
+        yield from self.pages
+
+
+def shown(request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool]) -> tuple[list[str], str]:
+    source: Any = _Source(*pages)
+    out, hints = io.StringIO(), io.StringIO()
+    assert history(source, request, out, lambda: NOW, hints) == 0
+    assert source.asked == (request.parameters, request.limit, 1_000)
+    return out.getvalue().splitlines(), hints.getvalue()
+
+
+def test_a_row_says_what_became_of_work_and_for_how_long() -> None:
+    lines, hints = shown(HistoryRequest(namespaces=True), ([WAITING, ENDED], False))
+    assert [line.split() for line in lines] == [
+        ["NAMESPACE", "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "ENDED"],
+        ["science", "job/next", "default", "physics", "-", "Pending", "QueueLimit", "4", "12s", "-", "-"],
+        ["science", "job/lammps", "default", "physics", "alice", "Failed", "Failed", "4", "12s", "61m", "08:00:00"],
+    ]
+    assert hints == ""
+
+
+def test_titles_and_namespaces_are_left_out_on_request() -> None:
+    lines, _ = shown(HistoryRequest(titles=False), ([ENDED], False))
+    assert lines[0].split()[:2] == ["job/lammps", "default"]
+
+
+def test_who_gets_a_part_reads_that_there_is_more() -> None:
+    _, hints = shown(HistoryRequest(limit=1), ([ENDED], True))
+    assert hints == "There is more than 1: raise --limit, or name a shorter time with --since and --until.\n"
+
+
+def test_nothing_found_is_said_and_prints_no_titles() -> None:
+    assert shown(HistoryRequest(), ([], False)) == ([], "No work of this time was found.\n")
+
+
+def test_an_export_has_every_column_of_every_page() -> None:
+    lines, hints = shown(HistoryRequest(limit=2, export=Export("json")), ([WAITING], True), ([ENDED], True))
+    rows = json.loads("\n".join(lines))
+    assert [row["name"] for row in rows] == ["next", "lammps"]
+    assert set(rows[0]) == {column.name for column in COLUMNS}
+    assert "more than 2" in hints
