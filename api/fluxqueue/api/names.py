@@ -98,6 +98,9 @@ TOPOLOGY_KEYS: Final = (
 SUSPENDED_BY_ANNOTATION: Final = "fluxqueue/suspended-by"
 SUSPENDED_BY_WEBHOOK: Final = "webhook"
 
+SUBMITTED_BY_ANNOTATION: Final = "fluxqueue/submitted-by"
+"""User name of who created the object, written at admission; a policy refuses any other."""
+
 ALLOCATION_ANNOTATION: Final = "fluxqueue/allocation"
 """Fluxion job id of the allocation. On templates that are released with pins, and on every released pod."""
 

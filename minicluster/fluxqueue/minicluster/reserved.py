@@ -14,7 +14,9 @@ from fluxqueue.api.miniclusters import MiniClusterSpec
 
 __all__ = ["reserved_problems"]
 
-_RESERVED = frozenset({*names.ALLOCATION_KEYS, names.SERVICES_OF_LABEL, names.EXEMPT_ANNOTATION, names.SUSPENDED_BY_ANNOTATION})
+_RESERVED = frozenset(
+    {*names.ALLOCATION_KEYS, names.SERVICES_OF_LABEL, names.EXEMPT_ANNOTATION, names.SUSPENDED_BY_ANNOTATION, names.SUBMITTED_BY_ANNOTATION}
+)
 
 
 def reserved_problems(spec: MiniClusterSpec) -> Iterator[str]:

@@ -73,9 +73,12 @@ class AdmissionSettings:
         own pods.
     choices
         Which scheduler binds which pod; None if no scheduler of ours is installed.
+    record_submitters
+        Write on each object who created it.
     """
 
     job_controllers: frozenset[str] = field(default=frozenset(names.JOB_CONTROLLERS))
     daemonset_controllers: frozenset[str] = field(default=frozenset(names.DAEMONSET_CONTROLLERS))
     exempt_namespaces: frozenset[str] = field(default=frozenset(names.SYSTEM_NAMESPACES))
     choices: SchedulerChoices | None = None
+    record_submitters: bool = False

@@ -22,6 +22,7 @@ from fluxqueue.webhook.brokers import broker_problem, copied_annotations
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import Exemption, job_exemption
 from fluxqueue.webhook.reviews import Review, ReviewedJob
+from fluxqueue.webhook.submitters import submitter_mark, unwanted_mark
 
 __all__ = ["decide_job"]
 
@@ -41,7 +42,7 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     job
         The Job under review.
     settings
-        Whether a scheduler of ours is installed.
+        Whether a scheduler of ours is installed, and whether it is recorded who submits what.
 
     Returns
     -------
@@ -61,9 +62,12 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     if settings.choices is None:
         problems += not_installed(review, job.spec.template.spec.scheduler_name, job.metadata, template)
     operations = patches.label("/metadata", job.metadata, _SEEN)
+    marks = submitter_mark(review, job.metadata, settings)
     if not job.spec.suspend:
-        operations += patches.annotate("/metadata", job.metadata, _MARK)
+        marks |= _MARK
         operations.append(patches.add("/spec/suspend", True))
+    operations += patches.annotate("/metadata", job.metadata, marks)
+    operations += unwanted_mark(review, job.metadata, settings)
     own = job.metadata.labels or {}
     present = (template.labels if template else None) or {}
     copied = {key: own[key] for key in _COPIED if key in own and key not in present}

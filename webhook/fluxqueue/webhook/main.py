@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         daemonset_controllers=frozenset(arguments.daemonset_controllers or names.DAEMONSET_CONTROLLERS),
         exempt_namespaces=frozenset((*names.SYSTEM_NAMESPACES, *arguments.exempt_namespaces)),
         choices=SchedulerChoices(SchedulerName(arguments.default_scheduler)) if arguments.default_scheduler else None,
+        record_submitters=arguments.record_submitters,
     )
     settings = ServerSettings(
         arguments.host,
@@ -124,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAMESPACE",
         help=f"namespace in which nothing is changed, such as our own; repeat ({', '.join(names.SYSTEM_NAMESPACES)} always are)",
     )
+    parser.add_argument("--record-submitters", action="store_true", help="write on each object who created it")
     _add_times(parser)
     parser.add_argument(
         "--default-scheduler",

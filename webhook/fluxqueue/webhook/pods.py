@@ -31,6 +31,7 @@ from fluxqueue.webhook.brokers import inject_flux, requests_broker
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import pod_exemption
 from fluxqueue.webhook.reviews import Review, ReviewedPod
+from fluxqueue.webhook.submitters import submitter_mark, unwanted_mark
 
 __all__ = ["decide_pod"]
 
@@ -69,7 +70,10 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:
         problems += not_installed(review, pod.spec.scheduler_name, pod.metadata)
-    return _with_flux(review, pod, _gate(pod, problems, ours=ours), ours=ours)
+    held = _gate(pod, problems, ours=ours)
+    marks = patches.annotate("/metadata", pod.metadata, submitter_mark(review, pod.metadata, settings))
+    marks += unwanted_mark(review, pod.metadata, settings)
+    return _with_flux(review, pod, replace(held, operations=(*held.operations, *marks)), ours=ours)
 
 
 def _ours(review: Review, pod: ReviewedPod, settings: AdmissionSettings) -> bool:

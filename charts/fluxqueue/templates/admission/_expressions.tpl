@@ -26,6 +26,12 @@ request.userInfo.username == '{{ include "fluxqueue.queue.username" . }}'
 && {{ include "fluxqueue.allocationKeys" . }}.exists(key, pair[0][?key].orValue('') != pair[1][?key].orValue('')))
 {{- end -}}
 
+{{/* True if the object names another submitter than its creator, or than before. It may be left out. */}}
+{{- define "fluxqueue.forgesSubmitter" -}}
+!(object.metadata.?annotations[?'fluxqueue/submitted-by'].orValue('') in ['', request.operation == 'CREATE' ? request.userInfo.username
+: oldObject.metadata.?annotations[?'fluxqueue/submitted-by'].orValue('')])
+{{- end -}}
+
 {{/* True if two maps differ in nothing but the values of fields that are listed: takes `path` and `free`. */}}
 {{- define "fluxqueue.sameBut" -}}
 dyn(object.{{ .path }}).all(field, field in {{ .free }}

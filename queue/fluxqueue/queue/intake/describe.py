@@ -25,6 +25,7 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.schedulers import invalid_scheduler_label
+from fluxqueue.api.submitters import readable_submitter
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.intake.problems import Problem, most_urgent
@@ -192,7 +193,12 @@ def _describe_pod_of_job(
     )
     described = _describe(submission, cluster, workload)
     return replace(
-        described, priority=job.priority, duration_assumed=job.duration_assumed, account=job.account, submitted_at=job.submitted_at
+        described,
+        priority=job.priority,
+        duration_assumed=job.duration_assumed,
+        account=job.account,
+        submitted_by=job.submitted_by,
+        submitted_at=job.submitted_at,
     )
 
 
@@ -261,9 +267,15 @@ def _describe(submission: Submission, cluster: ClusterContext, workload: Workloa
         message=problem.message,
         overrides=overrides,
         account=cluster.account,
+        submitted_by=_submitter(meta, workload.row),
         done_indexes=submission.done_indexes,
         start_conditions=parts.start,
     )
+
+
+def _submitter(meta: ObjectMeta, row: Workload | None) -> str:
+    """Return who created an object. A name that is taken off the object stays with its workload."""
+    return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (row.submitted_by if row is not None else "")
 
 
 def _is_ours(job: Job, *, has_gated_pods: bool) -> bool:

@@ -1,0 +1,17 @@
+"""Which user names are recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxqueue.api.submitters import LONGEST_SUBMITTER, readable_submitter
+
+
+@pytest.mark.parametrize("name", ["alice", "oidc:alice@example.com", "system:serviceaccount:ci:robot", "a" * LONGEST_SUBMITTER])
+def test_a_user_name_is_kept_as_it_is(name: str) -> None:
+    assert readable_submitter(name) == name
+
+
+@pytest.mark.parametrize("name", [None, "", "a" * (LONGEST_SUBMITTER + 1), "a\nb", "a\x00"])
+def test_what_is_no_line_of_bounded_length_is_not(name: str | None) -> None:
+    assert readable_submitter(name) == ""
