@@ -193,7 +193,8 @@ def test_the_policies_guard_every_allocation_key_of_the_code(default: Rendered, 
 
 def test_bindings_carry_no_allocation_key_of_the_code(default: Rendered) -> None:
     spec = default.one("ValidatingAdmissionPolicy", "fluxqueue-bindings")["spec"]
-    (validation,) = spec["validations"]
+    submitter, validation = spec["validations"]
+    assert names.SUBMITTED_BY_ANNOTATION in submitter["expression"]
     assert validation["expression"].startswith(str(list(names.ALLOCATION_KEYS)))
     assert str(list(names.ALLOCATION_KEYS)) in _condition(spec)
 
