@@ -50,19 +50,15 @@ class Accounting(Transactions):
             The question has to be narrower.
         """
         after = query.after or _BEFORE_ALL
-        rows = await self._ask(
-            "accounting_jobs",
-            _HISTORY_S,
-            _parameters(query.filters)
-            | {
-                "now": now,
-                "live": query.live,
-                "states": [str(state) for state in query.states],
-                "after_at": after.at,
-                "after_id": after.id,
-                "limit": query.limit + 1,
-            },
-        )
+        parameters = {
+            "now": now,
+            "live": query.live,
+            "states": [str(state) for state in query.states],
+            "after_at": after.at,
+            "after_id": after.id,
+            "limit": query.limit + 1,
+        }
+        rows = await self._ask(Statement("accounting_jobs", _parameters(query.filters) | parameters), _HISTORY_S)
         page = rows[: query.limit]
         return Page(page, Cursor.behind(page[-1]["finished_at"], page[-1]["id"]) if len(rows) > query.limit else None)
 
@@ -77,14 +73,14 @@ class Accounting(Transactions):
             There are too many rows.
         """
         parameters = {"now": now, "by": [str(group) for group in query.by], "limit": MOST_ROWS + 1}
-        rows = await self._ask("accounting_report", _REPORT_S, _parameters(query.filters) | parameters)
+        rows = await self._ask(Statement("accounting_report", _parameters(query.filters) | parameters), _REPORT_S)
         if len(rows) > MOST_ROWS:
             raise InvalidQuery(f"the report has more than {MOST_ROWS} rows: name a shorter time, or fewer groups")
         return [{str(group): row[group] for group in query.by} | {name: row[name] for name in _SUMS} for row in rows]
 
-    async def _ask(self, name: str, timeout_s: int, parameters: dict[str, Any]) -> list[Row]:
+    async def _ask(self, question: Statement, timeout_s: int) -> list[Row]:
         try:
-            _set, rows = await self._transaction(Statement("read_only", {"timeout": f"{timeout_s}s"}), Statement(name, parameters))
+            _set, rows = await self._transaction(Statement("read_only", {"timeout": f"{timeout_s}s"}), question)
         except DatabaseUnavailable as error:
             if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
                 raise TakesTooLong(f"this took longer than {timeout_s} s: name a namespace, or a shorter time") from None
