@@ -67,3 +67,16 @@ def test_a_binding_names_nobody(root: Person, installation: Installation) -> Non
     }
     assert root.create(binding).refused_with(FORGED)
     assert root.run("delete", "pod", "bound", "--now").ok
+
+
+def test_a_minicluster_names_nobody_else_since_its_job_inherits_the_name(root: Person, installation: Installation) -> None:
+    def minicluster(name: str, **annotations: str) -> Json:
+        meta = {"name": name, "namespace": MANAGED, "annotations": annotations}
+        spec = {"size": 1, "containers": [{"image": "flux"}]}
+        return {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": meta, "spec": spec}
+
+    assert root.create(minicluster("forged", **{KEY: "bob"})).refused_with(FORGED)
+    assert root.create(minicluster("own", **{KEY: "root"})).ok
+    assert root.patch("minicluster", "own", named("bob")).refused_with(FORGED)
+    assert root.patch("minicluster", "own", named(None)).ok
+    assert root.run("delete", "minicluster", "own", "--now", "--wait=false").ok

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.admission import Admitted, admit
-from support.builders import JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, make_job, make_pod
+from support.builders import JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, Json, make_job, make_pod
 
-from fluxqueue.webhook.decide import AdmissionSettings
+from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings
 
 KEY = "fluxqueue/submitted-by"
 RECORDING = AdmissionSettings(record_submitters=True)
@@ -66,3 +66,15 @@ def test_nothing_is_recorded_where_the_site_does_not_want_it() -> None:
 
 def test_what_is_left_alone_is_not_marked_either() -> None:
     assert KEY not in recorded(make_pod().label("fluxqueue/managed", "false")).annotations
+
+
+def minicluster(**annotations: str) -> Json:
+    meta = {"name": "lammps", "namespace": "science", "annotations": annotations}
+    return {"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": meta, "spec": {}}
+
+
+def test_a_minicluster_names_who_creates_it_whatever_its_manifest_says() -> None:
+    for thing in (minicluster(), minicluster(**{KEY: "bob"})):
+        admitted = admit(thing, user="alice", settings=RECORDING)
+        assert (admitted.decision.outcome, admitted.annotations[KEY]) == (AdmissionOutcome.PASSED, "alice")
+        assert KEY not in admit(thing, user="alice").annotations

@@ -16,8 +16,9 @@ from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, Admi
 from fluxqueue.webhook.exemptions import request_exemption
 from fluxqueue.webhook.jobs import decide_job
 from fluxqueue.webhook.pods import decide_pod
-from fluxqueue.webhook.reviews import Review, ReviewedJob
+from fluxqueue.webhook.reviews import Review, ReviewedJob, ReviewedMiniCluster
 from fluxqueue.webhook.start_annotations import deadline_warnings
+from fluxqueue.webhook.submitters import decide_minicluster
 
 __all__ = ["AdmissionOutcome", "AdmissionRefusal", "AdmissionSettings", "Decision", "decide"]
 
@@ -43,6 +44,8 @@ def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Dec
         return Decision(AdmissionOutcome.PASSED)
     if request_exemption(review, settings) is not None:
         return Decision(AdmissionOutcome.EXEMPT)
+    if isinstance(review.object, ReviewedMiniCluster):
+        return decide_minicluster(review, review.object, settings)
     if isinstance(review.object, ReviewedJob):
         decision = decide_job(review, review.object, settings)
     else:

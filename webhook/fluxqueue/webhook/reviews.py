@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.names import MINICLUSTER_GROUP
 from fluxqueue.api.nesting import decode_limited
 from fluxqueue.api.pods import SchedulingGate
 from fluxqueue.webhook.decisions import Decision
@@ -25,6 +26,7 @@ __all__ = [
     "Review",
     "ReviewedJob",
     "ReviewedJobSpec",
+    "ReviewedMiniCluster",
     "ReviewedPod",
     "ReviewedPodSpec",
     "ReviewedTemplate",
@@ -97,6 +99,12 @@ class ReviewedPod(PartialObject, frozen=True):
     spec: ReviewedPodSpec
 
 
+class ReviewedMiniCluster(PartialObject, frozen=True):
+    """The fields of a MiniCluster that admission reads; `fluxqueue.webhook.validation` reads the others."""
+
+    metadata: ObjectMeta
+
+
 class _GroupVersionKind(PartialObject, frozen=True):
     group: str = ""
     version: str = ""
@@ -136,7 +144,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     kind
         Kind of the object, for example ``Job``; ``group`` is its API group, empty for the core's.
     object
-        The Job or Pod to be created; None for every other kind, operation and subresource.
+        The Job, Pod or MiniCluster to be created; None for every other kind, operation and subresource.
     requester
         User name of the requester.
     document, former
@@ -149,7 +157,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     requester: str = ""
     dry_run: bool = False
-    object: ReviewedJob | ReviewedPod | None = None
+    object: ReviewedJob | ReviewedPod | ReviewedMiniCluster | None = None
     group: str = ""
     name: str = ""
     subresource: str = ""
@@ -167,6 +175,7 @@ _envelopes = msgspec.json.Decoder(_Envelope)
 _decoders: dict[tuple[str, str], msgspec.json.Decoder[Any]] = {
     ("batch", "Job"): msgspec.json.Decoder(ReviewedJob),
     ("", "Pod"): msgspec.json.Decoder(ReviewedPod),
+    (MINICLUSTER_GROUP, "MiniCluster"): msgspec.json.Decoder(ReviewedMiniCluster),
 }
 
 
@@ -181,7 +190,7 @@ def read_review(body: bytes) -> Review:
     Returns
     -------
     Review
-        The review; its object is decoded if it is a Job or Pod on CREATE.
+        The review; its object is decoded if it is a Job, Pod or MiniCluster on CREATE.
 
     Raises
     ------

@@ -16,10 +16,10 @@ from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta, OwnerReference
 from fluxqueue.api.submitters import readable_submitter
 from fluxqueue.webhook import patches
-from fluxqueue.webhook.decisions import AdmissionSettings
-from fluxqueue.webhook.reviews import Review
+from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionSettings, Decision
+from fluxqueue.webhook.reviews import Review, ReviewedMiniCluster
 
-__all__ = ["submitter_mark", "unwanted_mark"]
+__all__ = ["decide_minicluster", "submitter_mark", "unwanted_mark"]
 
 _KEY: Final = names.SUBMITTED_BY_ANNOTATION
 
@@ -47,6 +47,13 @@ def unwanted_mark(review: Review, meta: ObjectMeta, settings: AdmissionSettings)
     if meta.annotation(_KEY) is None or _of_a_minicluster(meta.controller) or submitter_mark(review, meta, settings):
         return []
     return [operation for operation in patches.drop("/metadata", meta, (_KEY,)) if operation.path.startswith("/metadata/annotations/")]
+
+
+def decide_minicluster(review: Review, minicluster: ReviewedMiniCluster, settings: AdmissionSettings) -> Decision:
+    """Write on a MiniCluster who creates it: its Job is created by the queue, which passes the name on."""
+    meta = minicluster.metadata
+    operations = patches.annotate("/metadata", meta, submitter_mark(review, meta, settings)) + unwanted_mark(review, meta, settings)
+    return Decision(AdmissionOutcome.PASSED, tuple(operations))
 
 
 def _told_by_its_owner(meta: ObjectMeta) -> bool:
