@@ -215,7 +215,7 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
         name=key.name,
         generation=group.generation,
         labels={**(shared.labels or {}), **(first.metadata.labels or {})},
-        annotations={**(shared.annotations or {}), **(first.metadata.annotations or {})},
+        annotations={**_unnamed(shared.annotations), **(first.metadata.annotations or {})},
     )
     if group.alike:
         templates: tuple[PodTemplate, ...] = (PodTemplate(first.spec, group.size, tuple(pod.metadata.labels or {} for pod in members)),)
@@ -273,8 +273,15 @@ def _describe(submission: Submission, cluster: ClusterContext, workload: Workloa
     )
 
 
+def _unnamed(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the annotations of an owner without a submitter: only that of what passes admission is checked."""
+    return {key: text for key, text in (annotations or {}).items() if key != names.SUBMITTED_BY_ANNOTATION}
+
+
 def _submitter(meta: ObjectMeta, row: Workload | None) -> str:
-    """Return who created an object. A name that is taken off the object stays with its workload."""
+    """Return who created an object. A name that is taken off the object stays with its workload; on a pod of a Job nobody checked it."""
+    if meta.controller is not None and meta.controller.kind == "Job":
+        return row.submitted_by if row is not None else ""
     return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (row.submitted_by if row is not None else "")
 
 

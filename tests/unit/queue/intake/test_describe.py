@@ -380,3 +380,20 @@ def test_a_topology_that_cannot_be_read_is_an_invalid_request_that_names_the_obj
     found = described(make_job("lost").indexed(4).annotation("fluxqueue/required-topology", "row"))
     assert (found.reason, found.jobspec) == (Reason.INVALID_REQUEST, "")
     assert found.message.startswith("Job default/lost: annotation fluxqueue/required-topology: 'row' is no level of this cluster")
+
+
+def test_work_belongs_to_who_submitted_it_also_when_the_name_is_taken_off() -> None:
+    named = make_job().annotation("fluxqueue/submitted-by", "alice")
+    assert described(named).submitted_by == "alice"
+    assert described(make_job()).submitted_by == described(make_job().annotation("fluxqueue/submitted-by", "a\nb")).submitted_by == ""
+    assert steered_job(a_workload("j", submitted_by="alice"), SpecOverrides()).submitted_by == "alice"
+
+
+def test_a_pod_of_a_job_is_submitted_by_who_submitted_the_job_whatever_it_says() -> None:
+    pod = a_pod(
+        make_pod("j-4").owned_by("Job", "j").label("job-name", "j").gate("fluxqueue").annotation("fluxqueue/submitted-by", "mallory")
+    )
+    for job, submitter in ((None, ""), (a_workload("j", submitted_by="alice", duration_s=90), "alice")):
+        grown = describe_pod(pod, around(), job=job)
+        assert grown is None or grown.submitted_by == submitter
+    assert grown is not None
