@@ -14,6 +14,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 FLUXJOBS: Final = "fluxjobs"
 FLUXQUEUES: Final = "fluxqueues"
 FLUXACCOUNTS: Final = "fluxaccounts"
+FLUXRESERVATIONS: Final = "fluxreservations"
 
 MINICLUSTER_GROUP: Final = "flux-framework.org"
 MINICLUSTER_VERSION: Final = "v1alpha2"
@@ -67,6 +68,8 @@ CHECKPOINTED_ANNOTATION: Final = "fluxqueue/checkpointed-at"
 """On a Job: when its work last saved what it has (RFC 3339). Whoever may edit the Job writes it."""
 PREEMPT_AT_ANNOTATION: Final = "fluxqueue/preempt-at"
 """On pods of a Job that is preempted: when they get SIGTERM (RFC 3339), so that they can save what they have before."""
+RESERVATION_ANNOTATION: Final = "fluxqueue/reservation"
+"""Name of the FluxReservation on whose nodes, and within whose times, the work runs."""
 REPLACE_ANNOTATION: Final = "fluxqueue/replace"
 MINICLUSTER_ANNOTATION: Final = "fluxqueue/minicluster"
 INJECTION_ANNOTATION: Final = "fluxqueue/minicluster-injection"
@@ -127,6 +130,9 @@ ACKNOWLEDGED_ANNOTATION: Final = "fluxqueue/acknowledged"
 
 ALLOCATION_KEYS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, GANG_SIZE_ANNOTATION, PIN_UNTIL_ANNOTATION, JOBID_LABEL)
 """Keys that only the queue may write; ValidatingAdmissionPolicies enforce it."""
+
+MAINTENANCE_ANNOTATION: Final = "fluxqueue/maintenance"
+"""On a node: the FluxReservation for whose maintenance the queue cordoned it. The queue uncordons no other node."""
 
 EXEMPT_ANNOTATION: Final = "fluxqueue/exempt"
 """On a pod template in enforcing mode: controllers may create pods from it outside the queue. Only exempt users may write it."""
