@@ -100,6 +100,7 @@ class MemoryApi:
             "fluxjobs": caches.fluxjobs,
             "fluxqueues": caches.fluxqueues,
             "fluxaccounts": caches.fluxaccounts,
+            "fluxreservations": caches.fluxreservations,
             "daemonsets": caches.daemonsets,
             "limitranges": caches.limit_ranges,
             "runtimeclasses": caches.runtime_classes,

@@ -25,6 +25,7 @@ from fluxqueue.api.clusterobjects import (
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.jobsets import JobSet
 from fluxqueue.api.metadata import Namespace, ObjectMeta, PartialObjectMetadata, PriorityClass
@@ -52,6 +53,7 @@ __all__ = [
     "FLUXACCOUNTS",
     "FLUXJOBS",
     "FLUXQUEUES",
+    "FLUXRESERVATIONS",
     "ISSUERS",
     "JOBS",
     "JOB_SETS",
@@ -200,6 +202,7 @@ LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease
 FLUXACCOUNTS: Final = Kind(names.GROUP, names.VERSION, names.FLUXACCOUNTS, "FluxAccount", False, FluxAccount)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)
 FLUXQUEUES: Final = Kind(names.GROUP, names.VERSION, names.FLUXQUEUES, "FluxQueue", False, FluxQueue)
+FLUXRESERVATIONS: Final = Kind(names.GROUP, names.VERSION, names.FLUXRESERVATIONS, "FluxReservation", False, FluxReservation)
 MINICLUSTERS: Final = Kind(names.MINICLUSTER_GROUP, names.MINICLUSTER_VERSION, names.MINICLUSTERS, "MiniCluster", True, MiniCluster)
 CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", True, PartialObjectMetadata)
 EVENTS: Final = Kind("", "v1", "events", "Event", True, Event)

@@ -94,7 +94,7 @@ def test_the_webhook_is_reached_by_its_service_or_by_a_url(chart: Chart, default
 def test_objects_of_our_own_kinds_are_validated_wherever_they_are(chart: Chart) -> None:
     (webhook,) = chart.render({"miniclusters": MINICLUSTERS}).one("ValidatingWebhookConfiguration", "fluxqueue-webhook")["webhooks"]
     assert [(rule["operations"], rule["resources"], rule["scope"]) for rule in webhook["rules"]] == [
-        (["CREATE", "UPDATE"], ["fluxqueues"], "Cluster"),
+        (["CREATE", "UPDATE"], ["fluxqueues", "fluxreservations"], "Cluster"),
         (["CREATE", "UPDATE"], ["miniclusters"], "Namespaced"),
     ]
     assert "namespaceSelector" not in webhook

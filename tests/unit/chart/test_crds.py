@@ -12,6 +12,7 @@ from fluxqueue.api import miniclusters, names
 from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccountSpec, FluxAccountStatus
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
+from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
 from fluxqueue.minicluster.bounds import MOST_BROKERS
 
 MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
@@ -38,7 +39,9 @@ def test_names_scope_and_short_names_are_those_of_the_code(default: Rendered) ->
     assert (queues["scope"], queues["names"]["shortNames"]) == ("Cluster", ["fq"])
     accounts = default.one("CustomResourceDefinition", f"{names.FLUXACCOUNTS}.{names.GROUP}")["spec"]
     assert (accounts["scope"], accounts["names"]["shortNames"]) == ("Cluster", ["fa"])
-    assert {crd["versions"][0]["name"] for crd in (jobs, queues, accounts)} == {names.VERSION}
+    reservations = default.one("CustomResourceDefinition", f"{names.FLUXRESERVATIONS}.{names.GROUP}")["spec"]
+    assert (reservations["scope"], reservations["names"]["shortNames"]) == ("Cluster", ["fr"])
+    assert {crd["versions"][0]["name"] for crd in (jobs, queues, accounts, reservations)} == {names.VERSION}
 
 
 @pytest.mark.parametrize(("field", "values"), [("state", State), ("reason", Reason), ("outcome", Outcome)])
@@ -64,6 +67,20 @@ def test_every_field_of_a_fluxaccount_is_in_the_schema_and_no_other(default: Ren
 def test_the_limits_of_an_account_are_those_of_the_code(default: Rendered) -> None:
     limits = _schema(default, names.FLUXACCOUNTS, "spec")["properties"]["limits"]["properties"]
     assert set(limits) == {field.encode_name for field in msgspec.structs.fields(AccountLimits)}
+
+
+@pytest.mark.parametrize(("part", "struct"), [("spec", FluxReservationSpec), ("status", FluxReservationStatus)])
+def test_every_field_of_a_fluxreservation_is_in_the_schema(default: Rendered, part: str, struct: type[msgspec.Struct]) -> None:
+    fields = {field.encode_name for field in msgspec.structs.fields(struct)}
+    assert set(_schema(default, names.FLUXRESERVATIONS, part)["properties"]) == fields
+
+
+def test_the_closed_sets_of_a_reservation_and_its_nodes_are_those_of_the_code(default: Rendered) -> None:
+    spec = _schema(default, names.FLUXRESERVATIONS, "spec")["properties"]
+    assert spec["atStart"]["enum"] == [*AtStart]
+    assert (spec["atStart"]["default"], spec["timeZone"]["default"]) == (FluxReservationSpec().at_start, FluxReservationSpec().time_zone)
+    assert set(spec["nodes"]["properties"]) == {field.encode_name for field in msgspec.structs.fields(ReservedNodes)}
+    assert _schema(default, names.FLUXRESERVATIONS, "status")["properties"]["state"]["enum"] == [*ReservationState]
 
 
 @pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState)])
@@ -105,7 +122,7 @@ def test_an_eta_is_shown_as_a_time_since_kubectl_prints_future_dates_as_invalid(
     assert eta["type"] == "string"
 
 
-@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES, names.FLUXACCOUNTS])
+@pytest.mark.parametrize("plural", [names.FLUXJOBS, names.FLUXQUEUES, names.FLUXACCOUNTS, names.FLUXRESERVATIONS])
 def test_a_fluxjob_is_created_with_its_status_and_every_column_points_at_a_field(default: Rendered, plural: str) -> None:
     version = _version(default, plural)
     assert version.get("subresources") == (None if plural == names.FLUXJOBS else {"status": {}})

@@ -44,6 +44,7 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
         ("jobs.converged-computing.org", "fluxjobs/status"): {"patch"},
         ("jobs.converged-computing.org", "fluxqueues/status"): {"patch"},
         ("jobs.converged-computing.org", "fluxaccounts/status"): {"patch"},
+        ("jobs.converged-computing.org", "fluxreservations/status"): {"patch"},
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): {"patch"},
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): {"patch"},
     }
@@ -74,6 +75,7 @@ def test_the_queue_may_request_nodes_only_with_an_autoscaler(chart: Chart, defau
         ("apps", "daemonsets"),
         ("jobs.converged-computing.org", "fluxqueues"),
         ("jobs.converged-computing.org", "fluxaccounts"),
+        ("jobs.converged-computing.org", "fluxreservations"),
     ],
 )
 def test_the_queue_may_watch_all_kinds_that_it_needs(default: Rendered, group: str, resource: str) -> None:
@@ -201,9 +203,9 @@ def test_only_operators_write_queues_and_accounts(default: Rendered) -> None:
     writes = {}
     for role in [*default.all("ClusterRole"), *default.all("Role")]:
         for rule in role.get("rules") or ():
-            if {"fluxqueues", "fluxaccounts"} & {*rule.get("resources", ())} and MUTATES & {*rule["verbs"]}:
+            if {"fluxqueues", "fluxaccounts", "fluxreservations"} & {*rule.get("resources", ())} and MUTATES & {*rule["verbs"]}:
                 writes[role["metadata"]["name"]] = sorted(rule["resources"])
-    assert writes == {"fluxqueue-operator": ["fluxaccounts", "fluxqueues"]}
+    assert writes == {"fluxqueue-operator": ["fluxaccounts", "fluxqueues", "fluxreservations"]}
 
 
 def test_queues_are_readable_by_everyone_or_by_configured_subjects(chart: Chart, default: Rendered) -> None:

@@ -74,5 +74,6 @@ def test_the_crds_are_those_that_uninstall_deletes(whole: Rendered) -> None:
         f"{names.FLUXJOBS}.{names.GROUP}",
         f"{names.FLUXQUEUES}.{names.GROUP}",
         f"{names.FLUXACCOUNTS}.{names.GROUP}",
+        f"{names.FLUXRESERVATIONS}.{names.GROUP}",
         f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}",
     }

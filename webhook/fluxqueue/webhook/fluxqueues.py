@@ -8,20 +8,18 @@ reason ``NoNodes``) and as the workloads' reason ``Unsatisfiable``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Preemption, SchedulerName
 from fluxqueue.api.topology import InvalidTopology, read_slice
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
+from fluxqueue.webhook.labels import bad_labels
 from fluxqueue.webhook.problems import ObjectProblems
 
 __all__ = ["validate_fluxqueue"]
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_DOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_LONGEST_DOMAIN = 253
 
 
 def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectProblems:
@@ -42,10 +40,10 @@ def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectP
 
 
 def _errors(spec: FluxQueueSpec) -> Iterator[str]:
-    yield from _bad_labels("spec.nodeSelector", spec.node_selector or {}, "no node can have it")
+    yield from bad_labels("spec.nodeSelector", spec.node_selector or {}, "no node can have it")
     members = spec.namespaces
     if members is not None:
-        yield from _bad_labels("spec.namespaces.matchLabels", members.match_labels or {}, "no namespace can have it")
+        yield from bad_labels("spec.namespaces.matchLabels", members.match_labels or {}, "no namespace can have it")
         for name in members.names or ():
             if not _NAMESPACE.fullmatch(name):
                 yield f"spec.namespaces.names: {name!r} is no name of a namespace: correct or remove it"
@@ -54,21 +52,6 @@ def _errors(spec: FluxQueueSpec) -> Iterator[str]:
             read_slice(spec.topology.slice)
         except InvalidTopology as error:
             yield f"spec.topology.slice: {error}"
-
-
-def _bad_labels(field: str, labels: Mapping[str, str], consequence: str) -> Iterator[str]:
-    for key, value in labels.items():
-        if not _is_label_key(key):
-            yield f"{field}: {key!r} is no key of a label, {consequence}: correct or remove it"
-        elif value and not _NAME.fullmatch(value):
-            yield f"{field}: {value!r} is no value of the label {key}, {consequence}: correct or remove it"
-
-
-def _is_label_key(key: str) -> bool:
-    domain, slash, name = key.rpartition("/")
-    if slash and not (len(domain) <= _LONGEST_DOMAIN and _DOMAIN.fullmatch(domain)):
-        return False
-    return _NAME.fullmatch(name) is not None
 
 
 def _warnings(spec: FluxQueueSpec) -> Iterator[str]:

@@ -16,7 +16,7 @@ MALFORMED = "malformed"
 FAILED = "failed"
 """Outcome of a review that was refused because of an internal error."""
 
-_KINDS = frozenset({"Job", "Pod", "FluxQueue", "MiniCluster"})
+_KINDS = frozenset({"Job", "Pod", "FluxQueue", "FluxReservation", "MiniCluster"})
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 

@@ -18,9 +18,11 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.fluxqueues import validate_fluxqueue
+from fluxqueue.webhook.fluxreservations import validate_fluxreservation
 from fluxqueue.webhook.miniclusters import validate_minicluster, validate_minicluster_edit
 from fluxqueue.webhook.problems import ObjectProblems
 from fluxqueue.webhook.reviews import Review, decode
@@ -51,6 +53,7 @@ class Rule:
 
 RULES: Mapping[tuple[str, str], Rule] = {
     (names.GROUP, "FluxQueue"): Rule(FluxQueue, validate_fluxqueue),
+    (names.GROUP, "FluxReservation"): Rule(FluxReservation, validate_fluxreservation),
     (names.MINICLUSTER_GROUP, "MiniCluster"): Rule(MiniCluster, validate_minicluster, validate_minicluster_edit),
 }
 """Rules by API group and kind."""

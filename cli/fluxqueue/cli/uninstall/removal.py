@@ -55,6 +55,7 @@ _CRDS = (
     f"{names.FLUXJOBS}.{names.GROUP}",
     f"{names.FLUXQUEUES}.{names.GROUP}",
     f"{names.FLUXACCOUNTS}.{names.GROUP}",
+    f"{names.FLUXRESERVATIONS}.{names.GROUP}",
     f"{names.MINICLUSTERS}.{names.MINICLUSTER_GROUP}",
 )
 

@@ -8,6 +8,7 @@ from fluxqueue.api.clusterobjects import DaemonSet, Event, ResourceQuota
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, is_named_for_its_object
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace, PartialObjectMetadata, PriorityClass
 from fluxqueue.api.miniclusters import MiniCluster
@@ -69,6 +70,7 @@ class WatchedObjects:
         self.fluxjobs: ObjectCache[FluxJob] = ObjectCache()
         self.fluxqueues: ObjectCache[FluxQueue] = ObjectCache()
         self.fluxaccounts: ObjectCache[FluxAccount] = ObjectCache()
+        self.fluxreservations: ObjectCache[FluxReservation] = ObjectCache()
         self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()
         self.limit_ranges: ObjectCache[LimitRange] = ObjectCache()
         self.runtime_classes: ObjectCache[RuntimeClass] = ObjectCache()
@@ -101,6 +103,7 @@ class WatchedObjects:
             Reflector(api, kinds.FLUXJOBS, self.fluxjobs),
             Reflector(api, kinds.FLUXQUEUES, self.fluxqueues),
             Reflector(api, kinds.FLUXACCOUNTS, self.fluxaccounts),
+            Reflector(api, kinds.FLUXRESERVATIONS, self.fluxreservations),
             Reflector(api, kinds.DAEMON_SETS, self.daemonsets),
             Reflector(api, kinds.LIMIT_RANGES, self.limit_ranges),
             Reflector(api, kinds.RUNTIME_CLASSES, self.runtime_classes),

@@ -6,10 +6,11 @@ equally long. A beginning that the change to summer time skips is an hour later;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Literal
 
 from dateutil.rrule import DAILY, MONTHLY, WEEKLY, YEARLY, rrule, weekday
 
@@ -18,7 +19,7 @@ from fluxqueue.api.reservedtimes import ReservedTimes
 
 __all__ = ["Occurrence", "merged", "occurrences"]
 
-_FREQUENCIES = {"DAILY": DAILY, "WEEKLY": WEEKLY, "MONTHLY": MONTHLY, "YEARLY": YEARLY}
+_FREQUENCIES: Mapping[str, Literal[0, 1, 2, 3]] = {"DAILY": DAILY, "WEEKLY": WEEKLY, "MONTHLY": MONTHLY, "YEARLY": YEARLY}
 _CLOCK_CHANGE = timedelta(days=1)
 """More than the clock of any time zone is ever changed by."""
 

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -63,4 +64,4 @@ def test_times_that_overlap_or_touch_become_one() -> None:
 def test_merged_times_cover_the_same_seconds_and_are_apart(times: list[Occurrence]) -> None:
     joined = merged(times)
     assert {s for each in joined for s in range(each.start, each.end)} == {s for each in times for s in range(each.start, each.end)}
-    assert all(later.start > earlier.end for earlier, later in zip(joined, joined[1:], strict=False))
+    assert all(later.start > earlier.end for earlier, later in pairwise(joined))
