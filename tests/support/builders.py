@@ -275,6 +275,18 @@ def make_account(name: str, **spec: Any) -> Json:
     return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxAccount", "metadata": {"name": name}, "spec": spec}
 
 
+def make_reservation(name: str, **spec: Any) -> Json:
+    """A FluxReservation: an hour of all nodes of the names given as ``nodes``, for the namespace ``default`` unless it is a maintenance."""
+    if isinstance(spec.get("nodes"), list):
+        spec["nodes"] = {"names": spec["nodes"]}
+    if not spec.get("maintenance") and "queues" not in spec:
+        spec.setdefault("namespaces", ["default"])
+    if "end" not in spec:
+        spec.setdefault("duration", "1h")
+    meta = {"name": name, "uid": f"uid-{name}"}
+    return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxReservation", "metadata": meta, "spec": spec}
+
+
 def make_minicluster(name: str, size: int = 4, command: str = "hostname", **spec: Any) -> Json:
     """A MiniCluster of one container with this command. Other fields of its spec are named as in the API."""
     containers = [{"image": "app", **({"command": command} if command else {})}]

@@ -12,7 +12,7 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -67,6 +67,15 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
 
     async def reservations(self) -> list[Reservation]:
         return sorted(self._reservations.values(), key=lambda each: (each.start, each.workload))
+
+    async def reserved_nodes(self) -> dict[str, tuple[str, ...]]:
+        return dict(self._reserved_nodes)
+
+    async def reserve_nodes(self, epoch: Epoch, chosen: Mapping[str, Sequence[str]], dropped: Collection[str]) -> None:
+        self._hold(epoch)
+        self._reserved_nodes.update((uid, tuple(nodes)) for uid, nodes in chosen.items())
+        for uid in dropped:
+            self._reserved_nodes.pop(uid, None)
 
     # ---- retention ----------------------------------------------------------------------------------------------------------------
 

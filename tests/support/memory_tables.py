@@ -53,6 +53,7 @@ class MemoryTables(Store):
         self._history: dict[WorkloadId, Workload] = {}
         self._allocations: dict[FluxionJobId, AllocationRow] = {}
         self._reservations: dict[WorkloadId, Reservation] = {}
+        self._reserved_nodes: dict[str, tuple[str, ...]] = {}
         self._transitions: list[Transition] = []
         self._last_id = 0
         self._last_jobid = 0

@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import msgspec
-from support.builders import Json, make_job, make_node
+from support.builders import Json, make_job, make_node, make_reservation
 from support.memory_store import MemoryStore
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules, Provision, QueueLimits
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
@@ -24,14 +26,17 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.daemonsets import DaemonSets
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS
 from fluxqueue.queue.model.records import NewWorkload, Workload
+from fluxqueue.queue.model.reservation_plans import ReservationPlan, plan_of
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.store import Store
 from fluxqueue.queue.store.ledger import Ledger
@@ -72,6 +77,10 @@ class Bench:
         rules = PodRuleTracker(caches, ledger) if caches is not None else None
         self.scheduler = Scheduler(ledger, self.graph, Trigger(self._note), self._disciplines, node_shapes=node_shapes, rules=rules)
         self.scheduler.limit_accounts(lambda: self.accounts)
+        self.reservations: Mapping[str, ReservationPlan] = {}
+        self.book = ReservationBook(ledger, lambda: self.reservations, lambda: map(node_view, nodes.list()))
+        nodes.add_handler(lambda _change: self.book.note_nodes_changed())
+        self.scheduler.respect_reservations(self.book)
 
     def _disciplines(self) -> dict[str, Discipline]:
         own = Discipline(
@@ -86,6 +95,11 @@ class Bench:
 
     def _note(self, task: ControlTask) -> None:
         self.asked.append(task)
+
+    def reserve(self, name: str, **spec: Any) -> None:
+        """Create or change a FluxReservation."""
+        plan = plan_of(msgspec.convert(make_reservation(name, **spec), FluxReservation))
+        self.reservations = {**self.reservations, name: plan}
 
     async def submit(self, *workloads: NewWorkload) -> None:
         """Submit workloads as the intake describes them."""
@@ -130,6 +144,7 @@ def job(
     host_ports: Sequence[int] = (),
     taints: Sequence[Taint] = (),
     tolerations: Sequence[Json] = (),
+    reservation: str = "",
 ) -> NewWorkload:
     """Return the intake's description of an Indexed Job, while nodes have these taints."""
     builder = make_job(name).namespace(namespace).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
@@ -137,10 +152,13 @@ def job(
         builder = builder.annotation("fluxqueue/duration", duration)
     if priority is not None:
         builder = builder.annotation("fluxqueue/priority", str(priority))
+    if reservation:
+        builder = builder.annotation("fluxqueue/reservation", reservation)
     if host_ports:
         builder = builder.host_ports(*host_ports)
     builder = builder.with_("spec.template.spec.tolerations", [*tolerations])
-    described = describe_job(a_job(builder, uid=name), around(taints=tuple(taints)))
+    plans = {reservation: ReservationPlan(reservation, reservation)} if reservation else {}
+    described = describe_job(a_job(builder, uid=name), around(taints=tuple(taints), reservations=plans))
     assert described is not None
     return described
 

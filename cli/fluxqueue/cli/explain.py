@@ -39,6 +39,7 @@ _WHY = {
     Reason.ACCOUNT_LIMIT: "its account, or one above it, is at a limit",
     Reason.WAITING_FOR_NODES: "there is not enough free at once",
     Reason.BLOCKED_BY_RESERVATION: "what is free is reserved for a workload ahead of it",
+    Reason.RESERVATION: "nodes that it needs are set aside by a FluxReservation, or its own has not begun",
     Reason.UNSATISFIABLE: "no set of nodes of this cluster could hold it, even if all were empty",
     Reason.WAITING_FOR_GROUP: "members of its pod group are missing",
     Reason.WAITING_FOR_VOLUMES: "a PersistentVolumeClaim of its pods cannot be used yet",
@@ -51,6 +52,7 @@ _WHY = {
     Reason.START_TIMEOUT: "its pods did not start in time and it was matched again",
     Reason.PREEMPTED: "a workload of higher priority took its nodes",
     Reason.INVALID_REQUEST: "its request cannot be read",
+    Reason.RESERVATION_NOT_ALLOWED: "there is no such reservation, or it is not for this work",
     Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue, or the queue is drained",
     Reason.PROVISIONING: "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
 }
@@ -67,6 +69,7 @@ _HELPS = {
     Reason.ACCOUNT_LIMIT: "wait until others of the account end, or have its limit raised (spec.limits of the FluxAccount)",
     Reason.WAITING_FOR_NODES: "it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner",
     Reason.BLOCKED_BY_RESERVATION: "a shorter duration may let it fit in before the reservation begins",
+    Reason.RESERVATION: "it starts afterwards; a shorter duration may let it end before (kubectl fluxqueue reservations)",
     Reason.UNSATISFIABLE: "ask for less per pod or for other nodes, or add nodes that fit; it is tried again when nodes change",
     Reason.WAITING_FOR_GROUP: f"create the missing pods, or correct the annotation {names.POD_GROUP_SIZE_ANNOTATION}",
     Reason.WAITING_FOR_VOLUMES: "see kubectl describe pvc of the claim; it is matched when the claim exists, is bound and is free",
@@ -79,6 +82,7 @@ _HELPS = {
     Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is retried automatically",
     Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when nodes are free",
     Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
+    Reason.RESERVATION_NOT_ALLOWED: f"edit or remove its annotation {names.RESERVATION_ANNOTATION}, or have the FluxReservation edited",
     Reason.QUEUE_NOT_ALLOWED: "move it to another queue (kubectl fluxqueue move), or have the queue opened for it",
     Reason.PROVISIONING: "nothing is needed: it starts when they are ready; kubectl get provisioningrequests shows the progress",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fluxqueue.fluxion.engine.reserved_times import anywhere, in_the_way, obstacle, refusal_inside, rooms
+from fluxqueue.fluxion.engine.reserved_times import anywhere, in_the_way, not_begun, obstacle, refusal_inside, rooms
 from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
 from fluxqueue.fluxion.graph.vertices import Vertex
@@ -119,6 +119,8 @@ class JobMatching:
         """Return which advance reservation alone keeps a request from starting now, and that in a sentence; empty if none does."""
         if not request.explain or not self._state.reserved_times:
             return "", ""
+        if jobspec.reservation and (waits := not_begun(self._state, jobspec.reservation)):
+            return jobspec.reservation, waits
         for room in rooms(self._state, jobspec, self._vertices(request.exclude)):
             if (time := in_the_way(self._state, matcher, jobspec, end, room)) is not None:
                 return time.name, obstacle(self._state, time)
@@ -228,7 +230,8 @@ class JobMatching:
         if blocked_by:
             return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, blocked_by=blocked_by)
         if jobspec.reservation:
-            return MatchResult(MatchVerdict.BUSY, jobid, reason=f"does not fit at any time of the reservation {jobspec.reservation!r}")
+            when = "at any time" if request.reserve else "now on the nodes"
+            return MatchResult(MatchVerdict.BUSY, jobid, reason=f"does not fit {when} of the reservation {jobspec.reservation!r}")
         exclude = self._vertices(request.exclude)
         window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=exclude)
         reason, shortages = matcher.explain(jobspec, window)

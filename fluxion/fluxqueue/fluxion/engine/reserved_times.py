@@ -12,7 +12,7 @@ from fluxqueue.fluxion.match.jobspec import Jobspec
 from fluxqueue.fluxion.match.matcher import Matcher, Restriction
 from fluxqueue.fluxion.match.state import GraphState
 
-__all__ = ["anywhere", "in_the_way", "obstacle", "refusal_inside", "rooms"]
+__all__ = ["anywhere", "in_the_way", "not_begun", "obstacle", "refusal_inside", "rooms"]
 
 
 def rooms(
@@ -66,6 +66,14 @@ def in_the_way(state: GraphState, matcher: Matcher, jobspec: Jobspec, end: int, 
         return None
     met = (time for time in times if not time.nodes.isdisjoint(placement.vertices))
     return min(met, key=lambda time: (time.job.start, time.name), default=None)
+
+
+def not_begun(state: GraphState, name: str) -> str:
+    """Return in a sentence when an advance reservation begins next; empty if one of its times has begun, or none comes."""
+    coming = next((time for time in state.reserved_times.get(name, ()) if time.job.end > state.now), None)
+    if coming is None or coming.job.start <= state.now:
+        return ""
+    return f"waits for its reservation {name}, which begins at {_utc(coming.job.start)}"
 
 
 def obstacle(state: GraphState, time: ReservedTime) -> str:

@@ -68,6 +68,7 @@ class Caches(WatchedObjects):
         self._contexts = ContextBuilder(self, coming_taints, levels)
         self.taints = self._contexts.taints
         self.accounts = self._contexts.accounts
+        self.reservations = self._contexts.reservations
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
 

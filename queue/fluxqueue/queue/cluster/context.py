@@ -13,6 +13,7 @@ from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
+from fluxqueue.queue.model.reservation_plans import ReservationPlan
 from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
 
 __all__ = ["ClusterContext", "QueueDefaults", "queue_defaults"]
@@ -72,6 +73,8 @@ class ClusterContext:
         FluxAccount of the object's namespace; empty: none.
     levels
         The levels of the topology, from the top down.
+    reservations
+        FluxReservations by name.
     """
 
     queues: Mapping[str, QueueDefaults]
@@ -84,6 +87,7 @@ class ClusterContext:
     storage: Storage = NO_STORAGE
     account: str = ""
     levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
+    reservations: Mapping[str, ReservationPlan] = field(default_factory=dict)
 
 
 def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.accounts import ClusterAccounts
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults, queue_defaults
+from fluxqueue.queue.cluster.reservations import ClusterReservations, spec_changed
 from fluxqueue.queue.cluster.taint_set import TaintSet
 from fluxqueue.queue.cluster.watched_objects import WatchedObjects
 
@@ -37,6 +39,7 @@ class ContextBuilder:
         self._levels = levels
         self.taints = TaintSet(coming_taints)
         self.accounts = ClusterAccounts(objects.fluxaccounts)
+        self.reservations = ClusterReservations(objects.fluxreservations)
         self._objects = objects
         self._context: ClusterContext | None = None
         self._of_namespaces: dict[str, ClusterContext] = {}
@@ -46,6 +49,7 @@ class ContextBuilder:
         objects.namespaces.add_handler(lambda _change: self._of_namespaces.clear())
         objects.limit_ranges.add_handler(lambda _change: self._of_namespaces.clear())
         objects.fluxaccounts.add_handler(lambda _change: self._of_namespaces.clear())
+        objects.fluxreservations.add_handler(self._reservation_changed)
 
     def of(self, namespace: str) -> ClusterContext:
         """Return the context of the objects in a namespace."""
@@ -73,6 +77,7 @@ class ContextBuilder:
             runtime_classes={item.metadata.name: item for item in self._objects.runtime_classes.list()},
             storage=self._objects.storage,
             levels=self._levels,
+            reservations=self.reservations.plans,
             taints=tuple(sorted(self.taints.taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
         )
 
@@ -80,6 +85,10 @@ class ContextBuilder:
         before = self.taints.version
         self.taints.follow(change)
         if self.taints.version != before:
+            self._forget(change)
+
+    def _reservation_changed(self, change: Change[FluxReservation]) -> None:
+        if spec_changed(change):
             self._forget(change)
 
     def _forget(self, _change: Change[Any]) -> None:

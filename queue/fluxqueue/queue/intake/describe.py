@@ -1,9 +1,9 @@
 """What an object asks of the queue: a pure reading of a Job, a Pod or a group, made each time the object changes.
 
 A description says which queue and priority a workload has, how long it runs, how many pods of what size run on which nodes, and how they
-are released. Five resolvers read these parts: `fluxqueue.queue.intake.queue_resolver`, ``duration_resolver``, ``priority_resolver``,
-``request_resolver`` and ``start_resolver``. Anything that keeps the object from being matched becomes a reason, with a message that names
-the object, the field and the remedy (`fluxqueue.queue.intake.problems`).
+are released. Six resolvers read these parts: `fluxqueue.queue.intake.queue_resolver`, ``duration_resolver``, ``priority_resolver``,
+``reservation_resolver``, ``request_resolver`` and ``start_resolver``. Anything that keeps the object from being matched becomes a reason,
+with a message that names the object, the field and the remedy (`fluxqueue.queue.intake.problems`).
 
 What a person sets in the FluxJob (`fluxqueue.queue.status.fluxjob_edits`) counts before what the object says.
 
@@ -34,7 +34,7 @@ from fluxqueue.queue.intake.submission import NEW_WORKLOAD, PodTemplate, Submiss
 from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey
 from fluxqueue.queue.model.indexes import done_indexes, write_indexes
 from fluxqueue.queue.model.jobs import pods_wanted, release_mode_of
-from fluxqueue.queue.model.jobspecs import takes_whole_nodes
+from fluxqueue.queue.model.jobspecs import reservation_in, takes_whole_nodes
 from fluxqueue.queue.model.minicluster_jobs import flux_pods
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
@@ -181,7 +181,9 @@ def _describe_pod_of_job(
     duration = {names.DURATION_ANNOTATION: str(job.duration_s)} if job.duration_s is not None else {}
     own = {key: text for key, text in (meta.annotations or {}).items() if key not in names.START_ANNOTATIONS}
     submission = Submission(
-        meta=msgspec.structs.replace(meta, labels={**labels, names.QUEUE_LABEL: job.queue}, annotations={**own, **duration}),
+        meta=msgspec.structs.replace(
+            meta, labels={**labels, names.QUEUE_LABEL: job.queue}, annotations={**own, **duration, **_reservation_of(job)}
+        ),
         api_version="v1",
         kind="Pod",
         templates=(PodTemplate(pod.spec, 1, (labels,)),),
@@ -200,6 +202,12 @@ def _describe_pod_of_job(
         submitted_by=job.submitted_by,
         submitted_at=job.submitted_at,
     )
+
+
+def _reservation_of(job: Workload) -> dict[str, str]:
+    """Return the annotation that the pods by which a Job grows have as if it were their own."""
+    name = reservation_in(job.jobspec)
+    return {names.RESERVATION_ANNOTATION: name} if name else {}
 
 
 def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext, workload: WorkloadContext = NEW_WORKLOAD) -> NewWorkload:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.nodes import Node
@@ -17,8 +18,10 @@ from fluxqueue.api.poddefaults import LimitRange
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.reservations import spec_changed
 from fluxqueue.queue.intake.claim_watch import ClaimWatch
 from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.status.fluxjob_edits import edits_are_stored
@@ -51,6 +54,7 @@ class ObjectWatch:
         caches.fluxjobs.add_handler(self._fluxjob_changed)
         caches.fluxqueues.add_handler(self._queue_changed)
         caches.fluxaccounts.add_handler(self._account_changed)
+        caches.fluxreservations.add_handler(self._reservation_changed)
         caches.namespaces.add_handler(self._namespace_changed)
         caches.limit_ranges.add_handler(self._limit_range_changed)
         caches.nodes.add_handler(self._node_changed)
@@ -124,6 +128,12 @@ class ObjectWatch:
         before, after = (set(each.spec.namespaces or ()) if each is not None else set() for each in (change.old, change.new))
         if concerned := (before ^ after):
             self._enqueue_pending(lambda row: row.namespace in concerned)
+
+    def _reservation_changed(self, change: Change[FluxReservation]) -> None:
+        """Enqueue the pending work that names the reservation: whether it may use it may have changed."""
+        name = change.obj.metadata.name
+        if spec_changed(change):
+            self._enqueue_pending(lambda row: reservation_in(row.jobspec) == name)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         if change.old is not None and change.new is not None and change.old.metadata.labels == change.new.metadata.labels:

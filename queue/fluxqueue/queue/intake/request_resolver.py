@@ -45,7 +45,7 @@ class ResourceRequest:
 
 
 def resolve_request(
-    submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext
+    submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext, reservation: str = ""
 ) -> Resolved[ResourceRequest]:
     """Return what a workload requests.
 
@@ -59,16 +59,20 @@ def resolve_request(
         Expected wall time in seconds; None: without an end.
     cluster
         Taints, storage and defaults.
+    reservation
+        The FluxReservation that it is for; empty: none.
     """
     try:
-        jobspec, waits = _jobspec(submission, queue, duration_s, cluster)
+        jobspec, waits = _jobspec(submission, queue, duration_s, cluster, reservation)
     except (InvalidRequest, InexpressibleConstraint, InvalidTopology) as error:
         return Resolved(ResourceRequest(), (Problem(Reason.INVALID_REQUEST, f"{submission.title}: {error}"),))
     problems = (Problem(Reason.WAITING_FOR_VOLUMES, f"{submission.title}: {waits}"),) if waits else ()
     return Resolved(ResourceRequest(jobspec, shape_of(jobspec)), problems)
 
 
-def _jobspec(submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext) -> tuple[str, str]:
+def _jobspec(
+    submission: Submission, queue: QueueDefaults, duration_s: int | None, cluster: ClusterContext, reservation: str
+) -> tuple[str, str]:
     """Return the jobspec, and why it has to wait for a volume (empty if it need not).
 
     Raises
@@ -98,6 +102,7 @@ def _jobspec(submission: Submission, queue: QueueDefaults, duration_s: int | Non
             _one_per_node(rules, pods, cluster),
             msgspec.to_builtins(rules) if rules.any else None,
             _topology(submission, queue, cluster),
+            reservation,
         ),
         services=services,
         extra_requests=submission.extra_requests,

@@ -15,6 +15,7 @@ from fluxqueue.queue.cluster.daemonsets import DaemonSets
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.config import node_rules
 from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.model.changes import Eviction
@@ -26,6 +27,7 @@ from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import disciplines_of
 from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
+from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
@@ -54,11 +56,12 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The scheduler, what keeps its order, and the provisioner where the configuration names nodes that the cluster may add."""
+    """The scheduler, what keeps its order, the provisioner where nodes may be added, and what is set aside for people."""
 
     scheduler: Scheduler
     priorities: PriorityKeeper
     provisioners: tuple[Provisioner, ...]
+    book: ReservationBook
 
 
 def make_capacity(context: LeaderContext, fluxion: AsyncFluxionClient) -> Capacity:
@@ -100,6 +103,10 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         store.add_handler(lambda _change: scheduler.soon())
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
+    book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))
+    caches.nodes.add_handler(lambda _change: book.note_nodes_changed())
+    scheduler.respect_reservations(book)
+    caches.fluxreservations.add_handler(scheduler.queue_changed)
     caches.fluxqueues.add_handler(scheduler.queue_changed)
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
     capacity.foreign_pods.subscribe(scheduler.soon)
@@ -115,7 +122,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     )
     caches.fluxqueues.add_handler(priorities.rules_changed)
     caches.fluxaccounts.add_handler(priorities.rules_changed)
-    return Planning(scheduler, priorities, provisioners)
+    return Planning(scheduler, priorities, provisioners, book)
 
 
 def _daemonsets(caches: Caches) -> DaemonSets:

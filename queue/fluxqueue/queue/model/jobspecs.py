@@ -40,6 +40,7 @@ __all__ = [
     "label_for",
     "labels_of",
     "ranks_of",
+    "reservation_in",
     "shape_of",
     "share_on",
     "sizes_in",
@@ -135,12 +136,15 @@ class PlacementRules:
         Rules about other pods (`fluxqueue.queue.noderules.pod_rules`). The queue reads them, the matcher does not.
     topology
         Levels of the topology, and how its pods share nodes.
+    reservation
+        The FluxReservation on whose nodes, and within whose times, they run; empty: none.
     """
 
     constraint: Mapping[str, Any] | None = None
     one_per_node: bool = False
     pod_rules: Mapping[str, Any] | None = None
     topology: TopologyRequest = ANYWHERE
+    reservation: str = ""
 
 
 ANY_NODE = PlacementRules()
@@ -196,6 +200,8 @@ def jobspec_of(
         system["podRules"] = placement.pod_rules
     if rules := node_rules_of(topology):
         system["domains"] = rules
+    if placement.reservation:
+        system["reservation"] = placement.reservation
     attributes: dict[str, Any] = {"system": system}
     if extra_requests:
         attributes["user"] = {_EXTRA_REQUESTS: dict(sorted(extra_requests.items()))}
@@ -273,6 +279,16 @@ def extra_requests_in(jobspec: str) -> Mapping[str, int]:
 def _extra_requests_in(jobspec: str) -> Mapping[str, int]:
     extra: dict[str, int] = orjson.loads(jobspec)["attributes"].get("user", {}).get(_EXTRA_REQUESTS, {})
     return extra
+
+
+def reservation_in(jobspec: str) -> str:
+    """Return the name of the FluxReservation that a jobspec is for; empty if it is for none."""
+    return _reservation_in(jobspec) if '"reservation"' in jobspec else ""
+
+
+@lru_cache(maxsize=4_096)
+def _reservation_in(jobspec: str) -> str:
+    return str(orjson.loads(jobspec)["attributes"]["system"].get("reservation", ""))
 
 
 @lru_cache(maxsize=4_096)

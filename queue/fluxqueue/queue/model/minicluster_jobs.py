@@ -58,7 +58,12 @@ DIGEST_ANNOTATION = "fluxqueue/spec-digest"
 _APPLIED_LIVE = ("size", "min_size", "max_size", "cleanup", "deadline_seconds", "form_timeout_seconds", "queue", "priority", "duration")
 """Fields of a spec that its Job is not made from, or that are applied to a Job that exists."""
 
-PASSED_ON_ANNOTATIONS = (*names.START_ANNOTATIONS, *names.TOPOLOGY_KEYS, names.SUBMITTED_BY_ANNOTATION)
+PASSED_ON_ANNOTATIONS = (
+    *names.START_ANNOTATIONS,
+    *names.TOPOLOGY_KEYS,
+    names.RESERVATION_ANNOTATION,
+    names.SUBMITTED_BY_ANNOTATION,
+)
 """Annotations of a MiniCluster that its Job gets too."""
 
 Json = dict[str, Any]

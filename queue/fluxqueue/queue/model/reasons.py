@@ -11,6 +11,7 @@ MATCHABLE_REASONS = frozenset(
         Reason.NONE,
         Reason.WAITING_FOR_NODES,
         Reason.BLOCKED_BY_RESERVATION,
+        Reason.RESERVATION,
         Reason.QUEUE_LIMIT,
         Reason.ACCOUNT_LIMIT,
         Reason.NODES_UNAVAILABLE,

@@ -17,7 +17,7 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["AvoidedNodes"]
 
 _MOST_ANSWERS = 10_000
-_WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION})
+_WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION})
 
 
 class AvoidedNodes:

@@ -17,7 +17,7 @@ import structlog
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.errors import FluxionError, UnknownJob
-from fluxqueue.fluxion.messages import AppliedChanges, CallContext, GraphNodeSpec, NodeShare, Pool, RestoredJob
+from fluxqueue.fluxion.messages import AdvanceReservation, AppliedChanges, CallContext, GraphNodeSpec, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
@@ -95,6 +95,7 @@ class GraphKeeper:
         self._foreign_amounts: dict[str, Mapping[str, int]] = {}
         self._capacity_changed = True
         self._displaced: set[int] = set()
+        self._set_aside: tuple[AdvanceReservation, ...] = ()
 
     def call(self) -> CallContext:
         """Return time, epoch and instance for a call to the graph."""
@@ -128,6 +129,30 @@ class GraphKeeper:
         """Return the job ids of reservations that changed nodes or foreign pods displaced since the last call."""
         displaced, self._displaced = self._displaced, set()
         return displaced
+
+    @property
+    def reserved_starts(self) -> list[int]:
+        """The starts of what is set aside for people, in Unix seconds."""
+        return [start for each in self._set_aside for start, _ in each.times]
+
+    async def set_aside(self, wanted: tuple[AdvanceReservation, ...]) -> None:
+        """Set nodes aside for people, and nothing else any more; call it after `ensure`.
+
+        Raises
+        ------
+        FluxionError, GraphLost
+            As for `ensure`.
+        """
+        if wanted == self._set_aside:
+            return
+        await self._apply(self.fluxion.set_advance_reservations(wanted, call=self.call()), "set reservations aside")
+        self._set_aside = wanted
+        self.version += 1
+        self._capacity_changed = True
+
+    def note_capacity_changed(self) -> None:
+        """Have everything tried again in this cycle: a time of a reservation began."""
+        self._capacity_changed = True
 
     def specs_of(self, nodes: Iterable[Node]) -> dict[str, GraphNodeSpec]:
         """Return these nodes as the graph is to hold them."""
@@ -217,6 +242,7 @@ class GraphKeeper:
             if not answer.done:
                 log.error("graph.restore_failed", reason=answer.reason, allocations=len(jobs))
                 raise GraphLost(f"Fluxion did not restore the live allocations: {answer.reason}")
+        self._set_aside = ()
         self._in_graph = wanted
         self._foreign_amounts = {name: {} for name in wanted}
         self.version += 1

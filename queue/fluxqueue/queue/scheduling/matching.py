@@ -70,6 +70,7 @@ class Matching:
             unsatisfiable=unsatisfiable,
             quotas=cycle.quotas,
             individual=(self._avoided.avoiding, self._rules.individual),
+            reserved_starts=self._graph.reserved_starts,
         )
         reserving = reservations.queues
         queues = [

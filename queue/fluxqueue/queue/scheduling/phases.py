@@ -28,6 +28,7 @@ from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import Checkpoints
 from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
+from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
@@ -61,6 +62,8 @@ class CyclePhases:
     ----------
     accounts
         Returns the accounts with their limits; called in every cycle.
+    book
+        What is set aside for people; None: nothing.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class CyclePhases:
         self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines)
         self._preemptor = Preemptor(ledger, graph, evict, rules)
         self.accounts: Accounts = no_accounts
+        self.book: ReservationBook | None = None
         self.estimates = self._estimator.estimates
 
     async def run(self, disciplines: Callable[[], Mapping[str, Discipline]]) -> int:
@@ -122,12 +126,20 @@ class CyclePhases:
         """Return the starts of all reservations, in Unix seconds."""
         return [held.start for held in self._reservations.held.values()]
 
+    def next_reserved_time(self) -> float:
+        """Return when a time that is set aside for people begins or ends next, in Unix seconds; infinite if none does."""
+        return self.book.next_change() if self.book is not None else float("inf")
+
     async def _begin(self) -> None:
         if departed := self._job_ids.take_departed():
             self._reservations.forget(departed)
             self._ledger.return_freed(Freed(jobs=set(departed.values())))
         self._refresh()  # before the graph learns what work asks for: all that is matched must be known to it
         await self._graph.ensure()
+        if self.book is not None:
+            if await self.book.refresh(self._graph.call().now or 0):
+                self._graph.note_capacity_changed()
+            await self._graph.set_aside(self.book.wanted())
 
     def _refresh(self) -> None:
         self._reasons.note_changed(self._backlogs.refresh())

@@ -111,7 +111,7 @@ class ReservationKeeper:
         causes: dict[WorkloadId, str] = {}
         for workload_id, held in self.held.items():
             if held.jobid in displaced:
-                causes[workload_id] = "its nodes are gone, changed or filled up"
+                causes[workload_id] = "its nodes are gone, changed, filled up or set aside"
             elif away := [node for node in held.nodes if not self._graph.usable(node)]:
                 causes[workload_id] = f"node {away[0]} is gone or not up"
         return await self._cancel(causes)

@@ -15,6 +15,7 @@ import structlog
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxqueues import FluxQueue
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
@@ -26,6 +27,7 @@ from fluxqueue.queue.scheduling.phases import CyclePhases
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
 from fluxqueue.queue.scheduling.possible_victims import Checkpoints
 from fluxqueue.queue.scheduling.preemption import Evict
+from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -35,6 +37,8 @@ __all__ = ["Scheduler"]
 log = structlog.get_logger()
 
 _RETRY_S = 1.0
+_FURTHEST_S = 86_400.0
+"""A time of a reservation that is further away is looked at again by then."""
 _WATCH_S = 30.0
 """Between two questions to a matcher whose connection stays."""
 
@@ -101,6 +105,10 @@ class Scheduler:
         """Have the choice of work to preempt consider what it would lose."""
         self._phases.read_checkpoints(checkpoints)
 
+    def respect_reservations(self, book: ReservationBook) -> None:
+        """Have nodes set aside for people. The book is brought up to date in every cycle."""
+        self._phases.book = book
+
     async def watch_matcher(self) -> None:
         """Detect that the matcher lost the graph, also when no cycle has anything to ask it. Runs until cancelled.
 
@@ -141,10 +149,12 @@ class Scheduler:
 
     def _wake_when_planned(self) -> None:
         """Request a cycle for the next planned event: a reservation begins, or an allocation should have ended."""
-        starts = self._phases.reserved_starts()
+        starts, reserved_time = self._phases.reserved_starts(), self._phases.next_reserved_time()
+        now = self._ledger.clock()
+        if reserved_time < float("inf"):
+            self.soon(min(max(reserved_time - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
         if not starts:
             return
-        now = self._ledger.clock()
         recent = now - timedelta(seconds=1)
         coming: list[float] = [start for start in starts if start > recent.timestamp()]
         if (end := self._ledger.next_planned_end(recent)) is not None:
@@ -152,8 +162,8 @@ class Scheduler:
         if coming:
             self.soon(max(min(coming) - now.timestamp(), 0) + SOON_S)
 
-    def queue_changed(self, change: Change[FluxQueue] | Change[FluxAccount]) -> None:
-        """Request a cycle after an edit of a queue's rules, or of an account."""
+    def queue_changed(self, change: Change[FluxQueue] | Change[FluxAccount] | Change[FluxReservation]) -> None:
+        """Request a cycle after an edit of a queue's rules, of an account, or of a reservation."""
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self.soon()
 

@@ -24,7 +24,7 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["UnsatisfiableReasons"]
 
-_WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION}) | LIMIT_REASONS
+_WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION}) | LIMIT_REASONS
 
 
 class UnsatisfiableReasons:

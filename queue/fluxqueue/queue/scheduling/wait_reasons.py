@@ -27,7 +27,7 @@ from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.outages import Outages
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import HeldReservation
+from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import UnsatisfiableReasons
 from fluxqueue.queue.store.ledger import Ledger
@@ -169,7 +169,9 @@ def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
     start = datetime.fromtimestamp(answer.at, UTC)
     nodes = f"{len(answer.shares)} nodes are" if len(answer.shares) != 1 else f"node {answer.shares[0].node} is"
     text = f"{nodes} reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
-    return ReasonChange(workload=workload, reason=Reason.WAITING_FOR_NODES, message=text)
+    if answer.blocked_by:
+        text = f"{answer.reason}; {text}"
+    return ReasonChange(workload=workload, reason=waiting_reason(answer), message=text)
 
 
 def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:

@@ -48,6 +48,7 @@ _NEEDS_A_PERSON = frozenset(
         Reason.INVALID_REQUEST,
         Reason.UNKNOWN_QUEUE,
         Reason.QUEUE_NOT_ALLOWED,
+        Reason.RESERVATION_NOT_ALLOWED,
         Reason.RELEASE_FAILED,
         Reason.BIND_FAILED,
         Reason.START_TIMEOUT,
@@ -60,6 +61,7 @@ _WAITING = frozenset(
     {
         Reason.WAITING_FOR_NODES,
         Reason.BLOCKED_BY_RESERVATION,
+        Reason.RESERVATION,
         Reason.NODES_UNAVAILABLE,
         Reason.QUEUE_LIMIT,
         Reason.ACCOUNT_LIMIT,

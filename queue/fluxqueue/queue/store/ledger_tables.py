@@ -1,6 +1,7 @@
-"""What the ledger asks of the tables and does not keep in memory: work that has ended, counts, the retention, and what accounts have used.
+"""What the ledger asks of the tables and does not keep in memory.
 
-None of it changes the copy of pending and live work.
+That is work that has ended, counts, the retention, what accounts have used, and the nodes that are chosen for reservations. None of it
+changes the copy of pending and live work.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from datetime import datetime
 
 from fluxqueue.queue.model.records import Epoch, Transition, Workload, WorkloadId
 from fluxqueue.queue.store.ledger_state import LedgerState
+from fluxqueue.queue.store.reserved_nodes import ReservedNodes
 from fluxqueue.queue.store.retention import Forgotten
 from fluxqueue.queue.store.rows import Counts
 from fluxqueue.queue.store.store import Store
@@ -33,6 +35,7 @@ class LedgerTables(LedgerState):
     def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
         super().__init__(clock)
         self.epoch = epoch
+        self.reserved_nodes: ReservedNodes = store
         self._store = store
 
     async def stored_workloads(self, ids: Sequence[WorkloadId]) -> list[Workload]:

@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
+from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import FIRST, Key
 from fluxqueue.queue.scheduling.policies.open_rows import OpenRows
@@ -37,11 +38,14 @@ from fluxqueue.queue.scheduling.policies.passes import (
     PendingQueue,
     Refusals,
     Step,
+    waiting_reason,
 )
 
 __all__ = ["HIGHER_ORDER", "NOT_WAITING", "BackfillPass"]
 
 HIGHER_ORDER = "work of higher order arrived"
+_MOST_APART = 64
+"""Reservations within FluxReservations, on nodes that are set aside for them, which do not count towards the depth."""
 NOT_WAITING = "it does not wait to be matched any more"
 
 
@@ -77,6 +81,7 @@ class BackfillPass:
                 self._reserved[row] = replace(reservation, priority=backlog[row].order_priority)
         self._to_cancel = tuple(gone)
         self._reserved_rows = sorted(self._reserved)
+        self._apart = {row for row in self._reserved if reservation_in(backlog[row].jobspec)}
         self._cursor = 0
         self._batch_size = 1
         self._rows_asked: list[int] = []
@@ -116,7 +121,8 @@ class BackfillPass:
 
     def _free_depth(self, row: int) -> int:
         """How many rows from this one on may still get a reservation."""
-        return self._depth - sum(1 for held in self._reserved if held < row)
+        ahead = [held for held in self._reserved if held < row]
+        return self._depth - len(ahead) + min(len(self._apart.intersection(ahead)), _MOST_APART)
 
     def _due_or_improvable(self, reservation: HeldReservation) -> bool:
         return reservation.start <= self._context.now or self._context.capacity_changed
@@ -260,6 +266,8 @@ class BackfillPass:
             refused = True
             if answer.verdict is MatchVerdict.RESERVED:
                 self._reserved[row] = reservation = _held(workload, answer)
+                if reservation_in(workload.jobspec):
+                    self._apart.add(row)
                 if self._over_node_limit(workload, reservation):
                     continue
                 self._refusals.refuse(row)
@@ -292,7 +300,7 @@ class BackfillPass:
                 self.result.add_reason(workload, Reason.INVALID_REQUEST, answer.reason)
             case _:
                 self._refusals.refuse(row, ever=ever)
-                self.result.add_reason(workload, Reason.WAITING_FOR_NODES, answer.reason)
+                self.result.add_reason(workload, waiting_reason(answer), answer.reason)
 
 
 def _held(workload: Workload, answer: MatchResult) -> HeldReservation:

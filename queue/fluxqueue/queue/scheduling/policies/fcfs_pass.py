@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.jobspecs import reservation_in
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import FIRST, Key
 from fluxqueue.queue.scheduling.policies.passes import (
     CancelStep,
@@ -22,6 +23,7 @@ from fluxqueue.queue.scheduling.policies.passes import (
     PendingQueue,
     Refusals,
     Step,
+    waiting_reason,
 )
 
 __all__ = ["FcfsPass"]
@@ -60,6 +62,8 @@ class FcfsPass:
             return None
         self._refusals.apply_limits()
         row = self._refusals.possible.next(self._cursor)
+        while row is not None and not self._refusals.open[row] and self._keeps_nobody(self._backlog[row]):
+            row = self._refusals.possible.next(row + 1)
         if row is None:
             return None
         self._cursor = row
@@ -79,6 +83,11 @@ class FcfsPass:
         workloads = workloads[: self._quotas.together(workloads)]
         self._rows_asked = rows[: len(workloads)]
         return MatchStep(workloads, stop=True)
+
+    @staticmethod
+    def _keeps_nobody(workload: Workload) -> bool:
+        """True if the queue goes on behind a workload that waits: it waits for a FluxReservation, on nodes that are set aside for it."""
+        return bool(reservation_in(workload.jobspec))
 
     def accept(self, step: Step, answers: Sequence[MatchResult]) -> None:
         """As `Pass.accept`."""
@@ -100,9 +109,10 @@ class FcfsPass:
                 case MatchVerdict.INVALID:
                     self.result.add_reason(workload, Reason.INVALID_REQUEST, answer.reason)
                 case _:
-                    self._closed = self._refused = True
+                    self._refused = True
+                    self._closed = not self._keeps_nobody(workload)
                     self._refusals.refuse(row)
-                    self.result.add_reason(workload, Reason.WAITING_FOR_NODES, answer.reason)
+                    self.result.add_reason(workload, waiting_reason(answer), answer.reason)
 
     @property
     def reservations(self) -> Collection[HeldReservation]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "RefusalCache",
     "Refusals",
     "Step",
+    "waiting_reason",
 ]
 
 _Bound = tuple[int, int, int, int]
@@ -109,6 +111,8 @@ class CycleContext:
         Use of each queue against its limits. Whoever stores grants and reservations updates it, the passes read it.
     individual
         Workloads that are matched without some of the nodes. Their refusals hold for no other workload. Filled during the round.
+    reserved_starts
+        Starts of what is set aside for people.
     """
 
     now: int
@@ -117,6 +121,7 @@ class CycleContext:
     starts: dict[WorkloadId, int] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
     individual: Sequence[Container[WorkloadId]] = ()
+    reserved_starts: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -177,6 +182,11 @@ class PassResult:
     def add_reason(self, workload: Workload, reason: Reason, message: str) -> None:
         """Record why a workload waits."""
         self.reasons.append(ReasonChange(workload=workload.id, reason=reason, message=message))
+
+
+def waiting_reason(answer: MatchResult) -> Reason:
+    """Return the reason of work that the matcher did not grant: for nodes, or for what is set aside for people."""
+    return Reason.RESERVATION if answer.blocked_by else Reason.WAITING_FOR_NODES
 
 
 class Pass(Protocol):
@@ -280,7 +290,8 @@ class Refusals:
     def _shortest_equivalent(self, duration: int) -> int:
         """The shortest duration that meets the same reservations as this one."""
         end = self._context.now + duration
-        last = max((start for start in self._context.starts.values() if start < end), default=None)
+        starts = chain(self._context.starts.values(), self._context.reserved_starts)
+        last = max((start for start in starts if start < end), default=None)
         return 0 if last is None else min(duration, max(0, last - self._context.now + 1))
 
     def _close(self, rows: OpenRows, bound: _Bound, first: int) -> None:

@@ -1,0 +1,143 @@
+"""Which nodes are set aside for people, and when: the FluxReservations with their nodes and the next of their times.
+
+The book is brought up to date at the beginning of a cycle, and only if a reservation or a node changed, or a time began or ended. A choice
+of nodes is stored before the matcher learns it. The oldest reservation chooses first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+
+import structlog
+
+from fluxqueue.fluxion.messages import AdvanceReservation
+from fluxqueue.queue.model.occurrences import Occurrence, merged, occurrences
+from fluxqueue.queue.model.reservation_plans import BookedReservation, NodeView, ReservationPlan, choose_nodes
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["PLANNED_AHEAD", "ReservationBook", "times_of"]
+
+log = structlog.get_logger()
+
+PLANNED_AHEAD = 16
+"""Times of one reservation that are set aside ahead."""
+_MOST = 1_000
+"""Reservations that are set aside; the matcher accepts no more."""
+_FOREVER = float("inf")
+
+
+def times_of(plan: ReservationPlan, now: int) -> tuple[Occurrence, ...]:
+    """Return the times of a reservation that are planned ahead."""
+    return merged(occurrences(plan.times, now, PLANNED_AHEAD)) if plan.times is not None and not plan.problem else ()
+
+
+class ReservationBook:
+    """Reservations of people.
+
+    Parameters
+    ----------
+    ledger
+        What runs where, and where choices are stored.
+    plans
+        Returns the reservations by name: another mapping after every change.
+    nodes
+        Returns the nodes of the cluster.
+
+    Attributes
+    ----------
+    booked
+        By name. Those that are over, or not valid, have no times.
+    """
+
+    def __init__(self, ledger: Ledger, plans: Callable[[], Mapping[str, ReservationPlan]], nodes: Callable[[], Iterable[NodeView]]) -> None:
+        self.booked: Mapping[str, BookedReservation] = {}
+        self._ledger = ledger
+        self._plans = plans
+        self._nodes = nodes
+        self._chosen: dict[str, tuple[str, ...]] | None = None
+        self._seen: Mapping[str, ReservationPlan] | None = None
+        self._nodes_changed = True
+        self._next_change: float = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call a function whenever reservations, their nodes or their present times changed."""
+        self._listeners.append(listener)
+
+    def note_nodes_changed(self) -> None:
+        """Look at the nodes again in the next cycle."""
+        self._nodes_changed = True
+
+    def wanted(self) -> tuple[AdvanceReservation, ...]:
+        """Return what the matcher is to set aside."""
+        return tuple(each.for_matcher() for each in self.booked.values() if each.times)
+
+    def next_change(self) -> float:
+        """Return when the next time begins or ends, in Unix seconds; infinite if there is none."""
+        return self._next_change if self.booked else _FOREVER
+
+    async def refresh(self, now: int) -> bool:
+        """Bring the book up to date; return whether anything changed, a time that began or ended included."""
+        plans = self._plans()
+        if not plans and not self.booked and self._seen is not None:
+            return False
+        if plans is self._seen and not self._nodes_changed and now < self._next_change:
+            return False
+        if self._chosen is None:
+            self._chosen = await self._ledger.reserved_nodes.reserved_nodes()
+        self._nodes_changed, nodes_changed = False, self._nodes_changed
+        try:
+            booked = self._book(plans, now)
+            await self._store(plans, booked)
+        except BaseException:
+            self._nodes_changed = nodes_changed
+            raise
+        passed = bool(self.booked) and now >= self._next_change
+        changed = passed or booked != self.booked
+        self._seen, self.booked = plans, booked
+        limits = (edge for each in booked.values() for time in each.times[:1] for edge in (time.start, time.end))
+        self._next_change = min((edge for edge in limits if edge > now), default=_FOREVER)
+        if changed:
+            for listener in self._listeners:
+                listener()
+        return changed
+
+    def _book(self, plans: Mapping[str, ReservationPlan], now: int) -> dict[str, BookedReservation]:
+        """Choose the nodes of all reservations, the oldest first."""
+        nodes = tuple(self._nodes())
+        booked: dict[str, BookedReservation] = {}
+        busy = self._busy(now) if any(plan.count is not None for plan in plans.values()) else {}
+        for plan in sorted(plans.values(), key=lambda each: (each.created_at, each.name))[:_MOST]:
+            known = self.booked.get(plan.name)
+            same = known is not None and known.plan is plan and bool(known.times) and now < known.times[0].end
+            times = known.times if same and known is not None else times_of(plan, now)
+            kept = (self._chosen or {}).get(plan.uid, ())
+            taken: set[str] = set()
+            if plan.count is not None and times:
+                here = BookedReservation(plan, tuple(each.name for each in nodes), times)
+                taken = set(chain.from_iterable(other.nodes for other in booked.values() if here.meets(other) is not None))
+            chosen = choose_nodes(plan, nodes, kept=kept, taken=taken, busy=busy) if times else ()
+            booked[plan.name] = BookedReservation(plan, chosen, times)
+        return booked
+
+    def _busy(self, now: int) -> dict[str, float]:
+        """How long the queue's work still runs on each node."""
+        busy: dict[str, float] = {}
+        for _, allocation in self._ledger.live():
+            left = max(allocation.end.timestamp() - now, 0) if allocation.end is not None else _FOREVER
+            for share in allocation.shares:
+                busy[share.node] = max(busy.get(share.node, 0), left)
+        return busy
+
+    async def _store(self, plans: Mapping[str, ReservationPlan], booked: Mapping[str, BookedReservation]) -> None:
+        """Store the choices that are new, and forget those of reservations that are gone."""
+        before = self._chosen or {}
+        chosen = {each.plan.uid: each.nodes for each in booked.values() if each.plan.count is not None and each.times}
+        new = {uid: nodes for uid, nodes in chosen.items() if before.get(uid) != nodes}
+        uids = {plan.uid for plan in plans.values()}
+        gone = [uid for uid in before if uid not in uids]
+        if new or gone:
+            await self._ledger.reserved_nodes.reserve_nodes(self._ledger.epoch, new, gone)
+            self._chosen = {uid: nodes for uid, nodes in {**before, **new}.items() if uid in uids}
+            log.info("reservation.nodes_chosen", reservations=len(new), forgotten=len(gone))
