@@ -1,4 +1,4 @@
-"""What the status of a FluxQueue and that of a FluxAccount have in common."""
+"""What the statuses of FluxQueues, FluxAccounts and FluxReservations have in common."""
 
 from __future__ import annotations
 

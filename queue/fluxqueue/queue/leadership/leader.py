@@ -115,7 +115,7 @@ class Leader:
         parts.fluxjobs.show(planning.scheduler.estimates)
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
         planning.priorities.subscribe(parts.fluxaccounts.resync)
-        scheduler, controllers = planning.scheduler, (*parts.controllers, planning.priorities, *planning.provisioners)
+        scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease)
         async with asyncio.TaskGroup() as group:
             for task in upkeep(self._settings, self._api, Store(self._database), clock()):

@@ -17,7 +17,7 @@ from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.config import node_rules
-from fluxqueue.queue.leadership.context import LeaderContext
+from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
@@ -29,6 +29,7 @@ from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
+from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
 
@@ -56,12 +57,19 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The scheduler, what keeps its order, the provisioner where nodes may be added, and what is set aside for people."""
+    """The scheduler, what keeps its order, and the controllers that follow it.
+
+    Attributes
+    ----------
+    priorities
+        Keeps use, fair shares and the order of work.
+    controllers
+        That one, a provisioner where nodes can be added, and what reservations need.
+    """
 
     scheduler: Scheduler
     priorities: PriorityKeeper
-    provisioners: tuple[Provisioner, ...]
-    book: ReservationBook
+    controllers: tuple[Controller, ...]
 
 
 def make_capacity(context: LeaderContext, fluxion: AsyncFluxionClient) -> Capacity:
@@ -111,18 +119,25 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     caches.fluxaccounts.add_handler(scheduler.queue_changed)
     capacity.foreign_pods.subscribe(scheduler.soon)
     caches.daemonsets.add_handler(lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler))
+    priorities = _make_priorities(context, scheduler)
+    writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
+    book.subscribe(writer.resync)
+    return Planning(scheduler, priorities, (priorities, *provisioners, writer))
+
+
+def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:
     fair_share = context.config.fair_share
     priorities = PriorityKeeper(
-        ledger,
-        caches.fluxqueues,
-        lambda: caches.accounts.tree,
+        context.ledger,
+        context.caches.fluxqueues,
+        lambda: context.caches.accounts.tree,
         half_life_s=fair_share.half_life_seconds,
         resource_weights=fair_share.weights,
         reordered=scheduler.soon,
     )
-    caches.fluxqueues.add_handler(priorities.rules_changed)
-    caches.fluxaccounts.add_handler(priorities.rules_changed)
-    return Planning(scheduler, priorities, provisioners, book)
+    context.caches.fluxqueues.add_handler(priorities.rules_changed)
+    context.caches.fluxaccounts.add_handler(priorities.rules_changed)
+    return priorities
 
 
 def _daemonsets(caches: Caches) -> DaemonSets:

@@ -49,7 +49,7 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
             try:
                 status = account_status(account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name))
                 if status != account.status:
-                    await self._patch(name, status, fairShare=_json(status.fair_share))
+                    await self._patch(name, status, {"fairShare": _json(status.fair_share)})
             except Exception as error:
                 self._names.fail(name, error)
 

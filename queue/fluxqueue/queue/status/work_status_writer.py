@@ -1,10 +1,12 @@
-"""What the writers of the statuses of FluxQueues and FluxAccounts share: when they compare, and what they send."""
+"""What the writers of the statuses of FluxQueues, FluxAccounts and FluxReservations share: when they compare, and what they send."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -72,12 +74,12 @@ class WorkStatusWriter(ABC, Generic[T]):
     async def _write(self, names: list[str]) -> None:
         """Compare the objects of these names, and write the statuses that differ. A name that failed is given to ``_names.fail``."""
 
-    async def _patch(self, name: str, status: WorkStatus, **more: Any) -> None:
-        """Write a status, and more fields of it; zeros too, since a merge patch would leave the old figure."""
+    async def _patch(self, name: str, status: WorkStatus, own_fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write a status with the fields of its own kind; zeros too, since a merge patch would leave the old figure."""
         body: dict[str, Any] = {
             "status": {"pending": status.pending, "running": status.running, "nodesInUse": status.nodes_in_use}
             | {"observedGeneration": status.observed_generation, "conditions": msgspec.to_builtins(status.conditions)}
-            | more
+            | {**own_fields}
         }
         with contextlib.suppress(NotFound):
             await self._api.patch(self._kind, name, body, patch_type=PatchType.MERGE, subresource="status")

@@ -83,8 +83,8 @@ def test_chosen_nodes_stay_while_they_are_there_up_and_not_taken() -> None:
     assert choose_nodes(plan(nodes={"count": 9}), NODES) == ("n1", "n2", "n3")
 
 
-def booked(nodes: str, *times: tuple[int, int], **spec: Any) -> BookedReservation:
-    return BookedReservation(plan(**spec), tuple(nodes), tuple(Occurrence(*each) for each in times))
+def booked(on: str, *times: tuple[int, int], **spec: Any) -> BookedReservation:
+    return BookedReservation(plan(**spec), tuple(on), tuple(Occurrence(*each) for each in times))
 
 
 def test_what_the_matcher_gets() -> None:
