@@ -38,6 +38,8 @@ class CrashPoint(enum.StrEnum):
     FLUXJOB_DUE = "workload-known-before-fluxjob-created"
     FLUXJOB_CREATED = "fluxjob-created-before-status"
     EVICTED = "eviction-stored-before-suspend"
+    CORDONED = "node-cordoned-before-the-next"
+    UNCORDONED = "node-uncordoned-before-the-next"
     CLEARED = "job-cleared-before-requeue"
     REQUEUED = "requeued-before-reread"
     WITHDRAWN = "pod-withdrawn-before-slot-freed"

@@ -50,6 +50,15 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
     }
 
 
+def test_the_queue_may_cordon_nodes_only_where_reservations_are_enabled(chart: Chart, default: Rendered) -> None:
+    enabled = chart.render({"reservations": {"enabled": True}})
+    assert _verbs(_rules(default, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch"}
+    assert _verbs(_rules(enabled, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch", "patch"}
+    assert "fluxqueue-queue-nodes" not in default.text
+    (binding,) = [each for each in enabled.all("ValidatingAdmissionPolicyBinding") if each["metadata"]["name"] == "fluxqueue-queue-nodes"]
+    assert binding["spec"]["validationActions"] == ["Deny"]
+
+
 def test_the_queue_may_request_nodes_only_with_an_autoscaler(chart: Chart, default: Rendered) -> None:
     shape = {"name": "big", "allocatable": {"cpu": "64"}, "maxNodes": 4}
     growing = _verbs(_rules(chart.render({"queue": {"config": {"nodeShapes": [shape]}}}), "ClusterRole", QUEUE))

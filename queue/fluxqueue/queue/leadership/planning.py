@@ -21,6 +21,7 @@ from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
@@ -121,8 +122,10 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     caches.daemonsets.add_handler(lambda change: _daemonset_changed(change, caches, capacity.foreign_pods, scheduler))
     priorities = _make_priorities(context, scheduler)
     writer = FluxReservationWriter(context.api, caches, ledger, lambda: book.booked, context.recorder)
-    book.subscribe(writer.resync)
-    return Planning(scheduler, priorities, (priorities, *provisioners, writer))
+    maintenances = Maintenances(context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder)
+    for controller in (writer, maintenances):
+        book.subscribe(controller.resync)
+    return Planning(scheduler, priorities, (priorities, *provisioners, writer, maintenances))
 
 
 def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:

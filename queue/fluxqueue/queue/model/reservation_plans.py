@@ -87,7 +87,7 @@ class BookedReservation:
 
     def active(self, now: int) -> bool:
         """True if one of its times has begun."""
-        return bool(self.times) and self.times[0].start <= now < self.times[0].end
+        return any(each.start <= now < each.end for each in self.times)
 
     @property
     def missing(self) -> int:

@@ -77,6 +77,11 @@ class ReservationBook:
         """Return when the next time begins or ends, in Unix seconds; infinite if there is none."""
         return self._next_change if self.booked else _FOREVER
 
+    @property
+    def ready(self) -> bool:
+        """True once the book was brought up to date: before, it is not known what is set aside."""
+        return self._seen is not None
+
     async def refresh(self, now: int) -> bool:
         """Bring the book up to date; return whether anything changed, a time that began or ended included."""
         plans = self._plans()
