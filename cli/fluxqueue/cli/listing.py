@@ -1,6 +1,6 @@
-"""Lists of FluxJobs and FluxQueues, once or as a watch, in the output formats of ``kubectl get``.
+"""Lists of FluxJobs, FluxQueues and FluxReservations, once or as a watch, in the output formats of ``kubectl get``.
 
-FluxJobs are decoded here, because their table shows more than printer columns can (`fluxqueue.cli.jobs`). FluxQueues are shown in the
+FluxJobs are decoded here, because their table shows more than printer columns can (`fluxqueue.cli.jobs`). The others are shown in the
 printer columns of their CRD, as the server renders them, so new columns appear without a change here. JSON and YAML output is the server's
 object, with all its fields.
 """
@@ -22,7 +22,7 @@ from fluxqueue.cli import jobs as rows
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource
 from fluxqueue.cli.tables import columns, wants_colour
 
-__all__ = ["JobsQuery", "Listed", "collection", "is_called", "jobs", "list_accounts", "list_jobs", "list_queues", "queues"]
+__all__ = ["JobsQuery", "Listed", "collection", "is_called", "jobs", "list_accounts", "list_jobs", "list_queues", "objects"]
 
 _PAGE = "500"
 _GONE = 410
@@ -155,13 +155,13 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
     return 0
 
 
-def queues(client: ApiClient, out: TextIO, *, output: str = "", titles: bool = True) -> int:
-    """Print the FluxQueues in the printer columns of their CRD."""
+def objects(client: ApiClient, plural: str, out: TextIO, *, output: str = "", titles: bool = True) -> int:
+    """Print the objects of a kind of the cluster (FluxQueues, FluxReservations) in the printer columns of their CRD."""
     if output in ("json", "yaml", "name"):
-        raw, _ = _raw_list(client, names.FLUXQUEUES, None)
-        out.write(_rendered(raw, output, names.FLUXQUEUES, alone=False))
+        raw, _ = _raw_list(client, plural, None)
+        out.write(_rendered(raw, output, plural, alone=False))
         return 0
-    table = msgspec.json.decode(_asked(client, names.FLUXQUEUES, None, {}, _TABLE), type=_Table)
+    table = msgspec.json.decode(_asked(client, plural, None, {}, _TABLE), type=_Table)
     if not table.rows:
         _print_none(None)
         return 0
@@ -268,12 +268,12 @@ def _print_none(namespace: str | None) -> None:
 
 
 def _rendered(raw: Sequence[bytes], output: str, resource: str, *, alone: bool) -> str:
-    objects: list[dict[str, Any]] = [msgspec.json.decode(item) for item in raw]
-    for item in objects:
+    items: list[dict[str, Any]] = [msgspec.json.decode(item) for item in raw]
+    for item in items:
         item.get("metadata", {}).pop("managedFields", None)
     if output == "name":
-        return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{item['metadata']['name']}\n" for item in objects)
-    documents = objects if alone else [{"apiVersion": "v1", "items": objects, "kind": "List", "metadata": {"resourceVersion": ""}}]
+        return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{item['metadata']['name']}\n" for item in items)
+    documents = items if alone else [{"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}]
     if output == "json":
         return "".join(msgspec.json.format(msgspec.json.encode(item), indent=4).decode() + "\n" for item in documents)
     import yaml

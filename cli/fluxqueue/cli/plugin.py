@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from fluxqueue.api import names
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.kubeconfig import Connection, InvalidKubeconfig, connection
 from fluxqueue.cli.usage_errors import UsageParser, whole_number
@@ -129,7 +130,12 @@ def _add_queues(commands: Commands, common: UsageParser) -> None:
     queues = commands.add_parser("queues", parents=[common], help="the queues", description="The FluxQueues of the cluster.")
     queues.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
     queues.add_argument("--no-headers", action="store_true", help="no line of titles")
-    queues.set_defaults(run=_queues)
+    queues.set_defaults(run=_objects, plural=names.FLUXQUEUES)
+    about = "The FluxReservations of the cluster: nodes that are set aside for people or for maintenance."
+    reservations = commands.add_parser("reservations", parents=[common], help="what is set aside for people", description=about)
+    reservations.add_argument("-o", "--output", default="", choices=["wide", "json", "yaml", "name"], help="form of the output")
+    reservations.add_argument("--no-headers", action="store_true", help="no line of titles")
+    reservations.set_defaults(run=_objects, plural=names.FLUXRESERVATIONS)
 
 
 def _add_order(commands: Commands, common: UsageParser) -> None:
@@ -258,11 +264,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _queues(arguments: argparse.Namespace) -> int:
+def _objects(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli import listing
 
     with ApiClient(_connection(arguments)) as client:
-        return listing.queues(client, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
+        return listing.objects(client, arguments.plural, sys.stdout, output=arguments.output, titles=not arguments.no_headers)
 
 
 def _shares(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        pytest.param(["jbos"], "there is no command 'jbos': there are jobs, explain, queues, shares,", id="a slip"),
+        pytest.param(["jbos"], "there is no command 'jbos': there are jobs, explain, queues, reservations, shares,", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
         pytest.param(["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name, not 'toml'", id="no such form"),
         pytest.param(["jobs", "--colour"], "does not understand '--colour'", id="no such flag"),
@@ -55,6 +55,7 @@ def test_a_command_line_it_does_not_understand_is_exit_1_and_one_sentence_of_our
         ["jobs"],
         ["explain", "x"],
         ["queues"],
+        ["reservations"],
         ["shares"],
         ["priority"],
         ["hold", "x"],

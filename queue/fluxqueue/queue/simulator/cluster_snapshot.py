@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -21,6 +22,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, QueueState
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.graphnames import POD_SLOTS
 from fluxqueue.api.hostlists import InvalidHostlist, decode
 from fluxqueue.api.nodes import Node
@@ -28,15 +30,18 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
 from fluxqueue.api.topology import DEFAULT_LEVELS, NODE_LEVEL, TopologyLevel
 from fluxqueue.fluxion.graph.nodes import NodeRules, graph_node
-from fluxqueue.fluxion.messages import GraphNodeSpec, RestoredJob
+from fluxqueue.fluxion.messages import AdvanceReservation, GraphNodeSpec, RestoredJob
 from fluxqueue.queue.cluster.port_volume_pools import pool_types_in, pools_for, ports_taken, with_pools
+from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.reservation_plans import BookedReservation, choose_nodes, plan_of
 from fluxqueue.queue.model.topology_levels import levels_asked_for
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
+from fluxqueue.queue.scheduling.reservation_book import times_of
 
 __all__ = ["ClusterSnapshot", "RunningWorkload", "snapshot_of", "with_more_nodes"]
 
@@ -69,6 +74,8 @@ class ClusterSnapshot:
         What foreign pods have on each node, and the part of it that pods of DaemonSets have.
     accounts
         The accounts with their limits.
+    reservations
+        What is set aside for people.
     left_out
         Reasons why work was left out, each with the number of workloads.
     """
@@ -81,7 +88,23 @@ class ClusterSnapshot:
     foreign: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     daemons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     accounts: AccountTree = NO_ACCOUNTS
+    reservations: tuple[AdvanceReservation, ...] = ()
     left_out: tuple[tuple[str, int], ...] = ()
+
+
+def _reserved(fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node], now: int) -> tuple[AdvanceReservation, ...]:
+    """What is set aside for people; nodes that the queue chose are in the status."""
+    views = [node_view(node) for node in nodes]
+    booked = []
+    for each in fluxreservations:
+        plan = plan_of(each)
+        kept: Sequence[str] = ()
+        if plan.count is not None:
+            with suppress(InvalidHostlist):
+                kept = decode(each.status.nodes) if each.status.nodes else ()
+        if times := times_of(plan, now):
+            booked.append(BookedReservation(plan, choose_nodes(plan, views, kept=kept), times))
+    return tuple(each.for_matcher() for each in booked)
 
 
 _WAITS_FOR_OTHERS = (Reason.WAITING_FOR_DEPENDENCY, Reason.DEPENDENCY_NEVER_SATISFIED, Reason.WAITING_FOR_BEGIN)
@@ -95,18 +118,20 @@ def snapshot_of(
     now: datetime,
     fluxaccounts: Iterable[FluxAccount] = (),
     levels: Sequence[TopologyLevel] = DEFAULT_LEVELS,
+    fluxreservations: Iterable[FluxReservation] = (),
 ) -> ClusterSnapshot:
     """Return the snapshot of these objects.
 
     Parameters
     ----------
-    nodes, pods, fluxjobs, queues, fluxaccounts
+    nodes, pods, fluxjobs, queues, fluxaccounts, fluxreservations
         All objects of the cluster. The queue ``default`` may be missing.
     now
         Timezone-aware.
     levels
         Of the topology, from the top down. The configuration of the queue, where they are, is no object that all may read.
     """
+    nodes = tuple(nodes)
     known = {NODE_LEVEL, *(name for name, _ in levels)}
     rules = NodeRules(levels=tuple(levels))
     specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
@@ -144,6 +169,7 @@ def snapshot_of(
         _taken(foreign, types),
         _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
         accounts,
+        _reserved(fluxreservations, nodes, int(now.timestamp())),
         tuple(sorted(left_out.items())),
     )
 
@@ -213,6 +239,8 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
         return f"waits in the queue {job.spec.queue!r:.80}, which is held"
     if not _slots(job.spec.jobspec):
         return "has no request that can be matched"
+    if job.status.reason == Reason.RESERVATION_NOT_ALLOWED:
+        return "names a FluxReservation that it may not use"
     if job.status.reason in _WAITS_FOR_OTHERS:
         return "waits for other work or for a time, which is not forecast"
     unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")

@@ -72,6 +72,7 @@ class _Run:
         heapq.heapify(self._ends)
         self._limits = {name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None}
         self._quotas = Quotas({}, ())
+        self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
         self._reasons: dict[WorkloadId, str] = {}
@@ -83,11 +84,13 @@ class _Run:
         known = {node.name for node in self._snapshot.nodes}
         taken = [NodeShare(node, amounts=amounts) for node, amounts in self._snapshot.foreign.items() if node in known]
         await self._fluxion.resize(taken, call=call)
+        await self._fluxion.set_advance_reservations(self._snapshot.reservations, call=call)
         driver = RoundDriver(self._fluxion, self._identify, self._granted)
         for number in count():
-            await self._cycle(driver, capacity_changed=number == 0)
+            await self._cycle(driver, capacity_changed=number == 0 or self._now in self._edges)
             times = [reservation.start for reservation in self._reservations.values() if reservation.start > self._now]
             times += [self._ends[0][0]] if self._ends else []
+            times += [edge for edge in self._edges if edge > self._now]
             if not times or not any(len(backlog) for backlog in self._lines.values()):
                 break
             self._now = min(times)
@@ -98,6 +101,9 @@ class _Run:
         ended = []
         while self._ends and self._ends[0][0] <= self._now:
             ended.append(heapq.heappop(self._ends)[1])
+        if self._now in self._edges:
+            for refusal_cache in self._refusal_caches.values():
+                refusal_cache.clear()
         if ended:
             await self._fluxion.cancel_many(ended, call=CallContext(now=self._now))
             for jobid in ended:
@@ -120,7 +126,7 @@ class _Run:
             self._quotas.add_usage(holder, hosts)
         for reservation in self._reservations.values():
             self._quotas.add_usage(self._waiting[reservation.workload], reservation.nodes)
-        round_ = Round(queues, self._snapshot.disciplines, CycleContext(self._now, capacity_changed, quotas=self._quotas))
+        round_ = Round(queues, self._snapshot.disciplines, self._context(capacity_changed=capacity_changed))
         for result in await driver.run(round_, self._reservations, CallContext(now=self._now)):
             gone = [workload.id for workload, _ in result.granted if workload.id in self._holders]
             for change in result.reasons:
@@ -129,6 +135,10 @@ class _Run:
                     gone.append(change.workload)
             for backlog in self._lines.values():
                 backlog.remove_all(gone)
+
+    def _context(self, *, capacity_changed: bool) -> CycleContext:
+        starts = [start for each in self._snapshot.reservations for start, _ in each.times]
+        return CycleContext(self._now, capacity_changed, quotas=self._quotas, reserved_starts=starts)
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(workload.id) for workload in workloads]

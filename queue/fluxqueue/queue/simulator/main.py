@@ -19,7 +19,7 @@ from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel, levels_problem
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError
-from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, NODES, PODS
+from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, FLUXRESERVATIONS, NODES, PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, snapshot_of, with_more_nodes
@@ -113,8 +113,8 @@ async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[To
     """The present state of an installation."""
     async with Api.connect(kubeconfig, context, user_agent="fluxqueue/simulate") as api:
         nodes, pods, fluxjobs = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS))
-        queues, accounts = await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS))
-    return snapshot_of(nodes, pods, fluxjobs, queues, datetime.now(UTC), accounts, levels)
+        queues, accounts, reservations = await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS))
+    return snapshot_of(nodes, pods, fluxjobs, queues, datetime.now(UTC), accounts, levels, reservations)
 
 
 def _simulate(

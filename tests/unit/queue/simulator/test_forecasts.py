@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import PodBuilder, make_account, make_node, make_pod, make_queue
+from support.builders import Json, PodBuilder, make_account, make_node, make_pod, make_queue, make_reservation
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, State
 from fluxqueue.api.fluxqueues import FluxQueue, Policy
+from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
@@ -40,9 +41,10 @@ def a_fluxjob(
     queue: str = "default",
     hold: bool = False,
     topology: TopologyRequest = ANYWHERE,
+    reservation: str = "",
 ) -> FluxJob:
     """A job with pods of four cores. With hosts it has run for a minute, without it waits, in the order of names."""
-    rules = PlacementRules(topology=topology)
+    rules = PlacementRules(topology=topology, reservation=reservation)
     text = jobspec_of(name, [SizedPods({"cpu": Decimal(4)}, pods)], duration_s=duration_s or None, placement=rules)
     spec = FluxJobSpec(ObjectRef("batch/v1", "Job", name), queue=queue, duration_seconds=duration_s, pods=pods, jobspec=text, hold=hold)
     since = "2026-11-21T11:59:00Z"
@@ -53,9 +55,12 @@ def a_fluxjob(
     return FluxJob(ObjectMeta(name=name, namespace="team", uid=name), spec, status)
 
 
-def a_snapshot(*jobs: FluxJob, nodes: int = 2, pods: Sequence[Pod] = (), **queue: Any) -> ClusterSnapshot:
+def a_snapshot(
+    *jobs: FluxJob, nodes: int = 2, pods: Sequence[Pod] = (), reservations: Sequence[Json] = (), **queue: Any
+) -> ClusterSnapshot:
     queues = [msgspec.convert(make_queue("default", **{"policy": "easy", **queue}), FluxQueue)]
-    return snapshot_of([a_node(f"n{number}") for number in range(nodes)], pods, jobs, queues, NOW)
+    reserved = msgspec.convert(reservations, list[FluxReservation])
+    return snapshot_of([a_node(f"n{number}") for number in range(nodes)], pods, jobs, queues, NOW, fluxreservations=reserved)
 
 
 def a_pod(builder: PodBuilder) -> Pod:
@@ -201,3 +206,26 @@ def test_the_weights_of_a_queue_order_its_work_in_a_forecast_too() -> None:
         accounts = msgspec.convert([poor, rich], list[FluxAccount])
         found = waits(snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts))
         assert min(found, key=lambda name: found[name] or 0) == first
+
+
+IN_TEN_MINUTES = "2026-11-21T12:10:00"
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy"])
+def test_work_that_would_overlap_a_maintenance_starts_after_it(policy: str) -> None:
+    power = make_reservation("power", start=IN_TEN_MINUTES, nodes=["n0", "n1"], maintenance=True)
+    snapshot = a_snapshot(a_fluxjob("long-1", 2, 900), a_fluxjob("next-2", 2, 60), reservations=[power], policy=policy)
+    assert waits(snapshot) == {"long-1": 4_200, "next-2": 0 if policy == "easy" else 5_100}
+
+
+def test_work_of_a_reservation_starts_within_it_on_the_nodes_of_its_status() -> None:
+    course = {**make_reservation("course", start=IN_TEN_MINUTES, nodes={"count": 1}), "status": {"nodes": "n1", "nodeCount": 1}}
+    snapshot = a_snapshot(a_fluxjob("mine-1", 1, 60, reservation="course"), a_fluxjob("other-2", 1, 900), reservations=[course])
+    assert [each.nodes for each in snapshot.reservations] == [("n1",)]
+    assert waits(snapshot) == {"mine-1": 600, "other-2": 0}
+
+
+def test_work_that_may_not_use_its_reservation_is_left_out_and_counted() -> None:
+    lost = a_fluxjob("lost-1", 1, 60, reservation="gone")
+    lost = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, reason="ReservationNotAllowed"))
+    assert a_snapshot(lost).left_out == (("names a FluxReservation that it may not use", 1),)
