@@ -67,6 +67,20 @@ def test_an_invalid_duration_is_refused_with_the_name_of_its_field(stage: Stage)
     assert "'soon' is not a duration" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "reason", "words"),
+    [
+        ("no name", "InvalidRequest", "'no name' is no name of a FluxReservation"),
+        ("nowhere", "ReservationNotAllowed", "there is no FluxReservation 'nowhere'"),
+    ],
+)
+def test_a_reservation_that_cannot_be_used_is_named_and_delays_no_other_work(stage: Stage, name: str, reason: str, words: str) -> None:
+    stage.apply(job("lost").annotation(names.RESERVATION_ANNOTATION, name).build())
+    assert words in stage.until_reason("lost", reason).status.message
+    stage.apply(job("small").build())
+    stage.until_state("small", State.COMPLETED)
+
+
 def test_parallelism_zero_waits_until_it_is_raised(stage: Stage) -> None:
     stage.apply(job("none").pods(0, 2).build())
     fluxjob = stage.until_reason("none", "UserSuspended")

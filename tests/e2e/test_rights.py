@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders import Json, make_account, make_job, make_minicluster, make_owner, make_pod, make_queue
+from support.builders import Json, make_account, make_job, make_minicluster, make_owner, make_pod, make_queue, make_reservation
 from support.end_to_end import Stage, managed_namespace
 from support.rights import Right, granted, refused, used
 
@@ -47,9 +47,8 @@ RARE = {
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     soon = {"pinWindowSeconds": 1, "successorGraceSeconds": 10, "nodeShapes": [LARGER]}
-    options = ClusterOptions(
-        nodes=6, durable=False, audit=True, scheduler="fluxion", feature_gates=OLDER, values={"queue": {"config": soon, "host": "0.0.0.0"}}
-    )
+    values = {"queue": {"config": soon, "host": "0.0.0.0"}, "reservations": {"enabled": True}}
+    options = ClusterOptions(nodes=6, durable=False, audit=True, scheduler="fluxion", feature_gates=OLDER, values=values)
     cluster = InProcessCluster(service_folder / "rights", options)
     cluster.start()
     yield cluster
@@ -76,6 +75,7 @@ def test_every_right_is_used_and_none_is_missed(stage: Stage) -> None:
     requests_for_nodes(stage)
     claims(stage)
     a_node_taken_before_the_bind(stage)
+    maintenance(stage)
     certificates(stage)
 
     def unused() -> list[str]:
@@ -215,6 +215,20 @@ def requests_for_nodes(stage: Stage) -> None:
 
     stage.until("nodes are asked for", asked)
     stage.kubectl("delete", "job", "grows", "--timeout=60s")
+
+
+def maintenance(stage: Stage) -> None:
+    """Begin a maintenance that cordons a node, and end it."""
+    made = make_reservation("power", start="2026-01-01T00:00:00Z", duration="3650d", nodes=["node-6"], maintenance=True, atStart="drain")
+    made["metadata"] = {"name": "power"}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(made))
+
+    def cordoned() -> bool:
+        return bool(stage.kubectl("get", "node", "node-6", "-o", "jsonpath={.spec.unschedulable}").stdout)
+
+    stage.until("the node is cordoned", cordoned)
+    stage.kubectl("delete", "fluxreservation", "power")
+    stage.until("it is uncordoned", lambda: not cordoned())
 
 
 def claims(stage: Stage) -> None:

@@ -284,6 +284,7 @@ def make_reservation(name: str, **spec: Any) -> Json:
     if "end" not in spec:
         spec.setdefault("duration", "1h")
     meta = {"name": name, "uid": f"uid-{name}"}
+    spec = {key: value for key, value in spec.items() if value is not None}
     return {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxReservation", "metadata": meta, "spec": spec}
 
 
