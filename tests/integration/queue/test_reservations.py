@@ -284,7 +284,7 @@ async def test_a_reservation_moves_to_another_node_when_its_own_loses_the_label(
     await bench.cycle()
     moved = reservation(bench, "picky")
     assert ([share.node for share in moved.shares], moved.start) == (["n1"], START + timedelta(hours=1))
-    assert moved.cause == "its nodes are gone, changed or filled up"
+    assert moved.cause == "its nodes are gone, changed, filled up or set aside"
 
 
 # ---- priority across queues ------------------------------------------------------------------------------------------------------------

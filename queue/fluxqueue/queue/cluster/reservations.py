@@ -10,7 +10,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.model.reservation_plans import NodeView, ReservationPlan, plan_of
 
-__all__ = ["ClusterReservations", "node_view", "spec_changed"]
+__all__ = ["ClusterReservations", "node_view", "spec_changed", "view_changed"]
 
 
 class ClusterReservations:
@@ -44,6 +44,11 @@ def node_view(node: Node) -> NodeView:
     meta = node.metadata
     up = node.status.ready and (not node.spec.unschedulable or meta.annotation(names.MAINTENANCE_ANNOTATION) is not None)
     return NodeView(meta.name, meta.labels or {}, up)
+
+
+def view_changed(change: Change[Node]) -> bool:
+    """True if the choice of nodes may change with a node: not at each of its heartbeats."""
+    return change.old is None or change.new is None or node_view(change.old) != node_view(change.new)
 
 
 def spec_changed(change: Change[FluxReservation]) -> bool:

@@ -15,7 +15,7 @@ from fluxqueue.queue.cluster.daemonsets import DaemonSets
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
-from fluxqueue.queue.cluster.reservations import node_view
+from fluxqueue.queue.cluster.reservations import node_view, view_changed
 from fluxqueue.queue.config import node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
@@ -113,7 +113,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
     book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))
-    caches.nodes.add_handler(lambda _change: book.note_nodes_changed())
+    caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
     scheduler.respect_reservations(book)
     caches.fluxreservations.add_handler(scheduler.queue_changed)
     caches.fluxqueues.add_handler(scheduler.queue_changed)

@@ -79,11 +79,19 @@ class BookedReservation:
         Names, sorted.
     times
         Times that are not over, ascending and apart: as many as are planned ahead.
+    refusal
+        Why nothing is set aside for it although nothing is wrong with it, in a sentence; empty if that is not so.
     """
 
     plan: ReservationPlan
     nodes: tuple[str, ...] = ()
     times: tuple[Occurrence, ...] = ()
+    refusal: str = ""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is set aside for it, in a sentence; empty if nothing is wrong."""
+        return self.plan.problem or self.refusal
 
     def active(self, now: int) -> bool:
         """True if one of its times has begun."""

@@ -65,6 +65,7 @@ class Maintenances:
         self._evict = evict
         self._recorder = recorder
         self._changed = asyncio.Event()
+        self._evicts = False
         caches.nodes.add_handler(self._node_changed)
         ledger.subscribe(lambda _workload: self._ledger_changed())
 
@@ -79,7 +80,7 @@ class Maintenances:
             self._changed.set()
 
     def _ledger_changed(self) -> None:
-        if any(each.plan.at_start is AtStart.EVICT for each in (self._booked() or {}).values()):
+        if self._evicts:
             self._changed.set()
 
     async def run(self) -> None:
@@ -106,7 +107,9 @@ class Maintenances:
         writes = writes_for(self._caches.nodes.list(), cordoned)
         for first in range(0, len(writes), _AT_ONCE):
             await asyncio.gather(*(self._write(each) for each in writes[first : first + _AT_ONCE]))
-        if evicted := nodes_in_maintenance(reservations, now, (AtStart.EVICT,)):
+        evicted = nodes_in_maintenance(reservations, now, (AtStart.EVICT,))
+        self._evicts = bool(evicted)
+        if evicted:
             await self._evict_from(evicted)
 
     async def _evict_from(self, evicted: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ of nodes is stored before the matcher learns it. The oldest reservation chooses 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import structlog
@@ -24,12 +25,25 @@ PLANNED_AHEAD = 16
 """Times of one reservation that are set aside ahead."""
 _MOST = 1_000
 """Reservations that are set aside; the matcher accepts no more."""
+_MOST_NODE_TIMES = 200_000
+"""Times of all reservations on all their nodes. The matcher enters each in its plan, 100,000 in about a second."""
 _FOREVER = float("inf")
 
 
 def times_of(plan: ReservationPlan, now: int) -> tuple[Occurrence, ...]:
     """Return the times of a reservation that are planned ahead."""
     return merged(occurrences(plan.times, now, PLANNED_AHEAD)) if plan.times is not None and not plan.problem else ()
+
+
+def _within(room: int, booked: BookedReservation) -> BookedReservation:
+    """Return a reservation with as many of its times as there is room for; a negative room is for none."""
+    if not booked.times or (booked.nodes == () and room >= 0):
+        return booked
+    fitting = room // len(booked.nodes) if booked.nodes else 0
+    if fitting < 1:
+        refusal = f"older reservations take up all that the queue sets aside ({_MOST:,} reservations, {_MOST_NODE_TIMES:,} nodes and times)"
+        return BookedReservation(booked.plan, refusal=f"{refusal}: delete some, or reserve fewer nodes")
+    return replace(booked, times=booked.times[:fitting])
 
 
 class ReservationBook:
@@ -113,7 +127,8 @@ class ReservationBook:
         nodes = tuple(self._nodes())
         booked: dict[str, BookedReservation] = {}
         busy = self._busy(now) if any(plan.count is not None for plan in plans.values()) else {}
-        for plan in sorted(plans.values(), key=lambda each: (each.created_at, each.name))[:_MOST]:
+        room = _MOST_NODE_TIMES
+        for number, plan in enumerate(sorted(plans.values(), key=lambda each: (each.created_at, each.name))):
             known = self.booked.get(plan.name)
             same = known is not None and known.plan is plan and bool(known.times) and now < known.times[0].end
             times = known.times if same and known is not None else times_of(plan, now)
@@ -123,7 +138,8 @@ class ReservationBook:
                 here = BookedReservation(plan, tuple(each.name for each in nodes), times)
                 taken = set(chain.from_iterable(other.nodes for other in booked.values() if here.meets(other) is not None))
             chosen = choose_nodes(plan, nodes, kept=kept, taken=taken, busy=busy) if times else ()
-            booked[plan.name] = BookedReservation(plan, chosen, times)
+            booked[plan.name] = fitted = _within(room if number < _MOST else -1, BookedReservation(plan, chosen, times))
+            room -= len(fitted.nodes) * len(fitted.times)
         return booked
 
     def _busy(self, now: int) -> dict[str, float]:

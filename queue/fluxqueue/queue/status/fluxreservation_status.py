@@ -71,7 +71,7 @@ def reservation_status(
 
 
 def _state(booked: BookedReservation, now: int) -> ReservationState:
-    if booked.plan.problem:
+    if booked.problem:
         return ReservationState.INVALID
     if not booked.times:
         return ReservationState.OVER
@@ -79,8 +79,9 @@ def _state(booked: BookedReservation, now: int) -> ReservationState:
 
 
 def _ready(booked: BookedReservation) -> ObjectCondition:
-    if booked.plan.problem:
-        return ObjectCondition(type="Ready", status="False", reason="Invalid", message=booked.plan.problem)
+    if booked.problem:
+        reason = "Invalid" if booked.plan.problem else "TooMany"
+        return ObjectCondition(type="Ready", status="False", reason=reason, message=booked.problem)
     return ObjectCondition(type="Ready", status="True", reason="Ready", message="its spec takes effect as it is written")
 
 

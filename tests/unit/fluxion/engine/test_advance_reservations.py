@@ -64,6 +64,16 @@ def test_a_refusal_names_the_reservation_that_alone_is_in_the_way() -> None:
     assert during.reason == "waits for the end of the maintenance weekly, at 1970-01-01T02:16:40Z"
 
 
+@pytest.mark.parametrize("reserve", [False, True])
+def test_work_that_waits_for_its_own_reservation_is_told_when_that_begins(reserve: bool) -> None:
+    made = engine(node("a", cpu=400))
+    reserved(made, (4_600, 8_200))
+    own = jobspec(slot(1, cpu=100), duration=100, reservation="course")
+    answer = ask(made, own, 1, reserve=reserve)
+    assert (answer.blocked_by, answer.reason) == ("course", "waits for its reservation course, which begins at 1970-01-01T01:16:40Z")
+    assert ask(made, own, 2, call=at(5_000)).verdict is MatchVerdict.GRANTED
+
+
 def test_a_refusal_for_want_of_nodes_names_no_reservation() -> None:
     made = engine(node("a", cpu=400))
     ask(made, jobspec(slot(4, cpu=100), duration=500), 1)

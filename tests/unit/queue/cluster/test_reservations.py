@@ -5,8 +5,8 @@ from support.builders import make_node, make_reservation
 
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.nodes import Node
-from fluxqueue.kube.object_cache import ObjectCache
-from fluxqueue.queue.cluster.reservations import ClusterReservations, node_view
+from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
+from fluxqueue.queue.cluster.reservations import ClusterReservations, node_view, view_changed
 
 
 def reservation(name: str, version: str = "1", state: str | None = None, **spec: Any) -> FluxReservation:
@@ -37,3 +37,12 @@ def test_a_node_is_up_unless_it_is_not_ready_or_others_cordoned_it() -> None:
     assert not up(make_node("n").with_("status.conditions", []))
     assert not up(make_node("n").cordoned())
     assert up(make_node("n").cordoned().annotation("fluxqueue/maintenance", "power"))
+
+
+def test_a_heartbeat_of_a_node_changes_no_choice() -> None:
+    def change(builder: Any) -> bool:
+        old, new = (msgspec.convert(each.build(), Node) for each in (make_node("n"), builder))
+        return view_changed(Change(ChangeKind.MODIFIED, old, new))
+
+    assert not change(make_node("n").with_("metadata.resourceVersion", "9"))
+    assert change(make_node("n").cordoned())

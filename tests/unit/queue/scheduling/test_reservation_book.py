@@ -249,3 +249,16 @@ async def test_own_work_that_waits_for_its_time_takes_no_reservation_from_the_fi
     await bench.submit(job("mine", 1, "8", "30m", reservation="course"), job("wide", 4, "8", "1h"), job("wider", 4, "8", "2h"))
     await bench.cycle()
     assert {each.workload for each in bench.ledger.reservations()} == {bench.row("mine").id, bench.row("wide").id}
+
+
+async def test_what_is_set_aside_is_limited_and_the_youngest_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.reservation_book._MOST_NODE_TIMES", 10)
+    for name in ("a", "b", "c"):
+        bench.reserve(name, start=NINE, nodes=ALL, maintenance=True, repeat="FREQ=WEEKLY")
+    await bench.cycle()
+    assert {name: len(each.times) for name, each in bench.book.booked.items()} == {"a": 2, "b": 0, "c": 0}
+    assert bench.book.booked["b"].problem.startswith("older reservations take up all that the queue sets aside")
+    monkeypatch.setattr("fluxqueue.queue.scheduling.reservation_book._MOST", 0)
+    bench.reserve("d", start=NINE, nodes=["n0"], maintenance=True)
+    await bench.cycle()
+    assert {name: len(each.times) for name, each in bench.book.booked.items()} == {"a": 0, "b": 0, "c": 0, "d": 0}
