@@ -159,25 +159,6 @@ def runs_on(stage: Stage, name: str) -> str:
     return ",".join(decode(fluxjob.status.nodes)) if fluxjob is not None and fluxjob.status.state == State.RUNNING else ""
 
 
-def test_the_queue_may_change_nothing_else_of_a_node(stage: Stage) -> None:
-    (node, other, *_) = node_names(stage)
-    stage.kubectl("cordon", other)
-    as_queue = ["--as", "system:serviceaccount:fluxqueue-system:fluxqueue-queue", "--as-group", "system:authenticated"]
-    try:
-        for name, patch in (
-            (node, {"metadata": {"labels": {"x": "y"}}}),
-            (node, {"metadata": {"annotations": {"x": "y"}}}),
-            (node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}}),
-            (node, {"spec": {"unschedulable": True}}),
-            (other, {"spec": {"unschedulable": None}}),
-        ):
-            done = stage.kubectl("patch", "node", name, "--type=merge", "-p", json.dumps(patch), *as_queue, check=False)
-            assert done.returncode != 0, patch
-            assert "the queue of fluxqueue" in done.stderr
-    finally:
-        stage.kubectl("uncordon", other)
-
-
 BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"start": None}, "spec.start: Required value"),
     ({"start": "next Tuesday 08:00"}, "spec.start: 'next Tuesday 08:00' is not a time"),

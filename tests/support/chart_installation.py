@@ -120,6 +120,7 @@ class Installation:
         self._values: dict[str, dict[str, Any]] = {
             "webhook": {"replicas": 0, "clientUrl": f"https://127.0.0.1:{free_port()}", "failurePolicy": "Ignore", "timeoutSeconds": 2},
             "queue": {"replicas": 0},
+            "reservations": {"enabled": True},
             "postgres": {"enabled": False},
             "miniclusters": {"enabled": True, "namespaces": ["*"]},
             "database": {"existingSecret": {"name": "dsn"}},

@@ -116,9 +116,9 @@ def test_no_policy_has_a_type_error(installation: Installation) -> None:
 
     wait_until(lambda: all("typeChecking" in policy.get("status", {}) for policy in policies()), "the controller to check every policy", 30)
     assert {policy["metadata"]["name"] for policy in policies()} == {
-        f"fluxqueue-{kind}" for kind in ("jobs", "pods", "bindings", "fluxjobs", "queue")
+        f"fluxqueue-{kind}" for kind in ("jobs", "pods", "bindings", "fluxjobs", "queue", "nodes")
     }
-    assert [policy["status"]["typeChecking"] for policy in policies()] == [{}] * 5
+    assert [policy["status"]["typeChecking"] for policy in policies()] == [{}] * 6
 
 
 def test_the_queue_publishes_its_authority_and_an_upgrade_leaves_it(installation: Installation, queue: Person) -> None:

@@ -256,6 +256,49 @@ def test_it_changes_no_configuration_of_people(queue: Person) -> None:
     assert answer.refused_with(OWNED), answer.output
 
 
+MARK = {"metadata": {"annotations": {names.MAINTENANCE_ANNOTATION: "power"}}}
+CORDON: Json = {"spec": {"unschedulable": True}}
+UNCORDON: Json = {"spec": {"unschedulable": None}}
+UNMARK = {"metadata": {"annotations": {names.MAINTENANCE_ANNOTATION: None}}}
+NODE_FIELDS = "cordons and uncordons nodes, and changes nothing else of them"
+NODE_MARK = "writes the annotation fluxqueue/maintenance of nodes, and changes nothing else of their metadata"
+CORDONS = "cordons nodes with its mark fluxqueue/maintenance, and uncordons no others"
+NODE_CHANGES = {
+    "cordons and marks": ("free", MARK | CORDON, ""),
+    "uncordons what it marked": ("qi-marked", UNMARK | UNCORDON, ""),
+    "takes its mark off": ("qi-marked", UNMARK, ""),
+    "cordons without a mark": ("free", CORDON, CORDONS),
+    "uncordons what a person cordoned": ("qi-cordoned", UNCORDON, CORDONS),
+    "labels": ("free", {"metadata": {"labels": {"a": "b"}}}, NODE_MARK),
+    "takes a label off": ("free", {"metadata": {"labels": {"kept": None}}}, NODE_MARK),
+    "annotates": ("free", {"metadata": {"annotations": {"a": "b"}}}, NODE_MARK),
+    "takes an annotation off": ("free", {"metadata": {"annotations": {"kept": None}}}, NODE_MARK),
+    "holds its deletion up": ("free", {"metadata": {"finalizers": ["example.com/x"]}}, NODE_MARK),
+    "taints": ("free", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, NODE_FIELDS),
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(root: Person) -> Iterator[None]:
+    kept = {"labels": {"kept": "yes"}, "annotations": {"kept": "yes"}}
+    marked = {**kept, "annotations": {**kept["annotations"], names.MAINTENANCE_ANNOTATION: "power"}}
+    made = {"free": (kept, {}), "qi-marked": (marked, CORDON["spec"]), "qi-cordoned": (kept, CORDON["spec"])}
+    for name, (metadata, spec) in made.items():
+        assert root.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}, "spec": spec}).ok
+    yield
+    root.run("delete", "nodes", *made)
+
+
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.parametrize(("node", "change", "refusal"), NODE_CHANGES.values(), ids=NODE_CHANGES)
+def test_it_cordons_and_uncordons_nodes_with_its_mark_and_changes_nothing_else(
+    queue: Person, root: Person, node: str, change: Json, refusal: str
+) -> None:
+    answer = queue.patch("node", node, change, "--dry-run=server")
+    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+    assert root.patch("node", node, change, "--dry-run=server").ok
+
+
 def test_it_keeps_the_certificate_in_its_own_namespace(queue: Person) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "qi-certificate"}, "stringData": {"tls.crt": "x"}}
     assert queue.within(NAMESPACE).create(secret, "--dry-run=server").ok
@@ -267,7 +310,7 @@ def test_the_policy_concerns_nobody_else(root: Person, alice: Person) -> None:
         assert answer.ok, answer.output
 
 
-@pytest.mark.parametrize("policy", ["jobs", "pods", "bindings", "queue", "fluxjobs"])
+@pytest.mark.parametrize("policy", ["jobs", "pods", "bindings", "queue", "fluxjobs", "nodes"])
 def test_the_api_server_finds_no_field_that_a_policy_names_in_vain(root: Person, policy: str) -> None:
     shown = root.run("get", "validatingadmissionpolicy", f"fluxqueue-{policy}", "-o", "json").output
     assert json.loads(shown)["status"]["typeChecking"] == {}

@@ -54,8 +54,8 @@ def test_the_queue_may_cordon_nodes_only_where_reservations_are_enabled(chart: C
     enabled = chart.render({"reservations": {"enabled": True}})
     assert _verbs(_rules(default, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch"}
     assert _verbs(_rules(enabled, "ClusterRole", QUEUE))["", "nodes"] == {"list", "watch", "patch"}
-    assert "fluxqueue-queue-nodes" not in default.text
-    (binding,) = [each for each in enabled.all("ValidatingAdmissionPolicyBinding") if each["metadata"]["name"] == "fluxqueue-queue-nodes"]
+    assert "fluxqueue-nodes" not in default.text
+    (binding,) = [each for each in enabled.all("ValidatingAdmissionPolicyBinding") if each["metadata"]["name"] == "fluxqueue-nodes"]
     assert binding["spec"]["validationActions"] == ["Deny"]
 
 
