@@ -5,21 +5,25 @@ CREATE TABLE fluxqueue.reserved_nodes (
     chosen_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Two more reasons, added to whichever there are: work waits for a FluxReservation, or may not use the one that it names. What may not is
--- pending in the view river_job, until somebody does something.
+-- Two more reasons: work waits for a FluxReservation, or may not use the one that it names.
+ALTER TABLE fluxqueue.workload
+    DROP CONSTRAINT workload_reason_check,
+    ADD CONSTRAINT workload_reason_check CHECK (reason IN (
+        '', 'Held', 'UserSuspended', 'QueueHeld', 'UnknownQueue', 'QueueLimit', 'AccountLimit', 'WaitingForNodes',
+        'BlockedByReservation', 'Reservation', 'Unsatisfiable', 'WaitingForGroup', 'WaitingForVolumes', 'WaitingForDependency',
+        'DependencyNeverSatisfied', 'WaitingForBegin', 'NodesUnavailable', 'ReleaseFailed', 'BindFailed', 'StartTimeout', 'Preempted',
+        'InvalidRequest', 'QueueNotAllowed', 'ReservationNotAllowed', 'Provisioning', 'TimeLimit', 'DeadlineUnreachable'));
+ALTER TABLE fluxqueue.history
+    DROP CONSTRAINT workload_reason_check,
+    ADD CONSTRAINT workload_reason_check CHECK (reason IN (
+        '', 'Held', 'UserSuspended', 'QueueHeld', 'UnknownQueue', 'QueueLimit', 'AccountLimit', 'WaitingForNodes',
+        'BlockedByReservation', 'Reservation', 'Unsatisfiable', 'WaitingForGroup', 'WaitingForVolumes', 'WaitingForDependency',
+        'DependencyNeverSatisfied', 'WaitingForBegin', 'NodesUnavailable', 'ReleaseFailed', 'BindFailed', 'StartTimeout', 'Preempted',
+        'InvalidRequest', 'QueueNotAllowed', 'ReservationNotAllowed', 'Provisioning', 'TimeLimit', 'DeadlineUnreachable'));
+
+-- What may not use its reservation is pending in the view river_job, until somebody does something: one more word in the list of 0014.
 DO $$
-DECLARE
-    tab     text;
-    reasons text;
 BEGIN
-    FOREACH tab IN ARRAY ARRAY['workload', 'history'] LOOP
-        SELECT string_agg(found.value[1], ', ') INTO reasons
-          FROM pg_constraint c,
-               regexp_matches(pg_get_constraintdef(c.oid), '(''[^'']*'')::text', 'g') AS found (value)
-         WHERE c.conname = 'workload_reason_check' AND c.conrelid = ('fluxqueue.' || tab)::regclass;
-        EXECUTE format('ALTER TABLE fluxqueue.%I DROP CONSTRAINT workload_reason_check, ADD CONSTRAINT workload_reason_check '
-                       'CHECK (reason IN (%s, ''Reservation'', ''ReservationNotAllowed''))', tab, reasons);
-    END LOOP;
     EXECUTE 'CREATE OR REPLACE VIEW fluxqueue.river_job AS '
             || replace(pg_get_viewdef('fluxqueue.river_job'::regclass), '''QueueNotAllowed''::text',
                        '''QueueNotAllowed''::text, ''ReservationNotAllowed''::text');
