@@ -10,10 +10,10 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod, make_queue
+from support.builders import JobBuilder, Json, PodBuilder, make_job, make_minicluster, make_pod, make_queue, make_reservation
 from support.end_to_end import NotInTime, Stage
 from support.scheduler_crashes import RUN_SECONDS, SchedulerCrashes
 
@@ -129,6 +129,8 @@ class CrashLoad:
                 return lambda: self._schedulers.fill_its_node(self._named("refused"))
             case SchedulerCrashPoint.CLAIM_SELECTED:
                 return lambda: self._schedulers.request_a_volume(self._named("claims"))
+            case CrashPoint.CORDONED | CrashPoint.UNCORDONED:
+                return self._maintain_a_node
             case CrashPoint.SLOTS_TAKEN | CrashPoint.UNGATED:
                 return self._random.choice((self._released_pod_by_pod, self._replaced_after_the_pin_window))
             case _:
@@ -180,6 +182,15 @@ class CrashLoad:
         second = self._gang("second", 1, "0").cpu("1").annotation(names.AFTER_ANNOTATION, f"any:job/{first['metadata']['name']}").build()
         self.stage.apply_all(second, first)
 
+    def _maintain_a_node(self) -> None:
+        """Begin a maintenance of a node that ends in a few seconds: the node is cordoned, and uncordoned."""
+        now = datetime.now(UTC)
+        start, end = (f"{now + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}" for seconds in (-5, 4))
+        nodes = [f"node-{self._random.randint(1, 4)}"]
+        made = make_reservation(self._named("power"), start=start, end=end, nodes=nodes, maintenance=True, atStart="drain")
+        del made["metadata"]["uid"]
+        self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(made))
+
     def _released_pod_by_pod(self) -> None:
         self.stage.apply_all(self._gang("gated", 3, "1").annotation(names.REPLACE_ANNOTATION, "pod").build())
 
@@ -212,6 +223,7 @@ class CrashLoad:
             self.stage.kubectl("patch", "job", name, "-p", '{"spec":{"suspend":false}}', check=False)
         self.suspended.clear()
         self._schedulers.provide_volumes()
+        self.stage.kubectl("delete", "fluxreservations", "--all", check=False)
 
     def _edit_while_released(self) -> None:
         """Edit Jobs between allocation and release: the process is killed in between, and reads the edited Jobs when it starts again."""

@@ -48,7 +48,12 @@ FROZEN = "freeze scheduler"
 """The name of a crash in which the leading scheduler was frozen for longer than its Lease."""
 
 CRASH_OPTIONS = ClusterOptions(
-    nodes=4, durable=False, audit=True, scheduler="fluxion", scheduler_replicas=2, values={"queue": {"config": {"pinWindowSeconds": 1}}}
+    nodes=4,
+    durable=False,
+    audit=True,
+    scheduler="fluxion",
+    scheduler_replicas=2,
+    values={"queue": {"config": {"pinWindowSeconds": 1}}, "reservations": {"enabled": True}},
 )
 _CYCLES = re.compile(rb'^fluxqueue_cycles_total\{result="(?:idle|granted)"\} ([0-9.e+]+)', re.MULTILINE)
 _FIRST_GRANTS = """
