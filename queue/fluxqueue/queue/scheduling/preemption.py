@@ -29,6 +29,7 @@ from fluxqueue.api.fluxqueues import Preemption, QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
 from fluxqueue.queue.model.accounts import Account
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
@@ -173,9 +174,7 @@ class Preemptor:
         for queue in queues & backlogs.keys():
             for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
                 workload = self._ledger.get(waiting.id)
-                if workload is None or workload.state is not State.PENDING or workload.shape in context.unsatisfiable:
-                    continue
-                if workload.reason is not Reason.UNSATISFIABLE and workload.reason not in LIMIT_REASONS:
+                if workload is not None and workload.shape not in context.unsatisfiable and _waits_for_nodes(workload):
                     heads.append(workload)
                     break
         first = min(heads, key=key_of, default=None)
@@ -229,6 +228,13 @@ class Preemptor:
         if (missing := count - len(self._probes)) > 0:
             self._probes += await self._ledger.next_jobids(missing)
         return self._probes[:count]
+
+
+def _waits_for_nodes(workload: Workload) -> bool:
+    """True for pending work that may start once nodes are free; not at a limit, and not before a FluxReservation that it names."""
+    if workload.state is not State.PENDING or workload.reason is Reason.UNSATISFIABLE or workload.reason in LIMIT_REASONS:
+        return False
+    return workload.reason is not Reason.RESERVATION or not reservation_in(workload.jobspec)
 
 
 def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workload]:

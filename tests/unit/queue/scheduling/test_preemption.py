@@ -106,6 +106,15 @@ async def test_a_job_that_is_not_released_yet_is_no_victim(bench: Bench, clock: 
     assert draining(bench, "a") == ""
 
 
+async def test_work_that_waits_for_its_reservation_keeps_no_other_from_preempting(bench: Bench, clock: Clock) -> None:
+    bench.reserve("course", start="2026-11-21T12:00:00", nodes=["n0"])
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("course", 1, "8", "30m", priority=20, reservation="course"), job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert bench.row("course").reason is Reason.RESERVATION
+    assert draining(bench, "a") == "a"
+
+
 async def test_a_queue_without_preemption_loses_no_work(bench: Bench, clock: Clock) -> None:
     bench.preemption = Preemption.NEVER
     await running(bench, clock, job("a", 4, "8", "1h"))
