@@ -17,6 +17,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.reservation_plans import BookedReservation
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 
 __all__ = ["NodeWrite", "evictions_for", "nodes_in_maintenance", "writes_for"]
 
@@ -87,7 +88,7 @@ def writes_for(nodes: Iterable[Node], wanted: Mapping[str, str]) -> list[NodeWri
 
 
 def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[str, str]) -> list[Eviction]:
-    """Return the evictions of work on nodes whose maintenance has begun.
+    """Return the evictions of work on nodes whose maintenance has begun. Work that is being ended at its time limit just ends.
 
     Parameters
     ----------
@@ -100,6 +101,8 @@ def evictions_for(live: Iterable[tuple[Workload, Allocation]], evicted: Mapping[
     for workload, allocation in live:
         node = next((slot.node for slot in allocation.open_slots if slot.node in evicted), None)
         if node is None or allocation.remnant or workload.state not in (State.ALLOCATED, State.RUNNING):
+            continue
+        if is_over_time_limit(workload):
             continue
         message = f"{workload.ref} was requeued: the maintenance {evicted[node]} of node {node} began; it keeps its submit time"
         evictions.append(Eviction(workload=workload.id, reason=Reason.RESERVATION, message=message))

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import make_node, make_reservation
-from support.queue_builders import a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxreservations import AtStart, FluxReservation
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.occurrences import Occurrence
+from fluxqueue.queue.model.records import RequeueState
 from fluxqueue.queue.model.reservation_plans import BookedReservation, plan_of
 from fluxqueue.queue.requeue.maintenance_decisions import evictions_for, nodes_in_maintenance, writes_for
 
@@ -76,3 +77,8 @@ def test_work_on_the_nodes_is_evicted_once_with_a_sentence() -> None:
     (eviction,) = evictions_for(live, {"a": "power"})
     assert (eviction.workload, eviction.reason) == (running.id, Reason.RESERVATION)
     assert eviction.message == f"{running.ref} was requeued: the maintenance power of node a began; it keeps its submit time"
+
+
+def test_work_that_is_ended_at_its_time_limit_is_not_evicted() -> None:
+    limited = a_workload(state=State.RUNNING, jobid=7, started_at=EPOCH, requeue_state=RequeueState(time_limit=EPOCH))
+    assert evictions_for([(limited, an_allocation(["a"]))], {"a": "power"}) == []
