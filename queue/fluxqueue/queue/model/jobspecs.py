@@ -191,6 +191,20 @@ def jobspec_of(
     count = sum(sizes.values())
     topology, slices = divided(placement.topology, count, sizes=len(sizes), services=services is not None)
     slots, resources = _resources(sizes, placement.one_per_node, services, divided_by=slices or 1)
+    attributes: dict[str, Any] = {"system": _system(duration_s, placement, topology)}
+    if extra_requests:
+        attributes["user"] = {_EXTRA_REQUESTS: dict(sorted(extra_requests.items()))}
+    spec = {
+        "version": 1,
+        "resources": with_levels(resources, topology, slices),
+        "tasks": [{"command": [name], "slot": slot["label"], "count": {"per_slot": 1}} for slot in slots],
+        "attributes": attributes,
+    }
+    return orjson.dumps(spec).decode()
+
+
+def _system(duration_s: int | None, placement: PlacementRules, topology: TopologyRequest) -> dict[str, Any]:
+    """The attributes that the matcher reads."""
     system: dict[str, Any] = {}
     if duration_s is not None:
         system["duration"] = duration_s
@@ -202,16 +216,7 @@ def jobspec_of(
         system["domains"] = rules
     if placement.reservation:
         system["reservation"] = placement.reservation
-    attributes: dict[str, Any] = {"system": system}
-    if extra_requests:
-        attributes["user"] = {_EXTRA_REQUESTS: dict(sorted(extra_requests.items()))}
-    spec = {
-        "version": 1,
-        "resources": with_levels(resources, topology, slices),
-        "tasks": [{"command": [name], "slot": slot["label"], "count": {"per_slot": 1}} for slot in slots],
-        "attributes": attributes,
-    }
-    return orjson.dumps(spec).decode()
+    return system
 
 
 def _sizes(pods: Sequence[SizedPods], extra_requests: Mapping[str, int]) -> dict[Size, int]:

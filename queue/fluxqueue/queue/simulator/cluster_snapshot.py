@@ -43,7 +43,7 @@ from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Disci
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.reservation_book import times_of
 
-__all__ = ["ClusterSnapshot", "RunningWorkload", "snapshot_of", "with_more_nodes"]
+__all__ = ["ClusterSnapshot", "RunningWorkload", "SiteObjects", "snapshot_of", "with_more_nodes"]
 
 _HOSTNAME = names.HOSTNAME_LABEL
 
@@ -110,21 +110,28 @@ def _reserved(fluxreservations: Iterable[FluxReservation], nodes: Sequence[Node]
 _WAITS_FOR_OTHERS = (Reason.WAITING_FOR_DEPENDENCY, Reason.DEPENDENCY_NEVER_SATISFIED, Reason.WAITING_FOR_BEGIN)
 
 
+@dataclass(frozen=True, slots=True)
+class SiteObjects:
+    """What the administrators of a cluster wrote."""
+
+    queues: Sequence[FluxQueue] = ()
+    accounts: Sequence[FluxAccount] = ()
+    reservations: Sequence[FluxReservation] = ()
+
+
 def snapshot_of(
     nodes: Iterable[Node],
     pods: Iterable[Pod],
     fluxjobs: Iterable[FluxJob],
-    queues: Iterable[FluxQueue],
+    site: SiteObjects,
     now: datetime,
-    fluxaccounts: Iterable[FluxAccount] = (),
     levels: Sequence[TopologyLevel] = DEFAULT_LEVELS,
-    fluxreservations: Iterable[FluxReservation] = (),
 ) -> ClusterSnapshot:
     """Return the snapshot of these objects.
 
     Parameters
     ----------
-    nodes, pods, fluxjobs, queues, fluxaccounts, fluxreservations
+    nodes, pods, fluxjobs, site
         All objects of the cluster. The queue ``default`` may be missing.
     now
         Timezone-aware.
@@ -133,11 +140,9 @@ def snapshot_of(
     """
     nodes = tuple(nodes)
     known = {NODE_LEVEL, *(name for name, _ in levels)}
-    rules = NodeRules(levels=tuple(levels))
-    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in queues}}
-    fluxaccounts = list(fluxaccounts)
-    accounts = account_tree(fluxaccounts)
-    added = _added(specs, fluxaccounts, now)
+    specs = {names.DEFAULT_QUEUE: FluxQueueSpec(), **{queue.metadata.name: queue.spec for queue in site.queues}}
+    accounts = account_tree(site.accounts)
+    added = _added(specs, site.accounts, now)
     left_out: Counter[str] = Counter()
     running: list[RunningWorkload] = []
     pending: list[Workload] = []
@@ -159,19 +164,24 @@ def snapshot_of(
                 pending.append(replace(workload, added_priority=added.of(workload)))
     foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
     types = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
-    pools = pools_for(types, {})
     return ClusterSnapshot(
         int(now.timestamp()),
-        tuple(with_pools(graph_node(node, rules).spec, pools) for node in nodes),
+        _graph_specs(nodes, levels, types),
         tuple(running),
         tuple(pending),
         {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits) for name, spec in specs.items()},
         _taken(foreign, types),
         _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
         accounts,
-        _reserved(fluxreservations, nodes, int(now.timestamp())),
+        _reserved(site.reservations, nodes, int(now.timestamp())),
         tuple(sorted(left_out.items())),
     )
+
+
+def _graph_specs(nodes: Iterable[Node], levels: Sequence[TopologyLevel], types: frozenset[str]) -> tuple[GraphNodeSpec, ...]:
+    """The nodes as the graph has them, with pools for the types that work asks for."""
+    rules, pools = NodeRules(levels=tuple(levels)), pools_for(types, {})
+    return tuple(with_pools(graph_node(node, rules).spec, pools) for node in nodes)
 
 
 def _added(specs: Mapping[str, FluxQueueSpec], fluxaccounts: Iterable[FluxAccount], now: datetime) -> AddedPriorities:

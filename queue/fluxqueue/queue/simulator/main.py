@@ -22,7 +22,7 @@ from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import FLUXACCOUNTS, FLUXJOBS, FLUXQUEUES, FLUXRESERVATIONS, NODES, PODS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, snapshot_of, with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of, with_more_nodes
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
@@ -114,7 +114,7 @@ async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[To
     async with Api.connect(kubeconfig, context, user_agent="fluxqueue/simulate") as api:
         nodes, pods, fluxjobs = await asyncio.gather(api.list(NODES), api.list(PODS), api.list(FLUXJOBS))
         queues, accounts, reservations = await asyncio.gather(api.list(FLUXQUEUES), api.list(FLUXACCOUNTS), api.list(FLUXRESERVATIONS))
-    return snapshot_of(nodes, pods, fluxjobs, queues, datetime.now(UTC), accounts, levels, reservations)
+    return snapshot_of(nodes, pods, fluxjobs, SiteObjects(queues, accounts, reservations), datetime.now(UTC), levels)
 
 
 def _simulate(

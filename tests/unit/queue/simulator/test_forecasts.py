@@ -21,7 +21,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, TopologyLevel, TopologyRequest
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, snapshot_of, with_more_nodes
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, SiteObjects, snapshot_of, with_more_nodes
 from fluxqueue.queue.simulator.forecasts import forecast, forecast_table, under
 from fluxqueue.queue.simulator.main import main
 
@@ -60,7 +60,8 @@ def a_snapshot(
 ) -> ClusterSnapshot:
     queues = [msgspec.convert(make_queue("default", **{"policy": "easy", **queue}), FluxQueue)]
     reserved = msgspec.convert(reservations, list[FluxReservation])
-    return snapshot_of([a_node(f"n{number}") for number in range(nodes)], pods, jobs, queues, NOW, fluxreservations=reserved)
+    site = SiteObjects(queues, reservations=reserved)
+    return snapshot_of([a_node(f"n{number}") for number in range(nodes)], pods, jobs, site, NOW)
 
 
 def a_pod(builder: PodBuilder) -> Pod:
@@ -122,7 +123,7 @@ ROWS = (("row", "example.com/row"), ("shelf", "example.com/shelf"))
 def in_rows(*jobs: FluxJob, levels: Sequence[TopologyLevel] = ROWS) -> ClusterSnapshot:
     """Four nodes in two rows."""
     nodes = [msgspec.convert(make_node(f"n{n}", cpu="4").label("example.com/row", f"r{n % 2}").build(), Node) for n in range(4)]
-    return snapshot_of(nodes, (), jobs, (), NOW, levels=levels)
+    return snapshot_of(nodes, (), jobs, SiteObjects(), NOW, levels)
 
 
 def test_work_below_levels_of_the_topology_is_forecast() -> None:
@@ -190,7 +191,7 @@ def test_the_limit_of_the_account_of_a_namespace_delays_its_work_in_a_forecast_t
     queues = [msgspec.convert(make_queue("default", policy="easy"), FluxQueue)]
     accounts = [msgspec.convert(make_account("physics", namespaces=["team"], limits={"running": 1}), FluxAccount)]
     jobs = [a_fluxjob("one-1", 1, 600), a_fluxjob("two-2", 1, 600)]
-    snapshot = snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts)
+    snapshot = snapshot_of([a_node("n0"), a_node("n1")], (), jobs, SiteObjects(queues, accounts), NOW)
     assert waits(snapshot) == {"one-1": 0, "two-2": 600}
 
 
@@ -204,7 +205,7 @@ def test_the_weights_of_a_queue_order_its_work_in_a_forecast_too() -> None:
     for weights, first in (({}, "first-1"), ({"fairShare": 100}, "wide-2")):
         queues = [msgspec.convert(make_queue("default", policy="easy", priorityWeights=weights), FluxQueue)]
         accounts = msgspec.convert([poor, rich], list[FluxAccount])
-        found = waits(snapshot_of([a_node("n0"), a_node("n1")], (), jobs, queues, NOW, accounts))
+        found = waits(snapshot_of([a_node("n0"), a_node("n1")], (), jobs, SiteObjects(queues, accounts), NOW))
         assert min(found, key=lambda name: found[name] or 0) == first
 
 
