@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from support.builders import JobBuilder, Json, make_job, make_minicluster, make_pod, make_queue
 from support.end_to_end import Stage
@@ -78,12 +79,17 @@ def test_a_job_is_warned_and_fails_at_its_limit_and_its_controller_makes_no_new_
 def test_bare_pods_and_all_pods_of_a_group_are_ended(stage: Stage, short: str) -> None:
     pod = make_pod("bare").cpu("1").label(names.QUEUE_LABEL, short).annotation(names.DURATION_ANNOTATION, "5s")
     stage.apply_all(pod.annotation(RUN_SECONDS, FOREVER).build(), *members("mesh", short, 3))
-    stage.until("both FluxJobs say so", lambda: {outcome(stage, name) for name in ("bare", "mesh")} == {Outcome.TIME_LIMIT}, 90)
+    stage.until("the tables say so of both", lambda: {outcome(stage, name) for name in ("bare", "mesh")} == {Outcome.TIME_LIMIT}, 90)
     assert stage.kubectl("get", "pods", "-o", "name").stdout.strip() == ""
 
 
 def outcome(stage: Stage, name: str) -> str:
-    return next((each.status.outcome for each in stage.fluxjobs() if each.spec.object_ref.name == name), "")
+    """Return the outcome in the tables: a bare pod's FluxJob goes with it."""
+    with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT outcome FROM fluxqueue.jobs WHERE namespace = %s AND name = %s", (stage.namespace, name)
+        ).fetchone()
+    return str(found[0]) if found is not None else ""
 
 
 def test_a_minicluster_is_ended_with_its_job(stage: Stage, short: str) -> None:
@@ -106,7 +112,7 @@ def test_a_queue_killed_at_the_limit_ends_every_sibling_when_it_is_back(stage: S
     stage.kill("queue")
     stage.until_ready("queue")
     limited(stage, "over")
-    stage.until("its FluxJob says so", lambda: outcome(stage, "mesh") == Outcome.TIME_LIMIT, 90)
+    stage.until("the tables say so", lambda: outcome(stage, "mesh") == Outcome.TIME_LIMIT, 90)
     stage.until_consistent()
 
 
@@ -126,7 +132,14 @@ def test_work_that_will_miss_its_deadline_says_so_and_starts_all_the_same(stage:
 
 
 def test_a_deadline_that_is_known_to_be_impossible_is_warned_of_at_once(stage: Stage) -> None:
-    late = make_job("late").cpu("1").annotation(names.DURATION_ANNOTATION, "2h").annotation(names.DEADLINE_ANNOTATION, "+1h").suspended()
+    late = (
+        make_job("late")
+        .namespace(stage.namespace)
+        .cpu("1")
+        .annotation(names.DURATION_ANNOTATION, "2h")
+        .annotation(names.DEADLINE_ANNOTATION, "+1h")
+        .suspended()
+    )
     done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(late.build()))
     assert "annotation fluxqueue/deadline: by its duration it ends at" in done.stderr
 

@@ -212,9 +212,9 @@ class Requeuer:
             case RequeueStep.WAIT:
                 return _RECHECK_S
             case RequeueStep.END:
-                if allocation is None or allocation.released_at is None:
+                if allocation is not None and allocation.released_at is None:
                     await self._end(workload, "was deleted before it was released")
-                return None  # else the tracker ends it
+                return None  # else the tracker ends it, also when its last slot ended before
             case RequeueStep.CLEAR:
                 assert job is not None
                 if not await self._jobs.clear(job):

@@ -16,12 +16,13 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.requeuer import Requeuer
 
 JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
 STOPPED = JOB.suspended().with_("status.conditions", [{"type": "Suspended", "status": "True"}])
+COMPLETE = [{"type": "Complete", "status": "True"}]
 RUNS = make_pod("mpi-0").uid("mpi-0").owned_by("Job", "mpi").index(0).on_node("n0").phase("Running")
 
 
@@ -150,6 +151,14 @@ async def test_a_job_without_an_allocation_in_it_is_requeued_without_a_patch() -
     async with running_controllers(bench.requeuer):
         await until(lambda: bench.ledger.written("requeue"))
     assert bench.server.writes == []
+
+
+async def test_a_job_that_ended_while_it_was_evicted_is_left_to_the_tracker() -> None:
+    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED), "jobs", JOB.with_("status.conditions", COMPLETE))
+    await bench.ledger.end_slots([(FluxionJobId(7), 0), (FluxionJobId(7), 1)])
+    assert bench.ledger.allocation(bench.row.id) is None
+    assert await bench.requeuer._proceed(bench.row.id) is None
+    assert bench.ledger.written("finish") == []
 
 
 async def test_a_job_that_is_preempted_with_a_grace_is_suspended_when_that_is_over() -> None:
