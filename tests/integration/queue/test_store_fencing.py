@@ -66,6 +66,8 @@ CHANGES: dict[str, Change] = {
     "move_ends": lambda by, there: by.store.move_ends(by.epoch, [(_jobid(there.allocated), START)]),
     "replace": _replace,
     "resubmit": lambda by, there: by.store.resubmit(by.epoch, [there.cancelled.uid]),
+    "reserve_nodes": lambda by, there: by.store.reserve_nodes(by.epoch, {"uid-1": ["n1"]}, ["uid-2"]),
+    "charge_accounts": lambda by, there: by.store.charge_accounts(by.epoch, 3600.0, {"cpu": 1.0}),
     "reserve": lambda by, there: by.store.reserve(by.epoch, [], [there.allocated.id]),
     "take_slots": lambda by, there: by.store.take_slots(by.epoch, [TakenSlot(_jobid(there.allocated), 0, "pod-a", "a")]),
     "vacate_slots": lambda by, there: by.store.vacate_slots(by.epoch, [(_jobid(there.allocated), 0, "pod-a")]),
@@ -99,7 +101,8 @@ def test_every_method_that_writes_is_in_this_test() -> None:
 
 async def _contents(database: str) -> list[object]:
     """Return all rows of the queue, as text."""
-    tables = ("workload", "allocation", "slot", "transition", "leader", "history", "ended_workload", "ended_allocation")
+    of_work = ("workload", "allocation", "slot", "transition", "history", "ended_workload", "ended_allocation")
+    tables = (*of_work, "leader", "fair_share", "reserved_nodes")
     async with await psycopg.AsyncConnection.connect(database) as connection:
         return [
             await (await connection.execute(f"SELECT t::text FROM fluxqueue.{table} t ORDER BY 1".encode())).fetchall() for table in tables
