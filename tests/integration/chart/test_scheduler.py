@@ -31,7 +31,10 @@ ALLOWED = {
     ("authentication.k8s.io", "tokenreviews", "create"),
     ("authorization.k8s.io", "subjectaccessreviews", "create"),
 }
-READ_BY_EVERYBODY = {(names.GROUP, names.FLUXQUEUES), (names.GROUP, names.FLUXACCOUNTS), (names.GROUP, names.FLUXRESERVATIONS)}
+READ_BY_EVERYBODY = {
+    *((names.GROUP, kind) for kind in (names.FLUXQUEUES, names.FLUXACCOUNTS, names.FLUXRESERVATIONS)),
+    ("", "services/proxy"),  # the history, which answers nothing without the token of another account
+}
 OF_ITS_NAMESPACE = {
     ("coordination.k8s.io", "leases", "create"),
     *(("coordination.k8s.io", f"leases/{NAME}", verb) for verb in ("get", *READ, "patch")),
