@@ -226,7 +226,11 @@ def maintenance(stage: Stage) -> None:
     def cordoned() -> bool:
         return bool(stage.kubectl("get", "node", "node-6", "-o", "jsonpath={.spec.unschedulable}").stdout)
 
+    def shown() -> str:
+        return str(stage.kubectl("get", "fluxreservation", "power", "-o", "jsonpath={.status.state}").stdout)
+
     stage.until("the node is cordoned", cordoned)
+    stage.until("its status is written", shown)
     stage.kubectl("delete", "fluxreservation", "power")
     stage.until("it is uncordoned", lambda: not cordoned())
 

@@ -141,6 +141,7 @@ def test_a_deadline_that_is_known_to_be_impossible_is_warned_of_at_once(stage: S
         .suspended()
     )
     done = stage.kubectl("apply", "-f", "-", stdin=json.dumps(late.build()))
+    stage.kubectl("delete", "job", "late")
     assert "annotation fluxqueue/deadline: by its duration it ends at" in done.stderr
 
 
