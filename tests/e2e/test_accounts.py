@@ -104,6 +104,18 @@ def test_work_follows_its_namespace_while_it_waits_and_keeps_its_account_once_it
     stage.until("the counts are those of before", lambda: [accounts.status(name).running for name in ("poor", "rich")] == [1, 1])
 
 
+def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended(stage: Stage, accounts: Accounts) -> None:
+    accounts.put("team", namespaces=[stage.namespace], limits={"submitted": 1})
+    stage.apply(job("first", "forever").build())
+    stage.until_state("first", State.RUNNING)
+    stage.apply(job("second").build())
+    team = accounts.name("team")
+    words = f"the account '{team}' may have 1 workloads submitted at once, and 1 were submitted before this"
+    assert stage.until_reason("second", "AccountLimit").status.message == words
+    stage.kubectl("delete", "job", "first", "-n", stage.namespace)
+    assert wrong([stage.until_state("second", State.COMPLETED)]) == []
+
+
 def ready(accounts: Accounts, name: str) -> str:
     return next((each.reason for each in accounts.status(name).conditions or () if each.type == "Ready"), "")
 
@@ -234,6 +246,8 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"shares": 1_000_001}, "spec.shares"),
     ({"shares": "half"}, "spec.shares"),
     ({"limits": {"running": -1}}, "spec.limits.running"),
+    ({"limits": {"submitted": -1}}, "spec.limits.submitted"),
+    ({"limits": {"submitted": "all"}}, "spec.limits.submitted"),
     ({"limits": {"nodes": "many"}}, "spec.limits.nodes"),
     ({"limits": {"resources": {"cpu": -1}}}, "resources: a quantity is not negative; 0 allows none of it"),
     ({"limits": {"resources": {"cpu": "a few"}}}, "spec.limits.resources.cpu"),

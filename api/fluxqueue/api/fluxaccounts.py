@@ -16,10 +16,11 @@ __all__ = ["AccountLimits", "FairShareStatus", "FluxAccount", "FluxAccountSpec",
 class AccountLimits(PartialObject, frozen=True):
     """What the workloads of an account may use at the same time; None is no limit.
 
-    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``resources`` are quantities by Kubernetes resource name
-    (``cpu``, ``memory``, ``nvidia.com/gpu``), as requested.
+    ``submitted`` counts workloads that wait or have nodes, ``running`` those that have nodes, ``nodes`` counts each node once,
+    ``resources`` are quantities by Kubernetes resource name (``cpu``, ``memory``, ``nvidia.com/gpu``), as requested.
     """
 
+    submitted: int | None = None
     running: int | None = None
     nodes: int | None = None
     resources: dict[str, str | int | float] | None = None

@@ -135,3 +135,18 @@ async def test_a_leader_that_takes_over_counts_what_runs_for_each_account(bench:
     await bench.submit(of("bio", "b"))
     await bench.cycle()
     assert states(bench, "ab") == "RA"
+
+
+@POLICIES
+async def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_ended(bench: Bench, policy: Policy) -> None:
+    bench.policy = policy
+    limit(bench, site={"submitted": 2})
+    await bench.submit(of("physics", "a", 4, "8"))
+    await bench.submit(of("bio", "b"))
+    await bench.submit(of("bio", "c", priority=10), of("", "d"))
+    await bench.cycle()
+    assert states(bench, "abcd") == "RwAw"
+    assert bench.row("c").message == "the account 'site' may have 2 workloads submitted at once, and 2 were submitted before this"
+    await end(bench, "a")
+    await bench.cycle()
+    assert states(bench, "bcd") == "RRR"

@@ -40,6 +40,8 @@ class Account:
         Of its FluxAccount.
     path
         Its name and those of the accounts above it, the top of the tree last.
+    submitted
+        Workloads that may wait or have nodes at once; None: any number.
     running, nodes
         Workloads and nodes that may be in use at once; None: any number.
     amounts
@@ -54,11 +56,12 @@ class Account:
     nodes: int | None = None
     amounts: Mapping[str, int] = field(default_factory=dict)
     shares: int = 1
+    submitted: int | None = None
 
     @property
     def limited(self) -> bool:
         """True if it has a limit of its own."""
-        return self.running is not None or self.nodes is not None or bool(self.amounts)
+        return self.submitted is not None or self.running is not None or self.nodes is not None or bool(self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
             continue
         amounts, unreadable = _amounts(limits.resources or {})
         problems[name] += unreadable
-        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts, shares)
+        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted)
     found = {name: tuple(each) for name, each in problems.items() if each}
     return AccountTree(accounts, by_namespace, found, limited=any(each.limited for each in accounts.values()))
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ Accounts = Callable[[], AccountTree]
 _MOST_SET_ASIDE = 20
 """Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits for the next."""
 _UNLIMITED = 1 << 62
+_NONE_BEYOND: Mapping[WorkloadId, OverLimit] = MappingProxyType({})
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -75,6 +77,8 @@ class Quotas:
         Workloads with their allocations. Only those under a limit are counted, so without limits this costs nothing.
     accounts
         All accounts.
+    beyond
+        Pending workloads beyond what their accounts may have submitted.
 
     Attributes
     ----------
@@ -90,9 +94,15 @@ class Quotas:
     """
 
     def __init__(
-        self, limits: Mapping[str, QueueLimits], live: Iterable[tuple[Workload, Allocation]], accounts: AccountTree = NO_ACCOUNTS
+        self,
+        limits: Mapping[str, QueueLimits],
+        live: Iterable[tuple[Workload, Allocation]],
+        accounts: AccountTree = NO_ACCOUNTS,
+        beyond: Mapping[WorkloadId, OverLimit] = _NONE_BEYOND,
     ) -> None:
         self._limits = limits
+        self._beyond = beyond
+        self._beyond_rows: dict[str, list[int]] = {}
         self.accounts = accounts
         self._by_account = accounts.limited
         self._scopes: dict[tuple[str, str, str], tuple[LimitScope, ...]] = {}
@@ -113,6 +123,8 @@ class Quotas:
 
     def refusal(self, workload: Workload) -> OverLimit | None:
         """Return which limit keeps a workload from being matched now; None if none does."""
+        if (beyond := self._beyond.get(workload.id)) is not None:
+            return beyond
         for scope in self._scopes_of(workload):
             if (over := scope.refusal(self._use(scope), _amounts(workload.jobspec))) is not None:
                 return over
@@ -196,7 +208,19 @@ class Quotas:
         for workload_id in self._aside.workloads.get(queue, ()):
             if (row := backlog.position(workload_id)) is not None:
                 mask[row] = False
+        if self._beyond:
+            mask[self._rows_beyond(queue, backlog)] = False
         return mask
+
+    def note_backlogs_changed(self) -> None:
+        """Forget which rows of the backlogs are beyond a limit on submitted work."""
+        self._beyond_rows.clear()
+
+    def _rows_beyond(self, queue: str, backlog: Backlog) -> list[int]:
+        rows = self._beyond_rows.get(queue)
+        if rows is None:
+            rows = self._beyond_rows[queue] = [row for row, workload in enumerate(backlog) if workload.id in self._beyond]
+        return rows
 
     def _close(self, mask: _Mask, backlog: Backlog, scopes: Sequence[Sequence[LimitScope]], of_rows: npt.NDArray[np.int64] | None) -> None:
         """Clear the rows of a mask that are over a limit.
@@ -265,6 +289,6 @@ class Quotas:
 
     def _empty(self) -> Quotas:
         """Return a copy in which nothing is used."""
-        other = Quotas(self._limits, (), self.accounts)
+        other = Quotas(self._limits, (), self.accounts, self._beyond)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

@@ -31,6 +31,7 @@ from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
+from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
 from fluxqueue.queue.store.freed import Freed
@@ -152,7 +153,8 @@ class CyclePhases:
         dropped |= await self._planned_ends.extend_overruns(reservations)
         dropped |= await reservations.cancel_stale()
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
-        cycle.quotas = Quotas(limits, self._ledger.live(), self.accounts())
+        accounts = self.accounts()
+        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond_submitted(self._ledger.all(), accounts))
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()
@@ -163,6 +165,7 @@ class CyclePhases:
     async def _match(self, cycle: Cycle) -> None:
         await self._matching.run(cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted)
         self._refresh()
+        cycle.quotas.note_backlogs_changed()
 
     async def _granted(self, cycle: Cycle, grants: Sequence[Grant], refused: Sequence[Grant]) -> None:
         """Request the release of stored grants, and a further cycle for refused ones."""

@@ -24,6 +24,7 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
+from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot
 
 __all__ = ["Forecast", "forecast", "forecast_table", "under"]
@@ -121,7 +122,10 @@ class _Run:
             )
             for name, backlog in self._lines.items()
         ]
-        self._quotas = Quotas(self._limits, (), self._snapshot.accounts)
+        accounts, holders = self._snapshot.accounts, [holder for holder, _ in self._holders.values()]
+        waiting = [workload for backlog in self._lines.values() for workload in backlog]
+        beyond = beyond_submitted([*waiting, *holders], accounts, lambda workload: workload.id in self._holders)
+        self._quotas = Quotas(self._limits, (), accounts, beyond)
         for holder, hosts in self._holders.values():
             self._quotas.add_usage(holder, hosts)
         for reservation in self._reservations.values():

@@ -1,0 +1,69 @@
+"""Which work is beyond what its account may have submitted: the latest, whatever its priority, and never what has nodes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+from support.builders import make_account
+from support.queue_builders import EPOCH, a_workload
+
+from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.accounts import AccountTree, account_tree
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
+
+
+def accounts(**limits: int) -> AccountTree:
+    """The account ``site`` with ``physics`` and ``bio`` below it, and how much each may have submitted."""
+    parents: dict[str, dict[str, Any]] = {"site": {}, "physics": {"parent": "site"}, "bio": {"parent": "site"}}
+    documents = [
+        make_account(name, **parent, limits={"submitted": limits[name]} if name in limits else {}) for name, parent in parents.items()
+    ]
+    return account_tree(msgspec.convert(documents, list[FluxAccount]))
+
+
+def work(account: str, minute: int, **more: Any) -> Workload:
+    return a_workload(queue="q", account=account, submitted_at=EPOCH + timedelta(minutes=minute), **more)
+
+
+def test_the_latest_are_beyond_and_what_has_nodes_counts_first() -> None:
+    runs = work("physics", 9, state=State.RUNNING, jobid=7)
+    first, second = work("physics", 1), work("physics", 2, priority=100)
+    other = work("bio", 3)
+    beyond = beyond_submitted([second, other, first, runs], accounts(physics=2))
+    assert {workload: over.message for workload, over in beyond.items()} == {
+        second.id: "the account 'physics' may have 2 workloads submitted at once, and 2 were submitted before this"
+    }
+
+
+def test_accounts_below_one_share_what_it_may_submit_and_what_is_beyond_takes_no_room() -> None:
+    some = [work("physics", 1), work("physics", 2), work("bio", 3), work("bio", 4), work("", 0)]
+    beyond = beyond_submitted(some, accounts(site=2, physics=1))
+    assert [workload.id in beyond for workload in some] == [False, True, False, True, False]
+
+
+def test_without_such_limits_nothing_is_beyond() -> None:
+    assert beyond_submitted([work("physics", 1)], accounts()) == {}
+
+
+def test_the_forecast_says_itself_what_has_nodes() -> None:
+    first, second = work("physics", 1), work("physics", 2)
+    assert [*beyond_submitted([first, second], accounts(physics=1), lambda workload: workload is second)] == [first.id]
+
+
+def test_what_is_beyond_is_not_matched_nor_in_a_trial() -> None:
+    first, second = work("physics", 1), work("physics", 2)
+    tree, backlog = accounts(physics=1), Backlog([first, second])
+    quotas = Quotas({}, (), tree, beyond_submitted(backlog, tree))
+    assert quotas.within("q", backlog).tolist() == [True, False]
+    assert quotas.refusal(second) is not None
+    assert quotas.without([first.id]).refusal(second) is not None
+    backlog.remove(first.id)
+    quotas.note_backlogs_changed()
+    assert np.flatnonzero(quotas.within("q", backlog)).tolist() == []
