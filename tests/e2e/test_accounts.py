@@ -116,6 +116,28 @@ def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_has_end
     assert wrong([stage.until_state("second", State.COMPLETED)]) == []
 
 
+def test_wide_work_keeps_its_place_under_a_limit_in_a_queue_that_says_so(stage: Stage, accounts: Accounts) -> None:
+    queue = f"stop-{stage.namespace}"
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": {"atLimit": "stop"}}))
+    try:
+        accounts.put("team", namespaces=[stage.namespace], limits={"resources": {"cpu": 4}})
+        stage.apply(job("runs", "forever").label("fluxqueue/queue", queue).build())
+        stage.until_state("runs", State.RUNNING)
+        stage.apply(job("wide", "forever").indexed(2).label("fluxqueue/queue", queue).build())
+        stage.until_reason("wide", "AccountLimit")
+        stage.apply(job("narrow", "forever").label("fluxqueue/queue", queue).build())
+        why = stage.until_reason("narrow", "AccountLimit").status.message
+        assert f"is at a limit, and Job {stage.namespace}/wide waits for it before this" in why
+        stage.kubectl("delete", "job", "runs", "-n", stage.namespace)
+        stage.until_state("wide", State.RUNNING)
+        odd = stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", '{"spec":{"atLimit":"wait"}}', check=False)
+        assert "spec.atLimit" in odd.stderr
+    finally:
+        stage.kubectl("delete", "job", "--all", "-n", stage.namespace, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
 def ready(accounts: Accounts, name: str) -> str:
     return next((each.reason for each in accounts.status(name).conditions or () if each.type == "Ready"), "")
 

@@ -14,7 +14,7 @@ from support.memory_store import MemoryStore
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.clusterobjects import DaemonSet
-from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import AtLimit, Policy, Preemption, PreemptionRules, Provision, QueueLimits
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import Pod
@@ -71,6 +71,7 @@ class Bench:
         self.preemption = Preemption.NEVER
         self.preemption_rules = PreemptionRules()
         self.match_policy = ""
+        self.at_limit = AtLimit.SKIP
         self.provision = Provision.NONE
         self.other_queues: dict[str, Discipline] = {}
         self.accounts = NO_ACCOUNTS
@@ -90,6 +91,7 @@ class Bench:
             preemption_rules=self.preemption_rules,
             match_policy=self.match_policy,
             provision=self.provision,
+            at_limit=self.at_limit,
         )
         return {"default": own, **self.other_queues}
 

@@ -14,6 +14,7 @@ from fluxqueue.api.names import DEFAULT_DURATION_S, DEFAULT_GRACE_S
 from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
+    "AtLimit",
     "EnforceDuration",
     "FluxQueue",
     "FluxQueueSpec",
@@ -53,6 +54,16 @@ class Preemption(enum.StrEnum):
 
     NEVER = "never"
     LOWER_PRIORITY = "lowerPriority"
+
+
+class AtLimit(enum.StrEnum):
+    """What work that waits for a limit does to the work of its queue behind it, under the same limit.
+
+    With ``skip`` that work may start in what is free of the limit, with ``stop`` it waits too.
+    """
+
+    SKIP = "skip"
+    STOP = "stop"
 
 
 class Provision(enum.StrEnum):
@@ -175,6 +186,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     max_duration_seconds: int | None = None
     enforce_duration: EnforceDuration | None = None
     limits: QueueLimits | None = None
+    at_limit: AtLimit = AtLimit.SKIP
     node_selector: dict[str, str] | None = None
     namespaces: Members | None = None
     topology: TopologyDefaults | None = None

@@ -13,7 +13,7 @@ from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Policy, Preemption
+from fluxqueue.api.fluxqueues import AtLimit, Policy, Preemption
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
@@ -150,3 +150,34 @@ async def test_work_beyond_what_an_account_may_submit_waits_until_earlier_work_h
     await end(bench, "a")
     await bench.cycle()
     assert states(bench, "bcd") == "RRR"
+
+
+@pytest.mark.parametrize(("at_limit", "then"), [(AtLimit.SKIP, "RARR"), (AtLimit.STOP, "RAAR")])
+@POLICIES
+async def test_wide_work_is_overtaken_under_its_limit_unless_the_queue_stops(
+    bench: Bench, policy: Policy, at_limit: AtLimit, then: str
+) -> None:
+    bench.policy, bench.at_limit = policy, at_limit
+    limit(bench, physics={"resources": {"cpu": 6}})
+    await bench.submit(of("physics", "a", 1, "4"))
+    await bench.submit(of("physics", "b", 1, "6"))
+    await bench.submit(of("physics", "c", 1, "2"), of("bio", "d", 1, "8"))
+    await bench.cycle()
+    assert states(bench, "abcd") == then
+    await end(bench, "a")
+    await bench.cycle()
+    assert states(bench, "bc") == ("RA" if at_limit is AtLimit.STOP else "AR")
+
+
+@POLICIES
+async def test_a_limit_of_nodes_keeps_the_order_too(bench: Bench, policy: Policy) -> None:
+    bench.policy, bench.at_limit = policy, AtLimit.STOP
+    limit(bench, physics={"nodes": 2})
+    await bench.submit(of("physics", "a", 1, "8"))
+    await bench.submit(of("physics", "b", 2, "8"))
+    await bench.submit(of("physics", "c", 1, "8"), of("bio", "d", 1, "8"))
+    await bench.cycle()
+    assert states(bench, "abcd") == "RAAR"
+    await end(bench, "a")
+    await bench.cycle()
+    assert states(bench, "bc") == "RA"

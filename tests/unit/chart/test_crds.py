@@ -11,7 +11,7 @@ from support.chart_rendering import Chart, Json, Rendered
 from fluxqueue.api import miniclusters, names
 from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccountSpec, FluxAccountStatus
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
-from fluxqueue.api.fluxqueues import FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
+from fluxqueue.api.fluxqueues import AtLimit, FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
 from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
 from fluxqueue.minicluster.bounds import MOST_BROKERS
 
@@ -83,11 +83,12 @@ def test_the_closed_sets_of_a_reservation_and_its_nodes_are_those_of_the_code(de
     assert _schema(default, names.FLUXRESERVATIONS, "status")["properties"]["state"]["enum"] == [*ReservationState]
 
 
-@pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState)])
+@pytest.mark.parametrize(("field", "values"), [("policy", Policy), ("state", QueueState), ("atLimit", AtLimit)])
 def test_a_queue_s_closed_sets_and_their_defaults_are_those_of_the_code(default: Rendered, field: str, values: type[Any]) -> None:
     schema = _schema(default, names.FLUXQUEUES, "spec")["properties"][field]
     assert schema["enum"] == [member.value for member in values]
-    assert schema["default"] == getattr(FluxQueueSpec(), field)
+    (default_value,) = (each.default for each in msgspec.structs.fields(FluxQueueSpec) if each.encode_name == field)
+    assert schema["default"] == default_value
 
 
 @pytest.mark.parametrize(("path", "struct"), [("limits", QueueLimits), ("limits.perNamespace", Limits), ("namespaces", Members)])

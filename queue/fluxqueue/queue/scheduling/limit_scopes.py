@@ -23,10 +23,20 @@ _MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class OverLimit:
-    """Which limit a workload is over, and a sentence with both figures."""
+    """Which limit a workload is over, and a sentence with both figures.
+
+    Attributes
+    ----------
+    kind
+        Resource type of the limit; empty for workloads and nodes, of which all work has some.
+    alone
+        True if the workload is over the limit by itself, also while nothing else is used.
+    """
 
     key: ScopeKey
     message: str
+    kind: str = ""
+    alone: bool = False
 
     @property
     def reason(self) -> Reason:
@@ -68,13 +78,12 @@ class LimitScope:
     def refusal(self, use: ScopeUse, requested: Mapping[str, int]) -> OverLimit | None:
         """Return why a workload that requests these amounts may not start; None if it may."""
         if self.full(use):
-            return OverLimit(
-                self.key, f"{self.title} may run {self.running} workloads at once, and {use.running} run or have nodes reserved"
-            )
+            message = f"{self.title} may run {self.running} workloads at once, and {use.running} run or have nodes reserved"
+            return OverLimit(self.key, message, alone=not self.running)
         for kind in self.amounts:
             wanted = requested.get(kind, 0)
             if wanted and wanted > self.free(use, kind):
-                return OverLimit(self.key, self._over_amount(kind, use, wanted))
+                return OverLimit(self.key, self._over_amount(kind, use, wanted), kind, wanted > self.amounts[kind])
         return None
 
     def excess(self, use: ScopeUse, matched: Set[str]) -> OverLimit | None:
@@ -82,7 +91,7 @@ class LimitScope:
         if self.nodes is None or (wanted := len(use.nodes.keys() | matched)) <= self.nodes:
             return None
         message = f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, and {wanted} with this"
-        return OverLimit(self.key, message)
+        return OverLimit(self.key, message, alone=len(matched) > self.nodes)
 
     def reached(self) -> OverLimit:
         """Return that a workload waits for this limit, without figures."""

@@ -13,7 +13,7 @@ work and reservations are counted once at the beginning of a cycle. The cycle ad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
+from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import amounts_of
 
@@ -59,7 +60,7 @@ class _Holding:
 class _SetAside:
     """Workloads whose grants were over a limit in this cycle, and how many there were for each queue, namespace or account."""
 
-    workloads: dict[str, set[WorkloadId]] = field(default_factory=dict)
+    workloads: dict[str, dict[WorkloadId, OverLimit]] = field(default_factory=dict)
     counts: Counter[ScopeKey] = field(default_factory=Counter)
 
     def closes(self, key: ScopeKey) -> bool:
@@ -79,6 +80,8 @@ class Quotas:
         All accounts.
     beyond
         Pending workloads beyond what their accounts may have submitted.
+    stopping
+        Queues in which work that waits for a limit keeps work behind it from starting under that limit.
 
     Attributes
     ----------
@@ -99,10 +102,13 @@ class Quotas:
         live: Iterable[tuple[Workload, Allocation]],
         accounts: AccountTree = NO_ACCOUNTS,
         beyond: Mapping[WorkloadId, OverLimit] = _NONE_BEYOND,
+        stopping: Collection[str] = (),
     ) -> None:
         self._limits = limits
         self._beyond = beyond
         self._beyond_rows: dict[str, list[int]] = {}
+        self._stopping = stopping
+        self._stops: dict[str, LimitStops] = {}
         self.accounts = accounts
         self._by_account = accounts.limited
         self._scopes: dict[tuple[str, str, str], tuple[LimitScope, ...]] = {}
@@ -153,7 +159,10 @@ class Quotas:
         """Return in general terms which limit a workload that `within` leaves out waits for."""
         scopes = self._scopes_of(workload)
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
-        return next(closed, scopes[-1]).reached()
+        if (first := next(closed, None)) is not None:
+            return first.reached()
+        stops = self._stops.get(workload.queue)
+        return (stops.over(scopes) if stops is not None else None) or scopes[-1].reached()
 
     def add_usage(self, workload: Workload, hosts: Iterable[str]) -> None:
         """Count a workload that now holds or reserves these nodes, instead of what was counted for it before."""
@@ -188,7 +197,7 @@ class Quotas:
 
     def set_aside(self, workload: Workload, over: OverLimit) -> None:
         """Leave a workload out for the rest of the cycle, because its answer was over a limit."""
-        self._aside.workloads.setdefault(workload.queue, set()).add(workload.id)
+        self._aside.workloads.setdefault(workload.queue, {})[workload.id] = over
         self._aside.counts[over.key] += 1
         self.version += 1
 
@@ -210,7 +219,15 @@ class Quotas:
                 mask[row] = False
         if self._beyond:
             mask[self._rows_beyond(queue, backlog)] = False
+        if queue in self._stopping:
+            self._stops[queue] = LimitStops.close(mask, backlog, self._waits_for, self.accounts)
         return mask
+
+    def _waits_for(self, workload: Workload) -> OverLimit | None:
+        """Return which limit a workload without nodes, also reserved ones, waits for and may get to by the end of others."""
+        if workload.id in self._beyond or workload.id in self._held:
+            return None
+        return self.refusal(workload) or self._aside.workloads.get(workload.queue, {}).get(workload.id)
 
     def note_backlogs_changed(self) -> None:
         """Forget which rows of the backlogs are beyond a limit on submitted work."""
@@ -289,6 +306,6 @@ class Quotas:
 
     def _empty(self) -> Quotas:
         """Return a copy in which nothing is used."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond)
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fluxqueue.api.fluxqueues import AtLimit
 from fluxqueue.queue.model.records import Grant
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
@@ -153,8 +154,9 @@ class CyclePhases:
         dropped |= await self._planned_ends.extend_overruns(reservations)
         dropped |= await reservations.cancel_stale()
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
+        stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}
         accounts = self.accounts()
-        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond_submitted(self._ledger.all(), accounts))
+        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond_submitted(self._ledger.all(), accounts), stopping)
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()

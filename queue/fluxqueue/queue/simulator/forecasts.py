@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.api.fluxqueues import AtLimit, Policy
 from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
@@ -72,6 +72,7 @@ class _Run:
         self._ends = [(each.allocation.end, each.allocation.jobid) for each in snapshot.running if each.allocation.end]
         heapq.heapify(self._ends)
         self._limits = {name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None}
+        self._stopping = {name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP}
         self._quotas = Quotas({}, ())
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
@@ -125,7 +126,7 @@ class _Run:
         accounts, holders = self._snapshot.accounts, [holder for holder, _ in self._holders.values()]
         waiting = [workload for backlog in self._lines.values() for workload in backlog]
         beyond = beyond_submitted([*waiting, *holders], accounts, lambda workload: workload.id in self._holders)
-        self._quotas = Quotas(self._limits, (), accounts, beyond)
+        self._quotas = Quotas(self._limits, (), accounts, beyond, self._stopping)
         for holder, hosts in self._holders.values():
             self._quotas.add_usage(holder, hosts)
         for reservation in self._reservations.values():

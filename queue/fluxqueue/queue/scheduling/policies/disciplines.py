@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy, Preemption, PreemptionRules, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import AtLimit, FluxQueue, FluxQueueSpec, Policy, Preemption, PreemptionRules, Provision, QueueLimits
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.fcfs_pass import FcfsPass
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, PendingQueue
@@ -35,6 +35,8 @@ class Discipline:
         What its running work is granted before it is preempted.
     enforces_duration
         True if its work is ended at the end of its duration.
+    at_limit
+        Whether its work that waits for a limit keeps work behind it from starting under that limit.
     """
 
     policy: Policy = Policy.EASY
@@ -45,6 +47,7 @@ class Discipline:
     provision: Provision = Provision.NONE
     preemption_rules: PreemptionRules = _GRANTS_NOTHING
     enforces_duration: bool = False
+    at_limit: AtLimit = AtLimit.SKIP
 
     @property
     def reserves(self) -> bool:
@@ -75,6 +78,7 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
             spec.provision,
             spec.preemption_rules or _GRANTS_NOTHING,
             spec.enforce_duration is not None and spec.enforce_duration.enabled,
+            spec.at_limit,
         )
         for name, spec in specs.items()
     }

@@ -1,0 +1,87 @@
+"""Which work keeps its place under a limit: in a queue with ``atLimit: stop``, what is behind it in order does not use the limit up.
+
+Without it, a wide workload of an account at its limit waits for as long as narrow ones behind it start in what becomes free of the limit.
+With it, the first in order that waits for a limit keeps those behind it in its queue from starting under the same limit, if they want any
+of what it waits for. It reserves no nodes: work of other accounts starts on them. Work that is over the limit by itself waits for an edit
+and keeps nobody, and neither does work beyond a limit on submitted work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.queue.model.accounts import AccountTree
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+
+__all__ = ["LimitStops"]
+
+_MOST_EXAMINED = 1_000
+"""Rows over a limit of which it is asked for which limit they wait."""
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class LimitStops:
+    """The limits of a queue for which work waits in order.
+
+    Attributes
+    ----------
+    first
+        For each limit, a name of the workload that waits for it.
+    """
+
+    first: dict[ScopeKey, str]
+
+    @classmethod
+    def close(cls, mask: _Mask, backlog: Backlog, waits_for: Callable[[Workload], OverLimit | None], accounts: AccountTree) -> LimitStops:
+        """Close the rows behind those that wait for a limit, under that limit.
+
+        Parameters
+        ----------
+        mask
+            Open rows of the backlog; False where a row is over a limit itself.
+        backlog
+            The rows, in order.
+        waits_for
+            Returns which limit a workload that is over one waits for; None if it keeps nobody.
+        accounts
+            All accounts.
+        """
+        stops = cls({})
+        covered = np.zeros(len(mask), dtype=np.bool_)
+        for row in np.flatnonzero(~mask)[:_MOST_EXAMINED].tolist():
+            if covered[row] or (over := waits_for(backlog[row])) is None or over.alone:
+                continue
+            behind = _rows_under(over.key, backlog, accounts)
+            if over.kind:
+                behind &= (backlog.amounts_of_shapes(over.kind) > 0)[backlog.shapes]
+            behind[: row + 1] = False
+            covered |= behind
+            mask &= ~behind
+            stops.first.setdefault(over.key, backlog[row].ref)
+        return stops
+
+    def over(self, scopes: Sequence[LimitScope]) -> OverLimit | None:
+        """Return for which of these limits a workload that was closed waits; None if for none of them."""
+        found = next((scope for scope in scopes if scope.key in self.first), None)
+        if found is None:
+            return None
+        waiting = self.first[found.key]
+        return OverLimit(found.key, f"{found.title} is at a limit, and {waiting} waits for it before this (spec.atLimit of the FluxQueue)")
+
+
+def _rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:
+    reason, name, namespace = key
+    if reason is Reason.ACCOUNT_LIMIT:
+        under = np.array([name in accounts.path_of(account) for account in backlog.account_names], dtype=np.bool_)
+        return under[backlog.accounts]
+    if namespace is None:
+        return np.ones(len(backlog), dtype=np.bool_)
+    return np.array([each == namespace for each in backlog.namespace_names], dtype=np.bool_)[backlog.namespaces]
