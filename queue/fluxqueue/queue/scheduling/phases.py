@@ -5,7 +5,7 @@
 3. *Match*: the policies of all queues propose and the matcher answers. Grants are stored meanwhile.
 4. *Store* the reservations that were made, moved or dropped.
 5. *Report* why each of the others waits.
-6. *Look ahead*: preempt for the first that waits, and, every few seconds, estimate the starts of those without a reservation.
+6. *Look ahead*: preempt for the first that wait, and, every few seconds, estimate the starts of those without a reservation.
 """
 
 from __future__ import annotations

@@ -1,46 +1,42 @@
 """Preemption: evicts less important work if that lets more important work start, in queues that take part in preemption.
 
-At the end of a cycle the preemptor checks the first pending workload in order, over all such queues. If it could start now without some
-running work of lower priority, that work is evicted (`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time, and its reason
-names the work it was evicted for. Only whole Jobs of queues that take part can be victims: never a part of anything, and never a bare Pod,
-which no controller would create again.
+At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one of them could start now
+without some running work of lower priority, that work is evicted (`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time,
+and its reason names the work it was evicted for. Only whole Jobs of queues that take part can be victims: never a part of anything, and
+never a bare Pod, which no controller would create again.
 
-Work is evicted only if that helps. The matcher itself is asked, in a trial of exactly what the next cycle would do. The victims are gone,
-and so are the reservations that would yield to the work: those behind it in its queue, and those for lower priorities in other queues. All
-work that comes before it in order, in any queue, is matched first. Then the work itself is matched, and its nodes are checked against the
-limits of its queue. What ended since the cycle began still has nodes in the graph, and is gone in each trial: if the work could start by
-that alone, the next cycle starts it, and nothing is evicted. While victims drain, their planned end is near
-(`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no work behind it takes the nodes that
-are free next to them.
+Work is evicted only if that helps: the matcher is asked, in a trial (`fluxqueue.queue.scheduling.preemption_trials`). If the work could
+start without any victims, the next cycle starts it, and nothing is evicted. If no victims help, the next workload is tried, of another
+kind, since equal ones would fail as well: a few in each cycle, and in a queue with the policy ``fcfs`` only the first. What was tried in
+vain is not tried again before something is freed. While victims drain, their planned end is near
+(`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no work behind it takes the nodes
+that are free next to them.
 
 While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
-the victims are gone, the work they made room for is the first in order and is matched like any other.
+the victims are gone, the work they made room for is matched like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.fluxqueues import Preemption, QueueLimits
-from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
-from fluxqueue.queue.model.accounts import Account
+from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper
-from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
 from fluxqueue.queue.scheduling.possible_victims import Checkpoints, PossibleVictims, no_checkpoints
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Evict", "Preemptor"]
@@ -51,31 +47,17 @@ _MOST_CANDIDATES = 500
 _SOON_S = 30
 """No work is evicted for work whose reservation begins this soon."""
 _HEADS = 100
-"""Workloads of each queue that are searched for the first that waits for nodes."""
+"""Workloads of each queue that are searched for the first that wait for nodes."""
+_MOST_TRIED = 4
+"""Workloads that are tried in one cycle, each of another kind, until work was evicted for one."""
 _MOST_AHEAD = 100
 """Workloads before it in order, in any queue. If there are more, no work is evicted for it."""
 
 Evict = Callable[[Sequence[Eviction]], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """A workload that is to start, the work before it in order, and who could be evicted for it."""
-
-    workload: Workload
-    ahead: tuple[Workload, ...]
-    candidates: frozenset[WorkloadId]
-    limits: QueueLimits | None
-    accounts: tuple[Account, ...]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for attempts with the same outcome, as long as nothing is freed."""
-        return tuple((each.id, each.shape) for each in (self.workload, *self.ahead)), self.candidates, self.limits, self.accounts
-
-
 class Preemptor:
-    """Evicts work for the first workload that waits, at the end of each cycle.
+    """Evicts work for one of the first workloads that wait, at the end of each cycle.
 
     Parameters
     ----------
@@ -96,11 +78,9 @@ class Preemptor:
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules) -> None:
         self._ledger = ledger
-        self._graph = graph
         self._evict = evict
-        self._rules = rules
-        self._probes: list[FluxionJobId] = []
-        self._last_failed: tuple[object, ...] | None = None
+        self._trials = PreemptionTrials(ledger, graph, rules)
+        self._failed: set[tuple[object, ...]] = set()
         self.checkpoints: Checkpoints = no_checkpoints
         self.retry_after_s: float | None = None
 
@@ -111,123 +91,110 @@ class Preemptor:
         reservations: Mapping[WorkloadId, HeldReservation],
         context: CycleContext,
     ) -> bool:
-        """Evict work that keeps the first pending workload from starting, if it would start then; return True if work was evicted."""
+        """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so."""
         self.retry_after_s = None
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
         if not taking_part or self._under_way():
             return False
-        first = self._first(backlogs, taking_part, reservations, context)
-        if first is None:
-            return False
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
-        running = {
-            workload.id: (workload, allocation)
-            for workload, allocation in self._ledger.live()
-            if workload.queue in taking_part
-            and is_below(workload, first)
-            and _may_be_victim(workload, allocation)
-            and victims_of.ran_enough(workload, allocation)
-        }
+        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()})
+        failed: set[tuple[object, ...]] = set()
+        for workload in self._first(backlogs, {name: disciplines[name] for name in taking_part}, reservations, context):
+            attempt, candidates = self._attempt(workload, backlogs, victims_of, taking_part, disciplines[workload.queue], context)
+            if attempt is None:
+                continue
+            if attempt.key not in self._failed or context.capacity_changed:
+                victims = await self._choose(attempt, candidates, standing)
+                if victims:
+                    return await self._preempt_for(attempt, victims, victims_of, standing)
+            failed.add(attempt.key)
+        self._failed = failed
         self.retry_after_s = victims_of.wait_s
-        candidates = preemption_order([victims_of.candidate(*each) for each in running.values()])[:_MOST_CANDIDATES]
-        ahead = [workload for backlog in backlogs.values() for workload in _before(backlog, key_of(first), context)]
-        if not candidates or len(ahead) > _MOST_AHEAD:
-            return False
-        attempt = _Attempt(
-            first,
-            tuple(sorted(ahead, key=key_of)),
-            frozenset(each.workload for each in candidates),
-            disciplines[first.queue].limits,
-            context.quotas.accounts.limiting(first.account),
-        )
-        if attempt.key == self._last_failed and not context.capacity_changed:
-            return False
-        policies = {name: each.match_policy for name, each in disciplines.items()}
-        choice = choose_victims(candidates, first.priority)
-        victims: tuple[PreemptionCandidate, ...] = ()
-        try:
-            trial = next(choice)
-            while True:
-                gone = [running[each.workload][1] for each in trial]
-                trial = choice.send(await self._fits(attempt, gone, reservations, context, policies))
-        except StopIteration as end:
-            victims = end.value
-        if not victims:
-            self._last_failed = attempt.key
-            return False
-        if await self._fits(attempt, (), reservations, context, policies):
-            return False
-        log.info(
-            "workload.preempting", workload=first.id, uid=first.uid, priority=first.priority, victims=[each.workload for each in victims]
-        )
-        await self._evict([victims_of.eviction(running[each.workload][0], first) for each in victims])
-        return True
+        return False
 
     def _under_way(self) -> bool:
         return any(each.reason is Reason.PREEMPTED for each, _ in self._ledger.evicting())
 
     def _first(
-        self, backlogs: Mapping[str, Backlog], queues: set[str], reservations: Mapping[WorkloadId, HeldReservation], context: CycleContext
-    ) -> Workload | None:
-        """The first workload in order that waits for nodes, unless it is about to start."""
-        heads = []
-        for queue in queues & backlogs.keys():
-            for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
-                workload = self._ledger.get(waiting.id)
-                if workload is not None and workload.shape not in context.unsatisfiable and _waits_for_nodes(workload):
-                    heads.append(workload)
-                    break
-        first = min(heads, key=key_of, default=None)
-        reservation = reservations.get(first.id) if first is not None else None
-        return None if reservation is not None and reservation.start <= context.now + _SOON_S else first
-
-    async def _fits(
         self,
-        attempt: _Attempt,
-        victims: Sequence[Allocation],
+        backlogs: Mapping[str, Backlog],
+        disciplines: Mapping[str, Discipline],
         reservations: Mapping[WorkloadId, HeldReservation],
         context: CycleContext,
-        policies: Mapping[str, str],
-    ) -> bool:
-        """True if the workload of the attempt would start now without the victims."""
-        own = [each.id for each in (*attempt.ahead, attempt.workload) if each.id in reservations]
-        aside = {*own, *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload))}
-        quotas = context.quotas.without([*(each.workload for each in victims), *aside])
-        jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
-        if not jobspecs[attempt.workload.id]:
-            return False
-        asked = [*(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)), attempt.workload]
-        requests = [
-            JobMatchRequest(
-                jobspecs[each.id],
-                probe,
-                reserve=each.id in reservations and each is not attempt.workload,
-                duration_s=each.duration_s or 0,
-                policy=policies.get(each.queue, ""),
-            )
-            for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
+    ) -> list[Workload]:
+        """The first workloads in order that wait for nodes and are not about to start, one of each kind."""
+        heads: list[Workload] = []
+        for queue in disciplines.keys() & backlogs.keys():
+            kinds: set[tuple[object, ...]] = set()
+            for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
+                workload = self._ledger.get(waiting.id)
+                if workload is None or workload.shape in context.unsatisfiable or not _waits_for_nodes(workload):
+                    continue
+                kind = workload.shape, workload.account, workload.namespace, workload.priority
+                if kind not in kinds:
+                    kinds.add(kind)
+                    heads.append(workload)
+                if len(kinds) == _MOST_TRIED or not disciplines[queue].reserves:
+                    break
+        soon = context.now + _SOON_S
+        waiting_long = (each for each in heads if each.id not in reservations or reservations[each.id].start > soon)
+        return sorted(waiting_long, key=key_of)[:_MOST_TRIED]
+
+    def _attempt(
+        self,
+        workload: Workload,
+        backlogs: Mapping[str, Backlog],
+        victims_of: PossibleVictims,
+        taking_part: Collection[str],
+        discipline: Discipline,
+        context: CycleContext,
+    ) -> tuple[Attempt | None, Sequence[PreemptionCandidate]]:
+        """Return an attempt with its candidates; none if nobody could be evicted, or too much work is before it."""
+        running = [
+            (victim, allocation)
+            for victim, allocation in self._ledger.live()
+            if victim.queue in taking_part
+            and is_below(victim, workload)
+            and _may_be_victim(victim, allocation)
+            and victims_of.ran_enough(victim, allocation)
         ]
-        freed = self._ledger.freed_jobs()
-        gone = [*freed, *(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
-        answers = (await self._graph.fluxion.trial(requests, without=gone, call=self._graph.call())).results
-        return _within_limits(asked, answers, quotas)
+        candidates = preemption_order([victims_of.candidate(*each) for each in running])[:_MOST_CANDIDATES]
+        ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
+        if not candidates or len(ahead) > _MOST_AHEAD:
+            return None, ()
+        accounts = context.quotas.accounts.limiting(workload.account)
+        ids = frozenset(each.workload for each in candidates)
+        return Attempt(workload, tuple(sorted(ahead, key=key_of)), ids, discipline.limits, accounts), candidates
 
-    def _request_of(self, workload: Workload) -> str:
-        """The request as it would be matched now; empty if rules about other pods admit no node."""
-        return self._rules.constrained(workload)[0] if self._rules.applies_to(workload) else workload.jobspec
+    async def _choose(
+        self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
+    ) -> tuple[PreemptionCandidate, ...]:
+        """Return the victims without which the workload of the attempt would start; none if nothing helps."""
+        choice = choose_victims(candidates, attempt.workload.priority)
+        try:
+            trial = next(choice)
+            while True:
+                trial = choice.send(await self._trials.fits(attempt, self._allocations(trial), standing))
+        except StopIteration as end:
+            victims: tuple[PreemptionCandidate, ...] = end.value
+            return victims
 
-    def _yields(self, workload_id: WorkloadId, workload: Workload) -> bool:
-        """True if a reservation yields to a workload that is the first of its queue."""
-        holder = self._ledger.get(workload_id)
-        if holder is None:
+    async def _preempt_for(
+        self, attempt: Attempt, victims: Sequence[PreemptionCandidate], victims_of: PossibleVictims, standing: Standing
+    ) -> bool:
+        """Evict the victims, unless the workload would start without that."""
+        if await self._trials.fits(attempt, (), standing):
             return False
-        return holder.order_priority < workload.order_priority or (holder.queue == workload.queue and key_of(holder) > key_of(workload))
+        first = attempt.workload
+        ids = [each.workload for each in victims]
+        log.info("workload.preempting", workload=first.id, uid=first.uid, priority=first.priority, victims=ids)
+        evicted = [workload for workload_id in ids if (workload := self._ledger.get(workload_id)) is not None]
+        await self._evict([victims_of.eviction(victim, first) for victim in evicted])
+        return True
 
-    async def _probes_for(self, count: int) -> list[FluxionJobId]:
-        """Job ids for trials, the same each time."""
-        if (missing := count - len(self._probes)) > 0:
-            self._probes += await self._ledger.next_jobids(missing)
-        return self._probes[:count]
+    def _allocations(self, candidates: Sequence[PreemptionCandidate]) -> list[Allocation]:
+        found = (self._ledger.allocation(each.workload) for each in candidates)
+        return [allocation for allocation in found if allocation is not None]
 
 
 def _waits_for_nodes(workload: Workload) -> bool:
@@ -246,16 +213,6 @@ def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workl
         if workload.shape not in context.unsatisfiable:
             count += 1
             yield workload
-
-
-def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], quotas: Quotas) -> bool:
-    """True if the last workload was granted and its nodes are within the limits, once those before it use theirs."""
-    for workload, answer in zip(asked[:-1], answers, strict=False):
-        if answer.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
-            quotas.add_usage(workload, [share.node for share in answer.shares])
-    last, answer = asked[-1], answers[-1]
-    within = not (quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares]))
-    return answer.verdict is MatchVerdict.GRANTED and within
 
 
 def _may_be_victim(workload: Workload, allocation: Allocation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.queue_bench import START, Bench, a_machine, job
@@ -12,6 +13,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials
 
 
 class Clock:
@@ -154,3 +156,39 @@ async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(be
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert draining(bench, ["saved", "b"]) == "saved"
+
+
+async def test_work_that_no_victims_would_help_does_not_keep_the_next_from_preempting(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+    await bench.submit(job("wide", 3, "8", "1h", priority=11))
+    await bench.submit(job("urgent", 1, "8", "30m", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["high", "a", "b"]) == "b"
+    assert bench.row("b").message.startswith("Job default/b (priority 0) was preempted by Job default/urgent (priority 10)")
+
+
+async def test_a_strict_queue_preempts_for_nobody_behind_its_first(bench: Bench, clock: Clock) -> None:
+    bench.policy = Policy.FCFS
+    await running(bench, clock, job("high", 2, "8", "1h", priority=20), job("a", 1, "8", "1h"), job("b", 1, "8", "1h"))
+    await bench.submit(job("wide", 3, "8", "1h", priority=11))
+    await bench.submit(job("urgent", 1, "8", "30m", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["high", "a", "b"]) == ""
+
+
+async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_freed(
+    bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(bench, clock, job("high", 3, "8", "1h", priority=20), job("a", 1, "8", "1h"))
+    tried: list[str] = []
+    fits = PreemptionTrials.fits
+
+    async def count(self: PreemptionTrials, attempt: Attempt, *more: Any) -> bool:
+        tried.append(attempt.workload.uid)
+        return await fits(self, attempt, *more)
+
+    monkeypatch.setattr(PreemptionTrials, "fits", count)
+    await bench.submit(*(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10)))
+    await bench.cycle()
+    await bench.cycle()
+    assert tried == ["wide0", "wide1", "wide2", "wide3"]

@@ -1,0 +1,128 @@
+"""Trials of preemption: whether a workload would start now without certain running work, as the matcher itself answers.
+
+A trial is exactly what the next cycle would do. The victims are gone, and so are the reservations that would yield to the work: those
+behind it in its queue, and those for lower priorities in other queues. All work that comes before it in order, in any queue, is matched
+first. Then the work itself is matched, and its nodes are checked against the limits of its queue and account. What ended since the cycle
+began still has nodes in the graph, and is gone in each trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fluxqueue.api.fluxqueues import QueueLimits
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
+from fluxqueue.queue.model.accounts import Account
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.limits import Quotas
+from fluxqueue.queue.scheduling.match_rules import MatchRules
+from fluxqueue.queue.scheduling.policies.backlog import key_of
+from fluxqueue.queue.scheduling.policies.passes import HeldReservation
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["Attempt", "PreemptionTrials", "Standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A workload that is to start, the work before it in order, and who could be evicted for it."""
+
+    workload: Workload
+    ahead: tuple[Workload, ...]
+    candidates: frozenset[WorkloadId]
+    limits: QueueLimits | None
+    accounts: tuple[Account, ...]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for attempts with the same outcome, as long as nothing is freed."""
+        return tuple((each.id, each.shape) for each in (self.workload, *self.ahead)), self.candidates, self.limits, self.accounts
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds in all trials of one cycle.
+
+    Attributes
+    ----------
+    reservations
+        In the graph, by workload.
+    quotas
+        Use against the limits.
+    policies
+        Match policy of each queue.
+    """
+
+    reservations: Mapping[WorkloadId, HeldReservation]
+    quotas: Quotas
+    policies: Mapping[str, str]
+
+
+class PreemptionTrials:
+    """Tries attempts. The caller holds the lock of the graph.
+
+    Parameters
+    ----------
+    ledger, graph, rules
+        Who holds reservations, the matcher, and rules about other pods.
+    """
+
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, rules: MatchRules) -> None:
+        self._ledger = ledger
+        self._graph = graph
+        self._rules = rules
+        self._probes: list[FluxionJobId] = []
+
+    async def fits(self, attempt: Attempt, victims: Sequence[Allocation], standing: Standing) -> bool:
+        """Return whether the workload of the attempt would start now without the victims."""
+        reservations = standing.reservations
+        own = [each.id for each in (*attempt.ahead, attempt.workload) if each.id in reservations]
+        aside = {*own, *(workload_id for workload_id in reservations if self._yields(workload_id, attempt.workload))}
+        quotas = standing.quotas.without([*(each.workload for each in victims), *aside])
+        jobspecs = {each.id: self._request_of(each) for each in (*attempt.ahead, attempt.workload)}
+        if not jobspecs[attempt.workload.id]:
+            return False
+        asked = [*(each for each in attempt.ahead if jobspecs[each.id] and not quotas.refusal(each)), attempt.workload]
+        requests = [
+            JobMatchRequest(
+                jobspecs[each.id],
+                probe,
+                reserve=each.id in reservations and each is not attempt.workload,
+                duration_s=each.duration_s or 0,
+                policy=standing.policies.get(each.queue, ""),
+            )
+            for each, probe in zip(asked, await self._probes_for(len(asked)), strict=True)
+        ]
+        freed = self._ledger.freed_jobs()
+        gone = [*freed, *(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
+        answers = (await self._graph.fluxion.trial(requests, without=gone, call=self._graph.call())).results
+        return _within_limits(asked, answers, quotas)
+
+    def _request_of(self, workload: Workload) -> str:
+        """The request as it would be matched now; empty if rules about other pods admit no node."""
+        return self._rules.constrained(workload)[0] if self._rules.applies_to(workload) else workload.jobspec
+
+    def _yields(self, workload_id: WorkloadId, workload: Workload) -> bool:
+        """True if a reservation yields to a workload that is the first of its queue."""
+        holder = self._ledger.get(workload_id)
+        if holder is None:
+            return False
+        return holder.order_priority < workload.order_priority or (holder.queue == workload.queue and key_of(holder) > key_of(workload))
+
+    async def _probes_for(self, count: int) -> list[FluxionJobId]:
+        """Job ids for trials, the same each time."""
+        if (missing := count - len(self._probes)) > 0:
+            self._probes += await self._ledger.next_jobids(missing)
+        return self._probes[:count]
+
+
+def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], quotas: Quotas) -> bool:
+    """True if the last workload was granted and its nodes are within the limits, once those before it use theirs."""
+    for workload, answer in zip(asked[:-1], answers, strict=False):
+        if answer.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
+            quotas.add_usage(workload, [share.node for share in answer.shares])
+    last, answer = asked[-1], answers[-1]
+    within = not (quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares]))
+    return answer.verdict is MatchVerdict.GRANTED and within
