@@ -138,6 +138,47 @@ def test_wide_work_keeps_its_place_under_a_limit_in_a_queue_that_says_so(stage: 
         stage.kubectl("delete", "fluxqueue", queue)
 
 
+def test_what_is_guaranteed_is_borrowed_and_taken_back(stage: Stage, accounts: Accounts) -> None:
+    queue, second = f"lend-{stage.namespace}", f"{stage.namespace}-second"
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": {"preemption": "lowerPriority"}}))
+    stage.kubectl("create", "namespace", second)
+    stage.kubectl("label", "namespace", second, "fluxqueue/managed=true")
+    try:
+        accounts.put("owner", namespaces=[stage.namespace], guaranteed={"nodes": 2})
+        accounts.put("guest", namespaces=[second])
+        borrower = job("borrower", "forever").indexed(8).cpu("8").label("fluxqueue/queue", queue).namespace(second).build()
+        stage.kubectl("apply", "-n", second, "-f", "-", stdin=json.dumps(borrower))
+
+        def seen() -> FluxJob | None:
+            text = stage.kubectl("get", "fluxjobs", "-n", second, "-o", "json").stdout
+            return next((msgspec.convert(item, FluxJob) for item in json.loads(text)["items"]), None)
+
+        stage.until("the guest has all nodes", lambda: (found := seen()) is not None and found.status.state == State.RUNNING)
+        stage.apply(job("mine", "forever").cpu("8").label("fluxqueue/queue", queue).build())
+        stage.until_state("mine", State.RUNNING)
+        stage.until("the guest waits again", lambda: (found := seen()) is not None and found.status.state == State.PENDING)
+        lost = seen()
+        assert lost is not None
+        owner = accounts.name("owner")
+        assert lost.status.reason == "Preempted"
+        assert (
+            f"was preempted by Job {stage.namespace}/mine, to whose account '{owner}' the resources are guaranteed" in lost.status.message
+        )
+
+        def shown() -> tuple[str, str, str] | None:
+            found = accounts.status("owner").guaranteed
+            return (found[0].guaranteed, found[0].used, found[0].borrowed) if found else None
+
+        stage.until("the owner shows what it uses of its guarantee", lambda: shown() == ("2", "1", "0"))
+        explained = stage.plugin("explain", "job/mine").stdout
+        assert re.search(rf"^ +Guaranteed +to '{owner}': 2 nodes \(used 1, borrowed 0\)$", explained, re.MULTILINE)
+    finally:
+        stage.kubectl("delete", "job", "--all", "-n", stage.namespace, "--wait=false")
+        stage.kubectl("delete", "namespace", second, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
 def ready(accounts: Accounts, name: str) -> str:
     return next((each.reason for each in accounts.status(name).conditions or () if each.type == "Ready"), "")
 
@@ -275,6 +316,12 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"limits": {"resources": {"cpu": "a few"}}}, "spec.limits.resources.cpu"),
     ({"limits": {"resources": {"memory": "-1Gi"}}}, "spec.limits.resources.memory"),
     ({"limits": {"resources": {"gpu": 1}}}, "a name is cpu, memory, ephemeral-storage, pods, hugepages-SIZE, or has a domain"),
+    ({"guaranteed": {"nodes": -1}}, "spec.guaranteed.nodes"),
+    ({"guaranteed": {"nodes": "some"}}, "spec.guaranteed.nodes"),
+    ({"guaranteed": {"resources": {"cpu": -1}}}, "resources: a quantity is not negative; 0 guarantees none of it"),
+    ({"guaranteed": {"resources": {"memory": "lots"}}}, "spec.guaranteed.resources.memory"),
+    ({"guaranteed": {"resources": {"gpu": 1}}}, "a name is cpu, memory, ephemeral-storage, pods, hugepages-SIZE, or has a domain"),
+    ({"guaranteed": {"running": 1}}, 'unknown field "spec.guaranteed.running"'),
     ({"limits": {"cores": 8}}, 'unknown field "spec.limits.cores"'),
 ]
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.workstatus import WorkStatus
 
-__all__ = ["AccountLimits", "FairShareStatus", "FluxAccount", "FluxAccountSpec", "FluxAccountStatus"]
+__all__ = [
+    "AccountGuarantee",
+    "AccountLimits",
+    "FairShareStatus",
+    "FluxAccount",
+    "FluxAccountSpec",
+    "FluxAccountStatus",
+    "GuaranteedStatus",
+]
 
 
 class AccountLimits(PartialObject, frozen=True):
@@ -26,12 +34,20 @@ class AccountLimits(PartialObject, frozen=True):
     resources: dict[str, str | int | float] | None = None
 
 
+class AccountGuarantee(PartialObject, frozen=True):
+    """What an account may have whenever it has work for it; others may use it meanwhile. None, and what is not named, is not guaranteed."""
+
+    nodes: int | None = None
+    resources: dict[str, str | int | float] | None = None
+
+
 class FluxAccountSpec(PartialObject, frozen=True):
-    """The place of an account in its tree, the namespaces that it has, its limits, and its shares (None: 1)."""
+    """The place of an account in its tree, its namespaces, its limits, what it is guaranteed, and its shares (None: 1)."""
 
     parent: str | None = None
     namespaces: list[str] | None = None
     limits: AccountLimits | None = None
+    guaranteed: AccountGuarantee | None = None
     shares: int | None = None
 
 
@@ -47,10 +63,20 @@ class FairShareStatus(PartialObject, frozen=True):
     factor: float | None = None
 
 
+class GuaranteedStatus(PartialObject, frozen=True):
+    """How much of ``nodes`` or of a resource is guaranteed, used by the account and those below it, and used beyond the guarantee."""
+
+    name: str = ""
+    guaranteed: str = ""
+    used: str = ""
+    borrowed: str = ""
+
+
 class FluxAccountStatus(WorkStatus, frozen=True):
-    """How many workloads of the account and of those below it wait and run, how many nodes they use, and its fair share."""
+    """How many workloads of the account and of those below it wait and run, how many nodes they use, its fair share, its guarantee."""
 
     fair_share: FairShareStatus | None = None
+    guaranteed: list[GuaranteedStatus] | None = None
 
 
 class FluxAccount(PartialObject, frozen=True):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fluxqueue.api import hostlists, names
+from fluxqueue.api.fluxaccounts import GuaranteedStatus
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_constraint, format_nodes, format_quantity
 from fluxqueue.api.metadata import PartialObject
@@ -127,7 +128,14 @@ def has_services(job: FluxJob) -> bool:
     return _SERVICES_SLOT in job.spec.jobspec
 
 
-def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False) -> str:
+def explain(
+    seen: Observed,
+    now: datetime,
+    *,
+    every_pod: bool = False,
+    colour: bool = False,
+    guarantee: tuple[str, Sequence[GuaranteedStatus]] = ("", ()),
+) -> str:
     """Return the explanation as text.
 
     Parameters
@@ -140,13 +148,21 @@ def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: b
         Show all pods of a large workload.
     colour
         True for a terminal with colours.
+    guarantee
+        The nearest account with a guarantee, and what its status shows of that.
 
     Returns
     -------
     str
         The lines of the explanation.
     """
-    facts = [("Asked for", _asked(seen)), *_where(seen.job), *_account(seen.job), *_waiting(seen.job, now), *_history(seen.job, now)]
+    facts = [
+        ("Asked for", _asked(seen)),
+        *_where(seen.job),
+        *_account(seen.job, *guarantee),
+        *_waiting(seen.job, now),
+        *_history(seen.job, now),
+    ]
     if seen.job.status.nodes:
         facts.append(("Nodes", format_nodes(seen.job.status.nodes)))
     facts += _bound_by(seen.pods)
@@ -216,9 +232,13 @@ def _where(job: FluxJob) -> list[tuple[str, str]]:
     return [(name, words) for name, words in facts if words]
 
 
-def _account(job: FluxJob) -> list[tuple[str, str]]:
-    """Return the account of the work, if it has one."""
-    return [("Account", job.status.account)] if job.status.account else []
+def _account(job: FluxJob, guaranteed_to: str, guaranteed: Sequence[GuaranteedStatus]) -> list[tuple[str, str]]:
+    """Return the account of the work, if it has one, and what is guaranteed to it."""
+    facts = [("Account", job.status.account)] if job.status.account else []
+    if guaranteed:
+        parts = (f"{each.guaranteed} {each.name} (used {each.used}, borrowed {each.borrowed})" for each in guaranteed)
+        facts.append(("Guaranteed", f"to {guaranteed_to!r}: {', '.join(parts)}"))
+    return facts
 
 
 def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:

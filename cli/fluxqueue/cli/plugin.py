@@ -252,14 +252,16 @@ def _jobs(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from fluxqueue.cli.explain import explain
+    from fluxqueue.cli.guarantees import guarantees_of
     from fluxqueue.cli.lookup import find
     from fluxqueue.cli.tables import wants_colour
 
     chosen = _connection(arguments)
     with ApiClient(chosen) as client:
         workloads = find(client, _namespace(arguments, chosen), arguments.name)
-    now = _now()
-    texts = [explain(seen, now, every_pod=arguments.output == "wide", colour=wants_colour(sys.stdout)) for seen in workloads]
+        guarantee_of = guarantees_of(client, [seen.job for seen in workloads])
+    now, wide, colour = _now(), arguments.output == "wide", wants_colour(sys.stdout)
+    texts = [explain(seen, now, every_pod=wide, colour=colour, guarantee=guarantee_of(seen.job)) for seen in workloads]
     sys.stdout.write("\n".join(texts))
     return 0
 

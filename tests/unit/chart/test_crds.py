@@ -9,7 +9,7 @@ import pytest
 from support.chart_rendering import Chart, Json, Rendered
 
 from fluxqueue.api import miniclusters, names
-from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccountSpec, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import AccountGuarantee, AccountLimits, FluxAccountSpec, FluxAccountStatus, GuaranteedStatus
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import AtLimit, FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
 from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
@@ -67,6 +67,13 @@ def test_every_field_of_a_fluxaccount_is_in_the_schema_and_no_other(default: Ren
 def test_the_limits_of_an_account_are_those_of_the_code(default: Rendered) -> None:
     limits = _schema(default, names.FLUXACCOUNTS, "spec")["properties"]["limits"]["properties"]
     assert set(limits) == {field.encode_name for field in msgspec.structs.fields(AccountLimits)}
+
+
+def test_a_guarantee_of_an_account_and_its_status_are_those_of_the_code(default: Rendered) -> None:
+    spec = _schema(default, names.FLUXACCOUNTS, "spec")["properties"]["guaranteed"]["properties"]
+    status = _schema(default, names.FLUXACCOUNTS, "status")["properties"]["guaranteed"]["items"]["properties"]
+    assert set(spec) == {field.encode_name for field in msgspec.structs.fields(AccountGuarantee)}
+    assert set(status) == {field.encode_name for field in msgspec.structs.fields(GuaranteedStatus)}
 
 
 @pytest.mark.parametrize(("part", "struct"), [("spec", FluxReservationSpec), ("status", FluxReservationStatus)])

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fluxqueue.api.fluxaccounts import GuaranteedStatus
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, Reason
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta
 from fluxqueue.api.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements, SchedulingGate
@@ -362,3 +363,10 @@ def test_names_the_account_and_its_limit() -> None:
     assert "  Account      physics\n" in text
     assert f"AccountLimit: {message}\n" in text
     assert "have its limit raised (spec.limits of the FluxAccount)\n" in text
+
+
+def test_names_what_is_guaranteed_to_the_account() -> None:
+    shown = [GuaranteedStatus("nodes", "4", "6", "2"), GuaranteedStatus("memory", "1 TiB", "1 GiB", "0 B")]
+    text = explain(Observed(fluxjob(state="Pending", account="md"), SIX_CPUS), NOW, guarantee=("physics", shown))
+    assert "  Guaranteed   to 'physics': 4 nodes (used 6, borrowed 2), 1 TiB memory (used 1 GiB, borrowed 0 B)\n" in text
+    assert "Guaranteed" not in explain(Observed(fluxjob(state="Pending", account="md"), SIX_CPUS), NOW)

@@ -114,6 +114,7 @@ class Leader:
         planning = make_planning(context, capacity, parts.requeuer.evict)
         parts.fluxjobs.show(planning.scheduler.estimates)
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
+        parts.fluxaccounts.show_guarantees(planning.guaranteed)
         planning.priorities.subscribe(parts.fluxaccounts.resync)
         scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease)

@@ -23,6 +23,7 @@ from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import disciplines_of
@@ -30,6 +31,7 @@ from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
+from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
@@ -66,11 +68,14 @@ class Planning:
         Keeps use, fair shares and the order of work.
     controllers
         That one, a provisioner where nodes can be added, and what reservations need.
+    guaranteed
+        Returns what is guaranteed to accounts and used of it now.
     """
 
     scheduler: Scheduler
     priorities: PriorityKeeper
     controllers: tuple[Controller, ...]
+    guaranteed: Callable[[], GuaranteesShown]
 
 
 def make_capacity(context: LeaderContext, fluxion: AsyncFluxionClient) -> Capacity:
@@ -125,7 +130,11 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     maintenances = Maintenances(context.api, caches, ledger, lambda: book.booked if book.ready else None, evict, context.recorder)
     for controller in (writer, maintenances):
         book.subscribe(controller.resync)
-    return Planning(scheduler, priorities, (priorities, *provisioners, writer, maintenances))
+
+    def guaranteed() -> GuaranteesShown:
+        return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
+
+    return Planning(scheduler, priorities, (priorities, *provisioners, writer, maintenances), guaranteed)
 
 
 def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:

@@ -17,17 +17,25 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxaccounts import AccountGuarantee, AccountLimits, FluxAccount
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "account_tree"]
+__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree"]
 
 MAX_DEPTH = 16
 """Most accounts on the way from one to the top of its tree, itself included."""
 _LARGEST = 1 << 53
 _MEBI = Decimal(1 << 20)
 _SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is guaranteed to an account: nodes (None: none are named), and amounts as those of limits."""
+
+    nodes: int | None = None
+    amounts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class Account:
         Most of each resource type of the graph, in the graph's units (millicores, MiB, pieces).
     shares
         Of what its parent may use, in proportion to those of its siblings.
+    guaranteed
+        What it may have whenever it has work for it; None: nothing.
     """
 
     name: str
@@ -57,6 +67,7 @@ class Account:
     amounts: Mapping[str, int] = field(default_factory=dict)
     shares: int = 1
     submitted: int | None = None
+    guaranteed: Guarantee | None = None
 
     @property
     def limited(self) -> bool:
@@ -124,17 +135,23 @@ def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
     by_namespace = _assign_namespaces(known, problems)
     accounts = {}
     for name, fluxaccount in known.items():
-        limits = fluxaccount.spec.limits
-        shares = 1 if fluxaccount.spec.shares is None else max(fluxaccount.spec.shares, 0)
-        path = _path(name, parents)
-        if limits is None:
-            accounts[name] = Account(name, path, shares=shares)
-            continue
-        amounts, unreadable = _amounts(limits.resources or {})
+        accounts[name], unreadable = _account(fluxaccount, _path(name, parents))
         problems[name] += unreadable
-        accounts[name] = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted)
     found = {name: tuple(each) for name, each in problems.items() if each}
     return AccountTree(accounts, by_namespace, found, limited=any(each.limited for each in accounts.values()))
+
+
+def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, list[AccountProblem]]:
+    """Return an account at its place, and what of its quantities cannot be read."""
+    spec = fluxaccount.spec
+    limits, promised = spec.limits or AccountLimits(), spec.guaranteed or AccountGuarantee()
+    amounts, unreadable = _amounts(limits.resources or {}, "limits", "it limits nothing")
+    promised_amounts, more = _amounts(promised.resources or {}, "guaranteed", "nothing of it is guaranteed")
+    guaranteed = Guarantee(promised.nodes, promised_amounts) if promised.nodes is not None or promised_amounts else None
+    shares = 1 if spec.shares is None else max(spec.shares, 0)
+    name = fluxaccount.metadata.name
+    account = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted, guaranteed)
+    return account, [*unreadable, *more]
 
 
 def _age(account: FluxAccount) -> tuple[str, str]:
@@ -196,15 +213,15 @@ def _assign_namespaces(known: Mapping[str, FluxAccount], problems: Mapping[str, 
     return by_namespace
 
 
-def _amounts(resources: Mapping[str, str | int | float]) -> tuple[dict[str, int], list[AccountProblem]]:
-    """Return limits in the graph's units, rounded down, and what cannot be read."""
+def _amounts(resources: Mapping[str, str | int | float], field_name: str, consequence: str) -> tuple[dict[str, int], list[AccountProblem]]:
+    """Return quantities in the graph's units, rounded down, and what cannot be read."""
     amounts: dict[str, int] = {}
     problems: list[AccountProblem] = []
     for resource, text in resources.items():
         try:
             quantity = parse_quantity(text)
         except InvalidQuantity as error:
-            message = f"spec.limits.resources.{resource}: {error}; until then it limits nothing"
+            message = f"spec.{field_name}.resources.{resource}: {error}; until then {consequence}"
             problems.append(AccountProblem("InvalidQuantity", message))
             continue
         units = quantity * 1000 if resource == "cpu" else quantity / _MEBI if is_measured_in_bytes(resource) else quantity

@@ -20,12 +20,12 @@ from fluxqueue.queue.model.records import Workload
 __all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time"]
 
 
-def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int) -> Eviction:
-    """Return the eviction of a victim for a workload, after a grace."""
-    message = (
-        f"{victim.ref} (priority {victim.priority}) was preempted by {workload.ref} (priority {workload.priority}): "
-        "it is requeued and keeps its submit time"
-    )
+def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "") -> Eviction:
+    """Return the eviction of a victim for a workload, after a grace; for an account that takes back what is guaranteed to it, if named."""
+    why = f"{victim.ref} (priority {victim.priority}) was preempted by {workload.ref} (priority {workload.priority}): "
+    if guaranteed_to:
+        why = f"{victim.ref} was preempted by {workload.ref}, to whose account {guaranteed_to!r} the resources are guaranteed: "
+    message = f"{why}it is requeued and keeps its submit time"
     if not grace_s:
         return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=message)
     stop_at = now + timedelta(seconds=grace_s)

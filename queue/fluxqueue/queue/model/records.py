@@ -22,6 +22,7 @@ from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.start_conditions import NO_START_CONDITIONS, StartConditions
 
 __all__ = [
+    "GUARANTEED_FIRST",
     "NO_OVERRIDES",
     "NO_REQUEUE_STATE",
     "UNREAD",
@@ -143,6 +144,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     stop_at: datetime | None = None
 
 
+GUARANTEED_FIRST = 1 << 55
+"""Added to the priority of work that comes before all other; more than any sum of weights."""
 NO_REQUEUE_STATE = RequeueState()
 """The value of nearly every workload."""
 
@@ -247,7 +250,7 @@ class Workload:
     requeue_state: RequeueState = NO_REQUEUE_STATE
     start_conditions: StartConditions = NO_START_CONDITIONS
     added_priority: int = field(default=0, compare=False)
-    """What the weights of its queue add to its priority; not in the tables, the leader computes it once a minute."""
+    """What the weights of its queue add to its priority, and `GUARANTEED_FIRST`; not in the tables, the leader computes it."""
 
     @property
     def ref(self) -> str:
@@ -258,6 +261,16 @@ class Workload:
     def order_priority(self) -> int:
         """The priority by which work is ordered. Preemption goes by ``priority`` too."""
         return self.priority + self.added_priority
+
+    @property
+    def comes_first(self) -> bool:
+        """True for pending work that is within what is guaranteed to its account: it is ordered before all other work."""
+        return self.added_priority > GUARANTEED_FIRST // 2
+
+    @property
+    def weighed_priority(self) -> int:
+        """The priority by which it is ordered among work that comes first, and among all other."""
+        return self.order_priority - GUARANTEED_FIRST if self.comes_first else self.order_priority
 
     @property
     def blocked(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, PassResult
@@ -30,6 +31,8 @@ class Cycle:
         Cause of each reservation that was lost or cancelled before the round, by workload.
     quotas
         Use of each queue against its limits: allocations and reservations, then the grants of this cycle.
+    guarantees
+        What is guaranteed to accounts, and used of it at the beginning of the cycle.
     context
         What the passes of the round share.
     results
@@ -45,6 +48,7 @@ class Cycle:
     capacity_changed: bool = False
     dropped: dict[WorkloadId, str] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
+    guarantees: Guarantees = NO_GUARANTEES
     context: CycleContext = field(default_factory=lambda: CycleContext(0))
     results: list[PassResult] = field(default_factory=list)
     over_limit: list[ReasonChange] = field(default_factory=list)

@@ -14,7 +14,7 @@ from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.api.graphnames import CPU, POD_SLOTS
 from fluxqueue.queue.model.accounts import AccountTree
 
-__all__ = ["LimitScope", "OverLimit", "ScopeKey", "ScopeUse", "account_scopes", "queue_scopes"]
+__all__ = ["LimitScope", "OverLimit", "ScopeKey", "ScopeUse", "account_scopes", "bare_amount", "queue_scopes"]
 
 ScopeKey = tuple[Reason, str, str | None]
 """Reason of work over the limit, name of the queue or account, and the namespace of a limit of one namespace."""
@@ -103,7 +103,8 @@ class LimitScope:
         if kind == CPU:
             figures = f"{most / _MILLI:g} cores at once: it uses {used / _MILLI:g}, and this wants {wanted / _MILLI:g} more"
         else:
-            figures = f"{format_graph_amount(kind, most)} at once: it uses {_bare(kind, used)}, and this wants {_bare(kind, wanted)} more"
+            used_amount, wanted_amount = bare_amount(kind, used), bare_amount(kind, wanted)
+            figures = f"{format_graph_amount(kind, most)} at once: it uses {used_amount}, and this wants {wanted_amount} more"
         return f"{self.title} may use {figures}"
 
 
@@ -162,6 +163,6 @@ def _of_queue(key: ScopeKey, title: str, limits: Limits) -> LimitScope:
     return LimitScope(key, title, limits.running, limits.nodes, amounts)
 
 
-def _bare(kind: str, amount: int) -> str:
+def bare_amount(kind: str, amount: int) -> str:
     """Format an amount without the name of its resource."""
     return str(amount) if kind == POD_SLOTS else format_graph_amount(kind, amount).rpartition(" ")[0]

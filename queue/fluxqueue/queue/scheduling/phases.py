@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fluxqueue.api.fluxqueues import AtLimit
+from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import Grant
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
@@ -20,6 +21,7 @@ from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.scheduling.limits import Accounts, Quotas, no_accounts
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -160,9 +162,19 @@ class CyclePhases:
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()
-        reordered = reservations.update_priorities()
+        reordered = self._put_guaranteed_first(cycle, accounts)
+        reordered = reservations.update_priorities() or reordered
         freed = self._graph.take_capacity_changed()
         cycle.capacity_changed = freed or draining or bool(dropped) or reordered or rules_changed
+
+    def _put_guaranteed_first(self, cycle: Cycle, accounts: AccountTree) -> bool:
+        """Order work that is within what is guaranteed to its account before all other; return True if the order changed."""
+        cycle.guarantees = Guarantees(accounts, held_nodes(self._ledger.live()))
+        largest = largest_of(self._graph.nodes.values()) if cycle.guarantees.any else {}
+        reordered = self._ledger.put_first(cycle.guarantees.first(self._backlogs.by_queue.values(), largest))
+        if reordered:
+            self._refresh()
+        return reordered
 
     async def _match(self, cycle: Cycle) -> None:
         await self._matching.run(cycle, self._backlogs, self._reservations, self._satisfiability.unsatisfiable, self._granted)
@@ -185,7 +197,7 @@ class CyclePhases:
 
     async def _look_ahead(self, cycle: Cycle) -> None:
         backlogs, held = self._backlogs.by_queue, self._reservations.held
-        if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context):
+        if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context, cycle.guarantees):
             self._wakeup.soon()
         elif self._preemptor.retry_after_s is not None:
             self._wakeup.soon(self._preemptor.retry_after_s)

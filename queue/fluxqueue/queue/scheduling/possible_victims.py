@@ -66,9 +66,10 @@ class PossibleVictims:
         nodes = len({slot.node for slot in allocation.open_slots})
         return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * nodes)
 
-    def eviction(self, victim: Workload, workload: Workload) -> Eviction:
-        """Return the eviction of a victim, with the grace of its queue."""
-        return preempt(victim, workload, self._now, self._disciplines[victim.queue].preemption_rules.grace_seconds)
+    def eviction(self, victim: Workload, workload: Workload, guaranteed_to: str = "") -> Eviction:
+        """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
+        grace_s = self._disciplines[victim.queue].preemption_rules.grace_seconds
+        return preempt(victim, workload, self._now, grace_s, guaranteed_to)
 
 
 def _start(workload: Workload, allocation: Allocation) -> datetime:

@@ -12,6 +12,10 @@ vain is not tried again before something is freed. While victims drain, their pl
 (`fluxqueue.queue.scheduling.planned_ends`). So the reservation of the work moves to their nodes, and no work behind it takes the nodes
 that are free next to them.
 
+Work that is within what is guaranteed to its account may also preempt work of accounts that borrow, whatever the priorities, and work
+within the guarantee of another account is spared (`fluxqueue.queue.scheduling.guarantees`). Then only the queues of the victims have to
+take part.
+
 While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
 the victims are gone, the work they made room for is matched like any other.
 """
@@ -19,6 +23,7 @@ the victims are gone, the work they made room for is matched like any other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -30,6 +35,7 @@ from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -54,6 +60,16 @@ _MOST_AHEAD = 100
 """Workloads before it in order, in any queue. If there are more, no work is evicted for it."""
 
 Evict = Callable[[Sequence[Eviction]], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """Who may preempt and be preempted, in one cycle."""
+
+    disciplines: Mapping[str, Discipline]
+    taking_part: Collection[str]
+    victims_of: PossibleVictims
+    guarantees: Guarantees
 
 
 class Preemptor:
@@ -90,6 +106,7 @@ class Preemptor:
         disciplines: Mapping[str, Discipline],
         reservations: Mapping[WorkloadId, HeldReservation],
         context: CycleContext,
+        guarantees: Guarantees = NO_GUARANTEES,
     ) -> bool:
         """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so."""
         self.retry_after_s = None
@@ -97,17 +114,30 @@ class Preemptor:
         if not taking_part or self._under_way():
             return False
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
-        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()})
+        standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
+        who = _Rules(disciplines, taking_part, victims_of, guarantees)
         failed: set[tuple[object, ...]] = set()
-        for workload in self._first(backlogs, {name: disciplines[name] for name in taking_part}, reservations, context):
-            attempt, candidates = self._attempt(workload, backlogs, victims_of, taking_part, disciplines[workload.queue], context)
-            if attempt is None:
+        for workload in self._first(backlogs, who, reservations, context):
+            ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
+            if len(ahead) > _MOST_AHEAD:
                 continue
-            if attempt.key not in self._failed or context.capacity_changed:
-                victims = await self._choose(attempt, candidates, standing)
-                if victims:
+            for guaranteed_to in self._grounds(workload, who):
+                candidates = self._candidates(workload, who, guaranteed_to)
+                if not candidates:
+                    continue
+                attempt = Attempt(
+                    workload,
+                    tuple(sorted(ahead, key=key_of)),
+                    frozenset(each.workload for each in candidates),
+                    disciplines[workload.queue].limits,
+                    context.quotas.accounts.limiting(workload.account),
+                    guaranteed_to,
+                )
+                if (attempt.key not in self._failed or context.capacity_changed) and (
+                    victims := await self._choose(attempt, candidates, standing)
+                ):
                     return await self._preempt_for(attempt, victims, victims_of, standing)
-            failed.add(attempt.key)
+                failed.add(attempt.key)
         self._failed = failed
         self.retry_after_s = victims_of.wait_s
         return False
@@ -118,59 +148,62 @@ class Preemptor:
     def _first(
         self,
         backlogs: Mapping[str, Backlog],
-        disciplines: Mapping[str, Discipline],
+        who: _Rules,
         reservations: Mapping[WorkloadId, HeldReservation],
         context: CycleContext,
     ) -> list[Workload]:
         """The first workloads in order that wait for nodes and are not about to start, one of each kind."""
         heads: list[Workload] = []
-        for queue in disciplines.keys() & backlogs.keys():
+        for queue in who.disciplines.keys() & backlogs.keys():
             kinds: set[tuple[object, ...]] = set()
             for _, waiting in zip(range(_HEADS), backlogs[queue], strict=False):
                 workload = self._ledger.get(waiting.id)
                 if workload is None or workload.shape in context.unsatisfiable or not _waits_for_nodes(workload):
                     continue
+                if queue not in who.taking_part and not workload.comes_first:
+                    break
                 kind = workload.shape, workload.account, workload.namespace, workload.priority
                 if kind not in kinds:
                     kinds.add(kind)
                     heads.append(workload)
-                if len(kinds) == _MOST_TRIED or not disciplines[queue].reserves:
+                if len(kinds) == _MOST_TRIED or not who.disciplines[queue].reserves:
                     break
         soon = context.now + _SOON_S
         waiting_long = (each for each in heads if each.id not in reservations or reservations[each.id].start > soon)
         return sorted(waiting_long, key=key_of)[:_MOST_TRIED]
 
-    def _attempt(
-        self,
-        workload: Workload,
-        backlogs: Mapping[str, Backlog],
-        victims_of: PossibleVictims,
-        taking_part: Collection[str],
-        discipline: Discipline,
-        context: CycleContext,
-    ) -> tuple[Attempt | None, Sequence[PreemptionCandidate]]:
-        """Return an attempt with its candidates; none if nobody could be evicted, or too much work is before it."""
-        running = [
-            (victim, allocation)
+    @staticmethod
+    def _grounds(workload: Workload, who: _Rules) -> list[str]:
+        """Why work may be preempted for a workload: because of its priority (empty), or because this account has a guarantee."""
+        grounds = [""] if workload.queue in who.taking_part else []
+        covering = who.guarantees.covering(workload) if workload.comes_first else ""
+        return [*grounds, covering] if covering else grounds
+
+    def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> Sequence[PreemptionCandidate]:
+        """Who could be preempted for a workload, in order."""
+        running = {
+            victim.id: (victim, allocation)
             for victim, allocation in self._ledger.live()
-            if victim.queue in taking_part
-            and is_below(victim, workload)
+            if victim.queue in who.taking_part
+            and (guaranteed_to or is_below(victim, workload))
             and _may_be_victim(victim, allocation)
-            and victims_of.ran_enough(victim, allocation)
-        ]
-        candidates = preemption_order([victims_of.candidate(*each) for each in running])[:_MOST_CANDIDATES]
-        ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
-        if not candidates or len(ahead) > _MOST_AHEAD:
-            return None, ()
-        accounts = context.quotas.accounts.limiting(workload.account)
-        ids = frozenset(each.workload for each in candidates)
-        return Attempt(workload, tuple(sorted(ahead, key=key_of)), ids, discipline.limits, accounts), candidates
+            and who.victims_of.ran_enough(victim, allocation)
+        }
+        candidates = preemption_order([who.victims_of.candidate(*each) for each in running.values()])
+        if who.guarantees.any:
+            holdings = [
+                (victim, [slot.node for slot in allocation.open_slots])
+                for victim, allocation in (running[each.workload] for each in candidates)
+            ]
+            losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
+            candidates = [each for each in candidates if each.workload in losing]
+        return candidates[:_MOST_CANDIDATES]
 
     async def _choose(
         self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
     ) -> tuple[PreemptionCandidate, ...]:
         """Return the victims without which the workload of the attempt would start; none if nothing helps."""
-        choice = choose_victims(candidates, attempt.workload.priority)
+        choice = choose_victims(candidates, None if attempt.guaranteed_to else attempt.workload.priority)
         try:
             trial = next(choice)
             while True:
@@ -187,9 +220,16 @@ class Preemptor:
             return False
         first = attempt.workload
         ids = [each.workload for each in victims]
-        log.info("workload.preempting", workload=first.id, uid=first.uid, priority=first.priority, victims=ids)
+        log.info(
+            "workload.preempting",
+            workload=first.id,
+            uid=first.uid,
+            priority=first.priority,
+            guaranteed_to=attempt.guaranteed_to,
+            victims=ids,
+        )
         evicted = [workload for workload_id in ids if (workload := self._ledger.get(workload_id)) is not None]
-        await self._evict([victims_of.eviction(victim, first) for victim in evicted])
+        await self._evict([victims_of.eviction(victim, first, attempt.guaranteed_to) for victim in evicted])
         return True
 
     def _allocations(self, candidates: Sequence[PreemptionCandidate]) -> list[Allocation]:

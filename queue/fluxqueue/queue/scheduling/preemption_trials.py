@@ -9,13 +9,14 @@ began still has nodes in the graph, and is gone in each trial.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
 from fluxqueue.queue.model.accounts import Account
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.guarantees import Guarantees
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import key_of
@@ -34,11 +35,19 @@ class Attempt:
     candidates: frozenset[WorkloadId]
     limits: QueueLimits | None
     accounts: tuple[Account, ...]
+    guaranteed_to: str = ""
+    """Account whose guarantee covers the workload, if the attempt is made because of that."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for attempts with the same outcome, as long as nothing is freed."""
-        return tuple((each.id, each.shape) for each in (self.workload, *self.ahead)), self.candidates, self.limits, self.accounts
+        return (
+            tuple((each.id, each.shape) for each in (self.workload, *self.ahead)),
+            self.candidates,
+            self.limits,
+            self.accounts,
+            self.guaranteed_to,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +62,14 @@ class Standing:
         Use against the limits.
     policies
         Match policy of each queue.
+    guarantees
+        What is guaranteed to accounts.
     """
 
     reservations: Mapping[WorkloadId, HeldReservation]
     quotas: Quotas
     policies: Mapping[str, str]
+    guarantees: Guarantees = field(default_factory=Guarantees)
 
 
 class PreemptionTrials:
@@ -98,7 +110,12 @@ class PreemptionTrials:
         freed = self._ledger.freed_jobs()
         gone = [*freed, *(each.jobid for each in victims), *(reservations[workload_id].jobid for workload_id in aside)]
         answers = (await self._graph.fluxion.trial(requests, without=gone, call=self._graph.call())).results
-        return _within_limits(asked, answers, quotas)
+        if not _within_limits(asked, answers, quotas):
+            return False
+        if not attempt.guaranteed_to:
+            return True
+        *before, nodes = ([share.node for share in answer.shares] for answer in answers)
+        return standing.guarantees.covers(attempt.workload, nodes, [each for each in zip(asked, before, strict=False) if each[1]])
 
     def _request_of(self, workload: Workload) -> str:
         """The request as it would be matched now; empty if rules about other pods admit no node."""

@@ -20,7 +20,7 @@ from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch,
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.queue.metrics import OBJECT_FAILURES
-from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.policies.passes import CancelStep, HeldReservation, ImproveStep, MatchStep, PassResult, Step
 from fluxqueue.queue.scheduling.policies.rounds import Round
@@ -262,8 +262,10 @@ def _displacement_cause(reservation: HeldReservation, workloads: Sequence[Worklo
     nodes = {share.node for share in reservation.shares}
     for workload, answer in zip(workloads, answers, strict=False):
         if any(share.node in nodes for share in answer.shares):
+            if workload.comes_first and reservation.priority < GUARANTEED_FIRST // 2:
+                return f"its nodes went to {workload.ref}, which is within what is guaranteed to its account {workload.account!r}"
             return (
-                f"its nodes went to {workload.ref} of priority {workload.order_priority} "
+                f"its nodes went to {workload.ref} of priority {workload.weighed_priority} "
                 f"in the queue {workload.queue!r}: its own is {reservation.priority}"
             )
     return "its nodes went to work of higher priority"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount
+import msgspec
+
+from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, GuaranteedStatus
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXACCOUNTS
 from fluxqueue.kube.transport import Api
@@ -16,7 +18,10 @@ from fluxqueue.queue.status.usage import WorkUsage
 from fluxqueue.queue.status.work_status_writer import WorkStatusWriter
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["FluxAccountWriter"]
+__all__ = ["FluxAccountWriter", "GuaranteesShown"]
+
+GuaranteesShown = Callable[[str], list[GuaranteedStatus]]
+"""Returns what the status of the account of a name shows of its guarantee."""
 
 
 class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
@@ -34,13 +39,19 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         super().__init__(FLUXACCOUNTS, caches.fluxaccounts, api, ledger, recorder)
         self._caches = caches
         self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
+        self._guarantees: Callable[[], GuaranteesShown] = lambda: _nothing
 
     def show(self, fair_shares: Callable[[], Mapping[str, FairShare]]) -> None:
         """Show these fair shares; the function is called before each write."""
         self._fair_shares = fair_shares
 
+    def show_guarantees(self, guarantees: Callable[[], GuaranteesShown]) -> None:
+        """Show what is guaranteed; the function is called before each write, and what it returns with the name of each account."""
+        self._guarantees = guarantees
+
     async def _write(self, names: list[str]) -> None:
         tree, fair_shares = self._caches.accounts.tree, self._fair_shares()
+        guaranteed = self._guarantees()
         usage = usage_by_account(self._ledger.all(), self._ledger.live(), tree)
         for name in names:
             account = self._objects.get("", name)
@@ -48,10 +59,16 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
                 continue
             try:
                 status = account_status(account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name))
+                status = msgspec.structs.replace(status, guaranteed=guaranteed(name) or None)
                 if status != account.status:
-                    await self._patch(name, status, {"fairShare": _json(status.fair_share)})
+                    own = {"fairShare": _json(status.fair_share), "guaranteed": msgspec.to_builtins(status.guaranteed)}
+                    await self._patch(name, status, own)
             except Exception as error:
                 self._names.fail(name, error)
+
+
+def _nothing(_account: str) -> list[GuaranteedStatus]:
+    return []
 
 
 def _json(shown: FairShareStatus | None) -> dict[str, Any] | None:

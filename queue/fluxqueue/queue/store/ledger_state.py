@@ -22,7 +22,16 @@ from msgspec import UNSET
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import GroupKey, group_of_workload
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, RequeueState, Reservation, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import (
+    GUARANTEED_FIRST,
+    Allocation,
+    FluxionJobId,
+    RequeueState,
+    Reservation,
+    SlotState,
+    Workload,
+    WorkloadId,
+)
 from fluxqueue.queue.model.requeue_states import OwnerRequeueStates
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 from fluxqueue.queue.store.freed import Freed
@@ -88,6 +97,7 @@ class LedgerState:
         self._order_listeners: list[Listener] = []
         self.added_priority: Callable[[Workload], int] = lambda _workload: 0
         """What is added to the priority of a workload; whoever sets it calls `reprioritise` for those that are known."""
+        self._first: frozenset[WorkloadId] = frozenset()
 
     # ---- reading ---------------------------------------------------------------------------------------------------------------
 
@@ -261,8 +271,13 @@ class LedgerState:
         _call(self._order_listeners, moved)
         return bool(moved)
 
+    def put_first(self, ids: frozenset[WorkloadId]) -> bool:
+        """Order these workloads before all others, and no longer those of before; return True if the order of pending ones changed."""
+        changed, self._first = self._first ^ ids, ids
+        return self.reprioritise(changed)
+
     def _prioritised(self, workload: Workload) -> Workload:
-        added = self.added_priority(workload)
+        added = self.added_priority(workload) + (GUARANTEED_FIRST if workload.id in self._first else 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def load_contents(self, contents: TableContents, owner_requeue_states: Iterable[tuple[RequeueState, datetime]]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.builders import make_account
 
 from fluxqueue.api.fluxaccounts import FluxAccount
-from fluxqueue.queue.model.accounts import MAX_DEPTH, NO_ACCOUNTS, AccountTree, account_tree
+from fluxqueue.queue.model.accounts import MAX_DEPTH, NO_ACCOUNTS, AccountTree, Guarantee, account_tree
 
 
 def an_account(name: str, created: int = 0, **spec: Any) -> FluxAccount:
@@ -119,3 +119,14 @@ def test_a_quantity_that_cannot_be_read_limits_nothing_and_is_named() -> None:
     reason, message = problem(found, "a")
     assert (reason, message.startswith("spec.limits.resources.cpu: ")) == ("InvalidQuantity", True)
     assert (found.accounts["a"].running, found.accounts["a"].amounts) == (1, {"memory": 1024})
+
+
+def test_a_guarantee_is_read_as_limits_are_and_a_wrong_quantity_is_named() -> None:
+    found = tree(
+        an_account("md", guaranteed={"nodes": 2, "resources": {"cpu": "1500m", "memory": "all"}}), an_account("sub", guaranteed={})
+    )
+    assert found.accounts["md"].guaranteed == Guarantee(2, {"cpu": 1500})
+    assert problem(found, "md")[1].startswith("spec.guaranteed.resources.memory: ")
+    assert problem(found, "md")[1].endswith("until then nothing of it is guaranteed")
+    assert found.accounts["sub"].guaranteed is None
+    assert not found.limited

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from support.builders import make_account
 from support.queue_bench import START, Bench, a_machine, job
 
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials
 
 
@@ -192,3 +198,99 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
     await bench.cycle()
     await bench.cycle()
     assert tried == ["wide0", "wide1", "wide2", "wide3"]
+
+
+def guarantee(bench: Bench, **nodes: int) -> None:
+    """Make the accounts ``physics``, ``bio`` and ``chem``, with so many nodes guaranteed."""
+    documents = [
+        make_account(name, **({"guaranteed": {"nodes": nodes[name]}} if name in nodes else {})) for name in ("physics", "bio", "chem")
+    ]
+    bench.accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
+
+
+def of(account: str, name: str, nodes: int, **more: Any) -> NewWorkload:
+    return replace(job(name, nodes, "8", "1h", **more), account=account)
+
+
+async def test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows(bench: Bench, clock: Clock) -> None:
+    guarantee(bench, physics=2, bio=2)
+    await running(bench, clock, of("bio", "b", 2, priority=9), of("chem", "c", 2, priority=9))
+    await bench.submit(of("chem", "earlier", 2, priority=20), of("physics", "mine", 1))
+    await bench.cycle()
+    assert draining(bench, ["b", "c"]) == "c"
+    assert bench.row("c").message == (
+        "Job default/c was preempted by Job default/mine, to whose account 'physics' the resources are guaranteed: "
+        "it is requeued and keeps its submit time"
+    )
+    await bench.ledger.requeue([Requeue(workload=bench.row("c").id, reason=Reason.PREEMPTED, message="")])
+    await bench.cycle()
+    assert bench.row("mine").state is State.ALLOCATED
+    assert [bench.row(name).state for name in ("c", "earlier")] == [State.PENDING] * 2
+
+
+async def test_nothing_is_taken_back_beyond_the_guarantee_or_from_within_another(bench: Bench, clock: Clock) -> None:
+    guarantee(bench, physics=2, bio=2)
+    await running(bench, clock, of("bio", "b", 2), of("chem", "c", 2))
+    await bench.submit(of("physics", "three", 3))
+    await bench.cycle()
+    assert draining(bench, ["b", "c"]) == ""
+    guarantee(bench, physics=4, bio=2)
+    await bench.cycle()
+    assert draining(bench, ["b", "c"]) == ""
+
+
+async def test_an_account_that_uses_its_guarantee_takes_nothing_more(bench: Bench, clock: Clock) -> None:
+    guarantee(bench, physics=2)
+    await running(bench, clock, of("physics", "p", 2), of("chem", "c", 2))
+    await bench.submit(of("physics", "more", 1))
+    await bench.cycle()
+    assert draining(bench, ["p", "c"]) == ""
+
+
+async def test_of_an_account_no_more_is_taken_once_it_is_within_its_guarantee(bench: Bench, clock: Clock) -> None:
+    guarantee(bench, physics=2, bio=2)
+    await running(bench, clock, *(of("bio", name, 1) for name in "abcd"))
+    await bench.submit(of("physics", "two", 2))
+    await bench.cycle()
+    assert draining(bench, "abcd") == "cd"
+
+
+async def test_work_within_a_guarantee_is_not_preempted_for_the_priority_of_another_account(bench: Bench, clock: Clock) -> None:
+    guarantee(bench, physics=4)
+    await running(bench, clock, of("physics", "p", 4))
+    await bench.submit(of("chem", "urgent", 1, priority=10))
+    await bench.cycle()
+    assert draining(bench, "p") == ""
+    await bench.submit(of("physics", "own", 1, priority=10))
+    await bench.cycle()
+    assert draining(bench, "p") == "p"
+
+
+async def test_work_of_a_queue_without_preemption_is_not_taken_back(bench: Bench, clock: Clock) -> None:
+    bench.preemption = Preemption.NEVER
+    guarantee(bench, physics=2)
+    await running(bench, clock, of("chem", "c", 4))
+    await bench.submit(of("physics", "mine", 1))
+    await bench.cycle()
+    assert draining(bench, "c") == ""
+
+
+async def test_covered_work_of_a_queue_without_preemption_takes_from_a_queue_with_it(bench: Bench, clock: Clock) -> None:
+    bench.other_queues = {"quiet": Discipline(Policy.EASY)}
+    guarantee(bench, physics=2)
+    await running(bench, clock, of("chem", "c", 4))
+    await bench.submit(replace(of("physics", "mine", 1), queue="quiet"))
+    await bench.cycle()
+    assert draining(bench, "c") == "c"
+
+
+async def test_the_least_run_time_and_the_grace_hold_for_what_is_taken_back(bench: Bench, clock: Clock) -> None:
+    bench.preemption_rules = PreemptionRules(min_run_seconds=600, grace_seconds=120)
+    guarantee(bench, physics=2)
+    await running(bench, clock, of("chem", "c", 4))
+    await bench.submit(of("physics", "mine", 1))
+    await bench.cycle()
+    assert draining(bench, "c") == ""
+    clock.now += timedelta(minutes=10)
+    await bench.cycle()
+    assert bench.row("c").requeue_state.stop_at == clock.now + timedelta(seconds=120)

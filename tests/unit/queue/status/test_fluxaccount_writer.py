@@ -13,6 +13,7 @@ from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
+from fluxqueue.api.fluxaccounts import GuaranteedStatus
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
@@ -73,6 +74,18 @@ async def test_the_fair_share_is_shown_rounded_and_also_where_a_figure_is_zero(m
     memory.put("fluxaccounts", make_account("md"))
     await until(lambda: status(memory, "md"))
     assert status(memory, "site")["fairShare"]["use"] == 1_230_000, "what is not known yet stays as it is shown"
+
+
+async def test_what_is_guaranteed_is_shown_and_goes_with_the_guarantee(memory: MemoryApi, writer: FluxAccountWriter) -> None:
+    shown = {"physics": [GuaranteedStatus("nodes", "2", "3", "1")]}
+    writer.show_guarantees(lambda: lambda name: shown.get(name, []))
+    writer.resync()
+    await until(lambda: status(memory, "physics").get("guaranteed"))
+    assert status(memory, "physics")["guaranteed"] == [{"name": "nodes", "guaranteed": "2", "used": "3", "borrowed": "1"}]
+    assert not status(memory, "site").get("guaranteed")
+    shown.clear()
+    writer.resync()
+    await until(lambda: not status(memory, "physics").get("guaranteed"))
 
 
 async def test_a_parent_that_appears_ends_the_problem(memory: MemoryApi, writer: FluxAccountWriter) -> None:

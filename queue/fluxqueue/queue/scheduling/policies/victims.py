@@ -47,7 +47,7 @@ def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[Preempti
     return sorted(candidates, key=lambda each: (each.priority, each.lost_node_s, -each.start.timestamp(), -each.workload))
 
 
-def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int) -> VictimSearch:
+def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int | None) -> VictimSearch:
     """Search the victims for work of a priority.
 
     Parameters
@@ -55,9 +55,9 @@ def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int) -> 
     candidates
         Running work. Work that is not of lower priority is never chosen.
     priority
-        Of the work that is to start.
+        Of the work that is to start; None: priorities do not matter.
     """
-    order = preemption_order([each for each in candidates if each.priority < priority])
+    order = preemption_order([each for each in candidates if priority is None or each.priority < priority])
     if not order or not (yield tuple(order)):
         return ()
     for each in order[:_SINGLES]:
