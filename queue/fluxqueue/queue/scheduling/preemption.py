@@ -96,7 +96,7 @@ class Preemptor:
         self._ledger = ledger
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
-        self._failed: set[tuple[object, ...]] = set()
+        self._failed: Sequence[tuple[object, ...]] = ()
         self.checkpoints: Checkpoints = no_checkpoints
         self.retry_after_s: float | None = None
 
@@ -116,7 +116,7 @@ class Preemptor:
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
         standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
         who = _Rules(disciplines, taking_part, victims_of, guarantees)
-        failed: set[tuple[object, ...]] = set()
+        failed: list[tuple[object, ...]] = []
         for workload in self._first(backlogs, who, reservations, context):
             ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
             if len(ahead) > _MOST_AHEAD:
@@ -137,7 +137,7 @@ class Preemptor:
                     victims := await self._choose(attempt, candidates, standing)
                 ):
                     return await self._preempt_for(attempt, victims, victims_of, standing)
-                failed.add(attempt.key)
+                failed.append(attempt.key)
         self._failed = failed
         self.retry_after_s = victims_of.wait_s
         return False
