@@ -28,6 +28,7 @@ from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.metrics import Summary, summarise
 from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_chart, waits_chart
 from fluxqueue.queue.simulator.reports import accounts_table, as_csv, as_json, as_table
+from fluxqueue.queue.simulator.simulated_guarantees import parse_guarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares, parse_accounts, with_accounts
 from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
 from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.half_life is not None and not options.account:
             raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
         accounts = parse_accounts(options.account or [])
+        guaranteed = parse_guarantees(options.guarantee or [], accounts)
         trace = _trace(options)
         if accounts:
             trace = with_accounts(trace, accounts, options.seed)
@@ -75,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
     shares = {name: number for name, (number, _) in accounts.items()}
-    summaries, results = _simulate(trace, disciplines, options.match_policy, shares, (options.half_life or _HALF_LIFE_H) * 3_600)
+    half_life_s = (options.half_life or _HALF_LIFE_H) * 3_600
+    summaries, results = _simulate(trace, disciplines, options.match_policy, shares, half_life_s, guaranteed)
     sys.stdout.write(as_table(trace, summaries))
     if accounts:
         sys.stdout.write(accounts_table(trace, shares, results))
@@ -91,7 +94,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _forecast_cluster(options: argparse.Namespace) -> int:
     """Forecast the starts of a live installation, without changing anything in it."""
     try:
-        of_traces = ("jobs", "nodes", "load", "overestimate", "preempt", "priority", "json", "csv", "pictures", "account", "half_life")
+        of_traces = (
+            "jobs",
+            "nodes",
+            "load",
+            "overestimate",
+            "preempt",
+            "priority",
+            "json",
+            "csv",
+            "pictures",
+            "account",
+            "half_life",
+            "guarantee",
+        )
         for name in of_traces:
             if getattr(options, name) is not None:
                 raise _UsageError(f"--{name.replace('_', '-')} belongs to traces: with --from-cluster the work is what waits there now")
@@ -118,7 +134,12 @@ async def _read(kubeconfig: str | None, context: str | None, levels: Sequence[To
 
 
 def _simulate(
-    trace: Trace, disciplines: dict[str, Discipline], match_policy: str, shares: dict[str, int], half_life_s: float
+    trace: Trace,
+    disciplines: dict[str, Discipline],
+    match_policy: str,
+    shares: dict[str, int],
+    half_life_s: float,
+    guaranteed: dict[str, int],
 ) -> tuple[dict[str, Summary], dict[str, Sequence[SimulatedJob]]]:
     summaries: dict[str, Summary] = {}
     results: dict[str, Sequence[SimulatedJob]] = {}
@@ -128,7 +149,7 @@ def _simulate(
         for name, discipline in disciplines.items():
             bar = bars.add_task(name, total=len(trace.jobs))
             simulated_shares = SimulatedShares(shares, half_life_s) if shares else None
-            simulation = Simulation(trace, discipline, match_policy, shares=simulated_shares)
+            simulation = Simulation(trace, discipline, match_policy, shares=simulated_shares, guaranteed=guaranteed)
             began = time.perf_counter()
             results[name] = asyncio.run(simulation.run(lambda ended, bar=bar: bars.update(bar, completed=ended)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
             seconds = time.perf_counter() - began
@@ -245,6 +266,12 @@ def _parser() -> argparse.ArgumentParser:
         help="an account with shares, that submits this part of the jobs (default 1); fair share decides the order; may be repeated",
     )
     parser.add_argument("--half-life", type=_positive, metavar="HOURS", help="with --account: when use counts half (default 168, 7 days)")
+    parser.add_argument(
+        "--guarantee",
+        action="append",
+        metavar="NAME=NODES",
+        help="nodes that are guaranteed to an --account: its jobs within them come first, with --preempt others are preempted for them",
+    )
     parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, conservative or conservative:DEPTH; may be repeated")
     parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
     parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")

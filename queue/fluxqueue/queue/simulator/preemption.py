@@ -14,10 +14,11 @@ from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchVerdict
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
-from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
 
 __all__ = ["SimulatedPreemption"]
 
@@ -27,6 +28,7 @@ _SOON_S = 30
 
 class _Ran(Protocol):
     start_s: int
+    hosts: tuple[int, ...]
 
 
 class SimulatedPreemption:
@@ -65,6 +67,7 @@ class SimulatedPreemption:
         reservations: Mapping[WorkloadId, HeldReservation],
         running: Mapping[WorkloadId, tuple[Workload, _Ran]],
         now_s: int,
+        guarantees: Guarantees = NO_GUARANTEES,
     ) -> Sequence[WorkloadId]:
         """Return the victims for the first workload that waits; none if nothing helps."""
         self.retry_s = None
@@ -73,24 +76,49 @@ class SimulatedPreemption:
         now = int(self._epoch.timestamp()) + now_s
         if first is None or (first.id in reservations and reservations[first.id].start <= now + _SOON_S):
             return ()
-        candidates = [
-            self._candidate(workload, ran, now_s) for workload, ran in running.values() if self._eligible(workload, ran, first, now_s)
-        ]
         yielding = [held.jobid for held in reservations.values() if self._yields(held, backlogs, first)]
-        choice = choose_victims(candidates, first.priority)
+        for reclaim in (False, True) if first.comes_first else (False,):
+            candidates = preemption_order(
+                [
+                    self._candidate(workload, ran, now_s)
+                    for workload, ran in running.values()
+                    if self._eligible(workload, ran, None if reclaim else first, now_s)
+                ]
+            )
+            if guarantees.any:
+                holdings = [
+                    (workload, [f"n{host:05}" for host in ran.hosts]) for workload, ran in (running[each.workload] for each in candidates)
+                ]
+                losing = set(guarantees.losing(first, holdings, reclaim=reclaim))
+                candidates = [each for each in candidates if each.workload in losing]
+            if victims := await self._search(first, candidates, yielding, now, guarantees if reclaim else None):
+                return victims
+        return ()
+
+    async def _search(
+        self,
+        first: Workload,
+        candidates: Sequence[PreemptionCandidate],
+        yielding: Sequence[FluxionJobId],
+        now: int,
+        guarantees: Guarantees | None,
+    ) -> Sequence[WorkloadId]:
+        choice = choose_victims(candidates, None if guarantees is not None else first.priority)
         try:
             trial = next(choice)
             while True:
                 gone = [*(FluxionJobId(int(each.workload)) for each in trial), *yielding]
                 request = JobMatchRequest(first.jobspec, _PROBE, reserve=False, duration_s=first.duration_s or 0)
                 answers = (await self._fluxion.trial([request], without=gone, call=CallContext(now=now))).results
-                trial = choice.send(answers[0].verdict is MatchVerdict.GRANTED)
+                nodes = [share.node for share in answers[0].shares]
+                covered = guarantees is None or guarantees.covers(first, nodes, ())
+                trial = choice.send(covered and answers[0].verdict is MatchVerdict.GRANTED)
         except StopIteration as end:
             victims: Sequence[PreemptionCandidate] = end.value
         return [each.workload for each in victims]
 
-    def _eligible(self, workload: Workload, ran: _Ran, first: Workload, now_s: int) -> bool:
-        if workload.queue not in self._queues or not is_below(workload, first):
+    def _eligible(self, workload: Workload, ran: _Ran, first: Workload | None, now_s: int) -> bool:
+        if workload.queue not in self._queues or (first is not None and not is_below(workload, first)):
             return False
         ready_s = ran.start_s + self._disciplines[workload.queue].preemption_rules.min_run_seconds
         if ready_s > now_s:

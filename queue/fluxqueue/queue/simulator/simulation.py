@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import orjson
 
@@ -18,7 +19,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SLOT
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
@@ -28,6 +29,7 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReserva
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
+from fluxqueue.queue.simulator.simulated_guarantees import SimulatedGuarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
 from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
@@ -39,6 +41,7 @@ _LIMIT = 8
 _MOST_AT_ONCE = 16
 """Choices of victims at one time. Others follow at the next event."""
 _PROGRESS_EVERY = 500
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 Progress = Callable[[int], None]
 
@@ -90,6 +93,8 @@ class Simulation:
         Jobs that ran before and run again without waiting. Each takes its nodes at its start, after the jobs that start then.
     shares
         Accounts whose fair shares order the work; None: there are none.
+    guaranteed
+        Nodes that are guaranteed to accounts.
 
     Attributes
     ----------
@@ -104,6 +109,7 @@ class Simulation:
         match_policy: str = "lonode",
         fixed: Sequence[SimulatedJob] = (),
         shares: SimulatedShares | None = None,
+        guaranteed: Mapping[str, int] = _NOTHING,
     ) -> None:
         self.ran = [SimulatedJob(job) for job in trace.jobs]
         self.cycles = 0
@@ -113,6 +119,7 @@ class Simulation:
         self._disciplines = dict.fromkeys(self._queues, discipline) if isinstance(discipline, Discipline) else discipline
         self._match_policy = match_policy
         self._shares = shares
+        self._guarantees = SimulatedGuarantees(guaranteed)
         self._added = AddedPriorities({}, {}, _EPOCH)
         self._fixed = sorted(fixed, key=lambda each: each.start_s, reverse=True)
         self._of = {each.job.number: each for each in (*self.ran, *fixed)}
@@ -222,14 +229,17 @@ class Simulation:
                 self._clear_refusal_caches()
 
     def _prioritised(self, workload: Workload) -> Workload:
-        added = self._added.of(workload)
+        added = self._added.of(workload) + (GUARANTEED_FIRST if workload.id in self._guarantees.first else 0)
         return workload if added == workload.added_priority else replace(workload, added_priority=added)
 
     def _reprioritise(self) -> None:
-        """Give all work that waits the priority that it has now, and so its reservations; once a minute, as a cluster does."""
-        if self._shares is None or (added := self._shares.priorities(self._now, _at(self._now))) is None:
+        """Give all work that waits the priority that it has now, and so its reservations; shares count once a minute, as in a cluster."""
+        running = ((workload, [_node(host) for host in ran.hosts]) for workload, ran in self._running().values())
+        moved = self._guarantees.update(self._backlogs.values(), running)
+        added = self._shares.priorities(self._now, _at(self._now)) if self._shares is not None else None
+        if added is None and not moved:
             return
-        self._added = added
+        self._added = added or self._added
         for backlog in self._backlogs.values():
             changed = [now for workload in backlog if (now := self._prioritised(workload)) is not workload]
             backlog.update(changed)
@@ -267,10 +277,8 @@ class Simulation:
         """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
         if self._stops or not self._preemption.any:
             return False
-        running = {
-            WorkloadId(number): (self._prioritised(_workload(self._of[number].job)), self._of[number]) for number in self._planned_ends
-        }
-        victims = await self._preemption.choose(self._backlogs, self._reservations, running, self._now)
+        choice = self._preemption.choose(self._backlogs, self._reservations, self._running(), self._now, self._guarantees.now)
+        victims = await choice
         for victim in victims:
             ran = self._of[int(victim)]
             stop_s = min(self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s)
@@ -281,6 +289,9 @@ class Simulation:
         if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
             heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
         return bool(victims) and await self._stop_preempted()
+
+    def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
+        return {WorkloadId(each): (self._prioritised(_workload(self._of[each].job)), self._of[each]) for each in self._planned_ends}
 
     async def _stop_preempted(self) -> bool:
         """Stop victims whose grace is over: they wait again in their old place; True if there were any."""

@@ -26,6 +26,7 @@ NO_RULES = PreemptionRules()
 @dataclass
 class Ran:
     start_s: int
+    hosts: tuple[int, ...] = ()
 
 
 def work(name: str, **changes: int) -> Workload:
