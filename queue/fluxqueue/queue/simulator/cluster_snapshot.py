@@ -169,7 +169,10 @@ def snapshot_of(
         _graph_specs(nodes, levels, types),
         tuple(running),
         tuple(pending),
-        {name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits) for name, spec in specs.items()},
+        {
+            name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, at_limit=spec.at_limit)
+            for name, spec in specs.items()
+        },
         _taken(foreign, types),
         _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
         accounts,

@@ -18,7 +18,8 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import AtLimit, Policy
 from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
-from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
@@ -74,6 +75,7 @@ class _Run:
         self._limits = {name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None}
         self._stopping = {name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP}
         self._quotas = Quotas({}, ())
+        self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
         self._starts: dict[WorkloadId, int | None] = {workload.id: None for workload in snapshot.pending}
@@ -113,7 +115,21 @@ class _Run:
             for refusal_cache in self._refusal_caches.values():
                 refusal_cache.clear()
 
+    def _put_guaranteed_first(self) -> bool:
+        """Order work that is within what is guaranteed to its account before all other, as a cycle does; return True if that changed."""
+        guarantees = Guarantees(self._snapshot.accounts, self._holders.values())
+        before, self._first = self._first, guarantees.first(self._lines.values(), largest_of(self._snapshot.nodes))
+        moved = before ^ self._first
+        for backlog in self._lines.values() if moved else ():
+            added = [(each, GUARANTEED_FIRST if each.id in self._first else -GUARANTEED_FIRST) for each in backlog if each.id in moved]
+            backlog.update([replace(each, added_priority=each.added_priority + more) for each, more in added])
+        return bool(moved)
+
     async def _cycle(self, driver: RoundDriver, *, capacity_changed: bool) -> None:
+        if self._put_guaranteed_first():
+            capacity_changed = True
+            for refusal_cache in self._refusal_caches.values():
+                refusal_cache.clear()
         queues = [
             PendingQueue(
                 name,

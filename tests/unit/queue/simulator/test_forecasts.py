@@ -230,3 +230,18 @@ def test_work_that_may_not_use_its_reservation_is_left_out_and_counted() -> None
     lost = a_fluxjob("lost-1", 1, 60, reservation="gone")
     lost = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, reason="ReservationNotAllowed"))
     assert a_snapshot(lost).left_out == (("names a FluxReservation that it may not use", 1),)
+
+
+@pytest.mark.parametrize(("guaranteed", "found"), [({}, {"other-1": 0, "mine-2": 60}), ({"nodes": 1}, {"other-1": 100, "mine-2": 0})])
+def test_work_within_a_guarantee_comes_first_in_a_forecast_too(guaranteed: dict[str, Any], found: dict[str, int]) -> None:
+    other, mine = a_fluxjob("other-1", 2, 60), a_fluxjob("mine-2", 1, 100)
+    mine = msgspec.structs.replace(mine, metadata=msgspec.structs.replace(mine.metadata, namespace="md"))
+    queues = [msgspec.convert(make_queue("default", policy="fcfs"), FluxQueue)]
+    accounts = [msgspec.convert(make_account("physics", namespaces=["md"], guaranteed=guaranteed), FluxAccount)]
+    assert waits(snapshot_of([a_node("n0"), a_node("n1")], (), (other, mine), SiteObjects(queues, accounts), NOW)) == found
+
+
+def test_a_queue_that_stops_at_a_limit_keeps_its_order_in_a_forecast_too() -> None:
+    jobs = (a_fluxjob("run-0", 1, 160, hosts="n0"), a_fluxjob("wide-1", 2, 60), a_fluxjob("thin-2", 1, 60))
+    found = {at_limit: waits(a_snapshot(*jobs, limits={"cores": 8}, atLimit=at_limit))["thin-2"] for at_limit in ("skip", "stop")}
+    assert found == {"skip": 0, "stop": 160}
