@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxaccounts import GuaranteedStatus
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_constraint, format_nodes, format_quantity
 from fluxqueue.api.metadata import PartialObject
@@ -128,14 +127,7 @@ def has_services(job: FluxJob) -> bool:
     return _SERVICES_SLOT in job.spec.jobspec
 
 
-def explain(
-    seen: Observed,
-    now: datetime,
-    *,
-    every_pod: bool = False,
-    colour: bool = False,
-    guarantee: tuple[str, Sequence[GuaranteedStatus]] = ("", ()),
-) -> str:
+def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False, guaranteed: str = "") -> str:
     """Return the explanation as text.
 
     Parameters
@@ -148,8 +140,8 @@ def explain(
         Show all pods of a large workload.
     colour
         True for a terminal with colours.
-    guarantee
-        The nearest account with a guarantee, and what its status shows of that.
+    guaranteed
+        What is guaranteed to its account, in words; empty: nothing.
 
     Returns
     -------
@@ -159,7 +151,7 @@ def explain(
     facts = [
         ("Asked for", _asked(seen)),
         *_where(seen.job),
-        *_account(seen.job, *guarantee),
+        *_account(seen.job, guaranteed),
         *_waiting(seen.job, now),
         *_history(seen.job, now),
     ]
@@ -232,13 +224,10 @@ def _where(job: FluxJob) -> list[tuple[str, str]]:
     return [(name, words) for name, words in facts if words]
 
 
-def _account(job: FluxJob, guaranteed_to: str, guaranteed: Sequence[GuaranteedStatus]) -> list[tuple[str, str]]:
+def _account(job: FluxJob, guaranteed: str) -> list[tuple[str, str]]:
     """Return the account of the work, if it has one, and what is guaranteed to it."""
     facts = [("Account", job.status.account)] if job.status.account else []
-    if guaranteed:
-        parts = (f"{each.guaranteed} {each.name} (used {each.used}, borrowed {each.borrowed})" for each in guaranteed)
-        facts.append(("Guaranteed", f"to {guaranteed_to!r}: {', '.join(parts)}"))
-    return facts
+    return [*facts, ("Guaranteed", guaranteed)] if guaranteed else facts
 
 
 def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:

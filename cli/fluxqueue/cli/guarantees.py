@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from fluxqueue.api.fluxaccounts import FluxAccount, GuaranteedStatus
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.listing import list_accounts
@@ -12,11 +12,9 @@ from fluxqueue.queue.model.accounts import account_tree
 
 __all__ = ["guarantees_of"]
 
-GuaranteeOf = Callable[[FluxJob], tuple[str, Sequence[GuaranteedStatus]]]
 
-
-def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> GuaranteeOf:
-    """Return what is guaranteed to the account of each of these FluxJobs; nothing where the accounts may not be read.
+def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> Callable[[FluxJob], str]:
+    """Return a function that says what is guaranteed to the account of one of these FluxJobs; nothing if the accounts may not be read.
 
     The guarantee of work is that of the nearest account on its way up that has one, as in `fluxqueue.queue.scheduling.guarantees`.
     """
@@ -29,8 +27,9 @@ def guarantees_of(client: ApiClient, jobs: Iterable[FluxJob]) -> GuaranteeOf:
     tree = account_tree(accounts)
     shown = {account.metadata.name: account.status.guaranteed for account in accounts if account.status.guaranteed}
 
-    def of(job: FluxJob) -> tuple[str, Sequence[GuaranteedStatus]]:
+    def of(job: FluxJob) -> str:
         nearest = next((name for name in tree.path_of(job.status.account) if name in shown), "")
-        return nearest, shown.get(nearest) or ()
+        parts = (f"{each.guaranteed} {each.name} (used {each.used}, borrowed {each.borrowed})" for each in shown.get(nearest) or ())
+        return f"to {nearest!r}: {', '.join(parts)}" if nearest else ""
 
     return of

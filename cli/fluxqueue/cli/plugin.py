@@ -259,9 +259,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     chosen = _connection(arguments)
     with ApiClient(chosen) as client:
         workloads = find(client, _namespace(arguments, chosen), arguments.name)
-        guarantee_of = guarantees_of(client, [seen.job for seen in workloads])
+        guaranteed = guarantees_of(client, [seen.job for seen in workloads])
     now, wide, colour = _now(), arguments.output == "wide", wants_colour(sys.stdout)
-    texts = [explain(seen, now, every_pod=wide, colour=colour, guarantee=guarantee_of(seen.job)) for seen in workloads]
+    texts = [explain(seen, now, every_pod=wide, colour=colour, guaranteed=guaranteed(seen.job)) for seen in workloads]
     sys.stdout.write("\n".join(texts))
     return 0
 

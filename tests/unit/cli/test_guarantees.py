@@ -12,7 +12,7 @@ from fluxqueue.cli import guarantees
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 
 CLIENT = object.__new__(ApiClient)
-SHOWN = [GuaranteedStatus("nodes", "2", "3", "1")]
+SHOWN = [GuaranteedStatus("nodes", "2", "3", "1"), GuaranteedStatus("memory", "1 TiB", "1 GiB", "0 B")]
 
 
 def of(account: str) -> FluxJob:
@@ -24,7 +24,8 @@ def test_the_nearest_account_with_a_guarantee_is_shown(monkeypatch: pytest.Monke
     site = msgspec.structs.replace(site, status=FluxAccountStatus(guaranteed=SHOWN))
     monkeypatch.setattr(guarantees, "list_accounts", lambda _client: [site, md])
     found = guarantees.guarantees_of(CLIENT, [of("md")])
-    assert (found(of("md")), found(of(""))) == (("site", SHOWN), ("", ()))
+    assert found(of("md")) == "to 'site': 2 nodes (used 3, borrowed 1), 1 TiB memory (used 1 GiB, borrowed 0 B)"
+    assert found(of("")) == ""
 
 
 def test_whoever_may_not_read_accounts_gets_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,4 +33,4 @@ def test_whoever_may_not_read_accounts_gets_the_rest(monkeypatch: pytest.MonkeyP
         raise ClusterError("forbidden")
 
     monkeypatch.setattr(guarantees, "list_accounts", refuse)
-    assert guarantees.guarantees_of(CLIENT, [of("md")])(of("md")) == ("", ())
+    assert guarantees.guarantees_of(CLIENT, [of("md")])(of("md")) == ""
