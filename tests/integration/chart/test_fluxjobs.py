@@ -206,6 +206,7 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
         pytest.param({"defaultDurationSeconds": 0}, "spec.defaultDurationSeconds", id="no time at all"),
         pytest.param({"maxDurationSeconds": -60}, "spec.maxDurationSeconds", id="less than no time"),
         pytest.param({"maxDurationSeconds": 315_360_001}, "spec.maxDurationSeconds", id="more than ten years"),
+        pytest.param({"atLimit": "wait"}, "spec.atLimit", id="nothing that it could do at a limit"),
         pytest.param({"state": "closed"}, "spec.state", id="an unknown state"),
         pytest.param({"limits": {"running": -1}}, "spec.limits.running", id="less than nothing"),
     ],
