@@ -38,6 +38,7 @@ class Policy(enum.StrEnum):
 
     FCFS = "fcfs"
     EASY = "easy"
+    HYBRID = "hybrid"
     CONSERVATIVE = "conservative"
 
 

@@ -118,6 +118,14 @@ async def test_conservative_reserves_up_to_the_depth(bench: Bench) -> None:
     assert [reservation(bench, f"w{number}").start - START for number in range(3)] == [timedelta(hours=hours) for hours in (1, 2, 3)]
 
 
+async def test_hybrid_reserves_for_the_first_few(bench: Bench) -> None:
+    bench.other_queues = {"default": Discipline(Policy.HYBRID, 2)}
+    await bench.submit(job("now", 4, "8", "1h"), *(job(f"w{number}", 4, "8", "1h") for number in range(3)))
+    await bench.cycle()
+    stored = {each.workload for each in await bench.store.reservations()}
+    assert stored == {bench.row(f"w{number}").id for number in range(2)}
+
+
 async def test_the_next_leader_keeps_the_reservations(
     bench: Bench, store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion, clock: Clock
 ) -> None:

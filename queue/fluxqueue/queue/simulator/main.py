@@ -201,9 +201,9 @@ def _levels(texts: Sequence[str]) -> Sequence[TopologyLevel]:
 def _discipline(text: str) -> tuple[str, Discipline]:
     name, _, depth = text.partition(":")
     if name not in set(Policy):
-        raise _UsageError(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, conservative or conservative:DEPTH")
-    if depth and (name != Policy.CONSERVATIVE or not depth.isdecimal() or int(depth) < 1):
-        raise _UsageError(f"--policy {text}: a depth of at least 1 is for conservative only")
+        raise _UsageError(f"--policy {text}: there is no policy {name!r}: choose fcfs, easy, hybrid:DEPTH or conservative:DEPTH")
+    if depth and (name not in (Policy.HYBRID, Policy.CONSERVATIVE) or not depth.isdecimal() or int(depth) < 1):
+        raise _UsageError(f"--policy {text}: a depth of at least 1 is for hybrid and conservative only")
     return text, Discipline(Policy(name), int(depth) if depth else DEFAULT_DEPTH)
 
 
@@ -272,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=NODES",
         help="nodes that are guaranteed to an --account: its jobs within them come first, with --preempt others are preempted for them",
     )
-    parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, conservative or conservative:DEPTH; may be repeated")
+    parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, hybrid:DEPTH or conservative:DEPTH; may be repeated")
     parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
     parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")
     parser.add_argument("--priority", action="append", metavar="NODES=N", help="priority of jobs of at most so many nodes; may be repeated")

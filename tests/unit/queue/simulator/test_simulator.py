@@ -23,7 +23,7 @@ from fluxqueue.queue.simulator.swf import InvalidTrace, parse_swf
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 
 NODES = 4
-POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.CONSERVATIVE, 3), Discipline(Policy.CONSERVATIVE, 100)]
+POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.CONSERVATIVE, 3), Discipline(Policy.HYBRID, 2), Discipline(Policy.CONSERVATIVE, 100)]
 
 exact_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=25)
 any_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(0.3, 4.0)), min_size=1, max_size=25)
@@ -95,6 +95,13 @@ def test_easy_may_delay_the_second_in_the_queue_and_conservative_does_not() -> N
     easy, conservative = starts(trace, Policy.EASY), starts(trace, Policy.CONSERVATIVE)
     assert easy[1] == conservative[1] == 100
     assert conservative[2] == 110
+
+
+def test_hybrid_protects_as_many_as_its_depth() -> None:
+    trace = a_trace((0, 2, 100), (1, 4, 10), (2, 3, 100), (3, 1, 60), (4, 2, 99))
+    protected = [[each.start_s for each in simulated(trace, Discipline(Policy.HYBRID, depth))] for depth in (1, 2)]
+    assert protected[0] == starts(trace, Policy.EASY)
+    assert protected[1][:3] == [0, 100, 110]
 
 
 def test_a_job_that_ends_early_brings_reservations_forward() -> None:
@@ -256,7 +263,7 @@ def test_the_command_writes_a_table_json_csv_and_pictures(tmp_path: Path, capsys
     ("argv", "words"),
     [
         (["--policy", "fair"], "there is no policy 'fair'"),
-        (["--policy", "easy:3"], "for conservative only"),
+        (["--policy", "easy:3"], "for hybrid and conservative only"),
         (["--load", "-1"], "must be above 0"),
         (["--overestimate", "5:2"], "two factors such as 2:5"),
         (["--trace", "/nowhere.swf"], "cannot be read"),

@@ -14,7 +14,7 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, Pendi
 __all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of"]
 
 DEFAULT_DEPTH = 64
-"""Most reservations of a conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
+"""Most reservations of a hybrid or conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
 
 _GRANTS_NOTHING = PreemptionRules()
 
@@ -26,7 +26,7 @@ class Discipline:
     Attributes
     ----------
     depth
-        Most reservations of a conservative queue. Other policies ignore it.
+        Most reservations of a hybrid or conservative queue. Other policies ignore it.
     limits
         What the queue may use at once; None: no limits.
     match_policy
@@ -61,7 +61,7 @@ class Discipline:
                 return FcfsPass(queue, context)
             case Policy.EASY:
                 return BackfillPass(queue, context, depth=1)
-            case Policy.CONSERVATIVE:
+            case Policy.HYBRID | Policy.CONSERVATIVE:
                 return BackfillPass(queue, context, depth=max(1, self.depth))
 
 
