@@ -21,6 +21,7 @@ __all__ = [
     "FluxQueueStatus",
     "Limits",
     "Members",
+    "Planning",
     "Policy",
     "Preemption",
     "PreemptionRules",
@@ -28,6 +29,7 @@ __all__ = [
     "Provision",
     "QueueLimits",
     "QueueState",
+    "ReservedNodes",
     "SchedulerName",
     "TopologyDefaults",
 ]
@@ -65,6 +67,13 @@ class AtLimit(enum.StrEnum):
 
     SKIP = "skip"
     STOP = "stop"
+
+
+class ReservedNodes(enum.StrEnum):
+    """Which nodes a reservation takes, among those that suffice at its start: by the match policy, or those that become free last."""
+
+    MATCH_POLICY = "matchPolicy"
+    FREE_LAST = "freeLast"
 
 
 class Provision(enum.StrEnum):
@@ -124,6 +133,12 @@ class EnforceDuration(PartialObject, frozen=True):
     grace_seconds: int = DEFAULT_GRACE_S
 
 
+class Planning(PartialObject, frozen=True):
+    """How a queue plans ahead."""
+
+    reserved_nodes: ReservedNodes = ReservedNodes.MATCH_POLICY
+
+
 class PreemptionRules(PartialObject, frozen=True):
     """What running work of a queue is granted before it is preempted: a minimum run time, and time to save what it has."""
 
@@ -174,6 +189,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
 
     policy: Policy = Policy.EASY
     reservation_depth: int | None = None
+    planning: Planning | None = None
     match_policy: str | None = None
     state: QueueState = QueueState.OPEN
     preemption: Preemption = Preemption.NEVER

@@ -132,6 +132,8 @@ class JobMatchRequest:
         Replace a reservation whose start lies ahead by an earlier one, if there is one. Otherwise such a reservation is kept as it is.
     policy
         Match policy of this job alone; the graph's if empty.
+    latest_nodes
+        A reservation takes, of the nodes that suffice at its start, those that become free last. The others stay free until then.
     """
 
     jobspec: str
@@ -142,6 +144,7 @@ class JobMatchRequest:
     duration_s: int | None = None
     improve: bool = False
     policy: str = ""
+    latest_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

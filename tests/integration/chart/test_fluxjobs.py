@@ -194,7 +194,11 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        pytest.param({"policy": "fcfs", "reservationDepth": 3}, "reservationDepth is for the policies hybrid and conservative", id="fcfs that reserves"),
+        pytest.param(
+            {"policy": "fcfs", "reservationDepth": 3},
+            "reservationDepth is for the policies hybrid and conservative",
+            id="fcfs that reserves",
+        ),
         pytest.param({"reservationDepth": 3}, "reservationDepth is for the policies hybrid and conservative", id="easy of another depth"),
         pytest.param(
             {"maxDurationSeconds": 60}, "defaultDurationSeconds is longer than maxDurationSeconds", id="a default beyond the maximum"

@@ -14,7 +14,7 @@ from support.queue_bench import Bench, a_leader, a_node, job
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import FluxQueueSpec, Policy
+from fluxqueue.api.fluxqueues import FluxQueueSpec, Planning, Policy, ReservedNodes
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.messages import JobMode
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
@@ -116,6 +116,19 @@ async def test_conservative_reserves_up_to_the_depth(bench: Bench) -> None:
     await bench.submit(job("now", 4, "8", "1h"), *(job(f"w{number}", 4, "8", "1h") for number in range(3)))
     await bench.cycle()
     assert [reservation(bench, f"w{number}").start - START for number in range(3)] == [timedelta(hours=hours) for hours in (1, 2, 3)]
+
+
+async def test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so(bench: Bench, clock: Clock) -> None:
+    planning = Planning(reserved_nodes=ReservedNodes.FREE_LAST)
+    bench.other_queues = {"default": Discipline(Policy.EASY, planning=planning)}
+    await bench.submit(job("short", 1, "8", "1h"), job("rest", 3, "8", "2h"))
+    await bench.cycle()
+    clock.advance(minutes=5)
+    await end(bench, "short")
+    await bench.submit(job("wide", 3, "8", "1h"), job("long", 1, "8", "9h"))
+    await bench.cycle()
+    assert reservation(bench, "wide").start == START + timedelta(hours=2)
+    assert bench.row("long").state is State.ALLOCATED
 
 
 async def test_hybrid_reserves_for_the_first_few(bench: Bench) -> None:

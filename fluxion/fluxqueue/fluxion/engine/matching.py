@@ -110,7 +110,7 @@ class JobMatching:
             if (placement := matcher.place(jobspec, state.now, end, room)) is not None:
                 return placement, later
             if request.reserve or replaced is not None:
-                later = matcher.reserve(jobspec, duration_s, room, replaced=replaced)
+                later = matcher.reserve(jobspec, duration_s, room, replaced, latest_nodes=request.latest_nodes)
                 if later.placement is not None:
                     break
         return None, later

@@ -123,6 +123,26 @@ class EarliestStart:
         rises = np.flatnonzero(np.diff(most, prepend=0))
         return Shortfall(before, self._all_times[rises], most[rises])
 
+    def latest(self, start: int, slots: Counts, *, descending: bool) -> Mask:
+        """Return as few nodes as suffice at a start that was yielded, with these slots then: those that become free last.
+
+        Of a node that has free slots before the start, the idle time of all slots counts, in proportion to the slots at the start. Nodes
+        that are alike in this are taken in order of their rows.
+        """
+        begun = self._times < start
+        rows, free = self._rows[begun], self._slots[begun].astype(np.int64)
+        begins = np.maximum(self._times[begun], self._state.now)
+        ends = np.append(begins[1:], start)
+        ends[:-1][rows[1:] != rows[:-1]] = start
+        idle = np.zeros(len(slots), dtype=np.int64)
+        np.add.at(idle, rows, free * (ends - begins))
+        there = np.flatnonzero(slots > 0)[:: -1 if descending else 1]
+        order = there[np.argsort(idle[there] / slots[there], kind="stable")]
+        enough = int(np.searchsorted(np.cumsum(slots[order], dtype=np.int64), self._least)) + 1
+        chosen = np.zeros(len(slots), dtype=np.bool_)
+        chosen[order[:enough]] = True
+        return chosen
+
     def may_start_earlier(self, freed: FreedRows, shortfall: Shortfall) -> bool:
         """Return True if what became free since could make up for the shortfall.
 

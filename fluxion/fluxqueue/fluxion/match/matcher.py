@@ -219,7 +219,13 @@ class Matcher:
         return plan
 
     def reserve(
-        self, jobspec: Jobspec, duration_s: int, restriction: Restriction = NO_RESTRICTION, replaced: GraphJob | None = None
+        self,
+        jobspec: Jobspec,
+        duration_s: int,
+        restriction: Restriction = NO_RESTRICTION,
+        replaced: GraphJob | None = None,
+        *,
+        latest_nodes: bool = False,
     ) -> LaterPlacement:
         """Return the earliest later time at which the request fits, and its placement.
 
@@ -227,6 +233,8 @@ class Matcher:
         ----------
         replaced
             A reservation that the caller has taken out of the graph. Only earlier starts than its own count.
+        latest_nodes
+            Take the nodes that become free last where the request has a plan, and the policy's choice where they do not suffice.
         """
         state = self._state
         if jobspec.level_needs and restriction.inside is None:
@@ -238,7 +246,11 @@ class Matcher:
             try:
                 for start, slots in earliest.start_times():
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
-                    if (placement := self._shortcut.place_among(plan, window, slots > 0)) is not None:
+                    latest = earliest.latest(start, slots, descending=self.policy.descending) if latest_nodes else None
+                    placement = self._shortcut.place_among(plan, window, latest) if latest is not None else None
+                    if placement is None:
+                        placement = self._shortcut.place_among(plan, window, slots > 0)
+                    if placement is not None:
                         return LaterPlacement(start, placement, earliest.shortfall(start))
             except NeedsTraversal:
                 pass

@@ -225,6 +225,7 @@ def _write_job(job: JobMatchRequest) -> pb.JobRequest:
         duration=job.duration_s,
         improve=job.improve,
         policy=job.policy,
+        latest_nodes=job.latest_nodes,
     )
 
 
@@ -238,6 +239,7 @@ def _read_job(message: pb.JobRequest) -> JobMatchRequest:
         duration_s=message.duration if message.HasField("duration") else None,
         improve=message.improve,
         policy=message.policy,
+        latest_nodes=message.latest_nodes,
     )
 
 

@@ -242,7 +242,7 @@ class MatchBatchRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[Call, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., with_allocation: _Optional[bool] = ..., stop_at_first_failure: _Optional[bool] = ..., yielding: _Optional[_Iterable[int]] = ..., trial: _Optional[bool] = ..., without: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
-    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy")
+    __slots__ = ("jobid", "jobspec", "reserve", "explain", "exclude", "duration", "improve", "policy", "latest_nodes")
     JOBID_FIELD_NUMBER: _ClassVar[int]
     JOBSPEC_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,7 @@ class JobRequest(_message.Message):
     DURATION_FIELD_NUMBER: _ClassVar[int]
     IMPROVE_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    LATEST_NODES_FIELD_NUMBER: _ClassVar[int]
     jobid: int
     jobspec: str
     reserve: bool
@@ -259,7 +260,8 @@ class JobRequest(_message.Message):
     duration: int
     improve: bool
     policy: str
-    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ...) -> None: ...
+    latest_nodes: bool
+    def __init__(self, jobid: _Optional[int] = ..., jobspec: _Optional[str] = ..., reserve: _Optional[bool] = ..., explain: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ..., duration: _Optional[int] = ..., improve: _Optional[bool] = ..., policy: _Optional[str] = ..., latest_nodes: _Optional[bool] = ...) -> None: ...
 
 class MatchBatchResponse(_message.Message):
     __slots__ = ("results", "instance", "overhead", "displaced")

@@ -25,6 +25,8 @@ class Cycle:
         The discipline of each queue, read once at the beginning.
     match_policies
         Match policy of each queue that has one of its own.
+    latest_nodes
+        Queues whose reservations take the nodes that become free last.
     capacity_changed
         Something was freed or changed since the last cycle, so refusals and reservations are tried again.
     dropped
@@ -45,6 +47,7 @@ class Cycle:
 
     disciplines: Mapping[str, Discipline]
     match_policies: dict[str, str] = field(init=False)
+    latest_nodes: frozenset[str] = field(init=False)
     capacity_changed: bool = False
     dropped: dict[WorkloadId, str] = field(default_factory=dict)
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
@@ -56,3 +59,4 @@ class Cycle:
 
     def __post_init__(self) -> None:
         self.match_policies = {name: each.match_policy for name, each in self.disciplines.items() if each.match_policy}
+        self.latest_nodes = frozenset(name for name, each in self.disciplines.items() if each.reserves_latest)

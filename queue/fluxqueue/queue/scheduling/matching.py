@@ -83,6 +83,7 @@ class Matching:
             self._job_ids.of,
             partial(self._store, cycle, granted),
             match_policies=cycle.match_policies,
+            latest_nodes=cycle.latest_nodes,
             exclude=self._avoided.exclude,
             rules=self._rules,
         )

@@ -11,7 +11,7 @@ Work under rules about other pods is matched one by one, each under the rules af
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -59,6 +59,8 @@ class RoundDriver:
         Most workloads in one step.
     match_policies
         Match policy of each queue that has one of its own.
+    latest_nodes
+        Queues whose reservations take the nodes that become free last.
     exclude
         Returns the nodes to leave out for each workload.
     rules
@@ -73,6 +75,7 @@ class RoundDriver:
     explain: bool = True
     limit: int = 100
     match_policies: Mapping[str, str] = field(default_factory=dict)
+    latest_nodes: Collection[str] = ()
     exclude: Exclude = _no_nodes
     rules: MatchRules = field(default_factory=NoMatchRules)
     steps: int = field(default=0, init=False)
@@ -223,6 +226,7 @@ class RoundDriver:
                     duration_s=workload.duration_s or 0,
                     improve=True,
                     policy=self.match_policies.get(workload.queue, ""),
+                    latest_nodes=workload.queue in self.latest_nodes,
                 )
                 for workload, nodes in zip(step.workloads, excluded, strict=True)
             ]
@@ -233,9 +237,17 @@ class RoundDriver:
             reservation = reservations.get(workload.id)
             if reservation is not None and duration_s and reservation.start < now <= reservation.start + _LATE_S:
                 duration_s = max(reservation.end - now, 1)
-            policy = self.match_policies.get(workload.queue, "")
             requests.append(
-                JobMatchRequest(workload.jobspec, jobid, step.reserve, self.explain, nodes, duration_s=duration_s, policy=policy)
+                JobMatchRequest(
+                    workload.jobspec,
+                    jobid,
+                    step.reserve,
+                    self.explain,
+                    nodes,
+                    duration_s=duration_s,
+                    policy=self.match_policies.get(workload.queue, ""),
+                    latest_nodes=workload.queue in self.latest_nodes,
+                )
             )
         return requests
 

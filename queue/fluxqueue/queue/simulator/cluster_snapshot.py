@@ -21,7 +21,7 @@ import orjson
 from fluxqueue.api import names
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, QueueState
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Planning, QueueState
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.graphnames import POD_SLOTS
 from fluxqueue.api.hostlists import InvalidHostlist, decode
@@ -170,7 +170,13 @@ def snapshot_of(
         tuple(running),
         tuple(pending),
         {
-            name: Discipline(spec.policy, spec.reservation_depth or DEFAULT_DEPTH, spec.limits, at_limit=spec.at_limit)
+            name: Discipline(
+                spec.policy,
+                spec.reservation_depth or DEFAULT_DEPTH,
+                spec.limits,
+                at_limit=spec.at_limit,
+                planning=spec.planning or Planning(),
+            )
             for name, spec in specs.items()
         },
         _taken(foreign, types),

@@ -89,7 +89,8 @@ class _Run:
         taken = [NodeShare(node, amounts=amounts) for node, amounts in self._snapshot.foreign.items() if node in known]
         await self._fluxion.resize(taken, call=call)
         await self._fluxion.set_advance_reservations(self._snapshot.reservations, call=call)
-        driver = RoundDriver(self._fluxion, self._identify, self._granted)
+        latest_nodes = {name for name, each in self._snapshot.disciplines.items() if each.reserves_latest}
+        driver = RoundDriver(self._fluxion, self._identify, self._granted, latest_nodes=latest_nodes)
         for number in count():
             await self._cycle(driver, capacity_changed=number == 0 or self._now in self._edges)
             times = [reservation.start for reservation in self._reservations.values() if reservation.start > self._now]

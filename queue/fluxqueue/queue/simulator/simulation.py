@@ -126,7 +126,8 @@ class Simulation:
         self._fluxion = LocalFluxion()
         self._backlogs = {name: Backlog() for name in self._queues}
         self._reservations: dict[WorkloadId, HeldReservation] = {}
-        self._driver = RoundDriver(self._fluxion, self._identify, self._granted, explain=False, limit=_LIMIT)
+        latest_nodes = {name for name, each in self._disciplines.items() if each.reserves_latest}
+        self._driver = RoundDriver(self._fluxion, self._identify, self._granted, explain=False, limit=_LIMIT, latest_nodes=latest_nodes)
         self._ends: list[tuple[int, int]] = []
         self._planned_ends: dict[int, int] = {}
         self._overdue: list[tuple[int, int]] = []

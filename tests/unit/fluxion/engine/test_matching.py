@@ -166,6 +166,37 @@ def test_a_reservation_is_replaced_only_by_an_earlier_one() -> None:
     check_books(made)
 
 
+BOTH = {"slots": slot(8, cpu=100), "nodes": nodes(2, slot(4, cpu=100))}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_reservation_can_leave_the_nodes_that_are_free_now_to_others(kind: str) -> None:
+    made = engine(*(node(name, cpu=400) for name in "abc"))
+    for number, duration in enumerate((10, 100, 100), 1):
+        ask(made, jobspec(slot(4, cpu=100), duration=duration), number)
+    made.cancel_many([1], NOW)
+    long = jobspec(slot(4, cpu=100), duration=1_000)
+    for latest, reserved, verdict in ((False, ["a", "b"], MatchVerdict.BUSY), (True, ["b", "c"], MatchVerdict.GRANTED)):
+        request = JobMatchRequest(jobspec(BOTH[kind], duration=50), 4, reserve=True, latest_nodes=latest)
+        (answer,) = made.match_batch([request], NOW).results
+        assert (answer.verdict, answer.at, [share.node for share in answer.shares]) == (MatchVerdict.RESERVED, 1_100, reserved)
+        assert ask(made, long, 5).verdict is verdict
+        made.cancel_many([4, 5], NOW)
+    check_books(made)
+
+
+def test_of_nodes_that_are_partly_free_a_reservation_takes_those_with_the_least_idle_time() -> None:
+    made = engine(*(node(name, cpu=400) for name in "abc"))
+    for number, (count, duration) in enumerate(((3, 100), (1, 10), (4, 60), (4, 100)), 1):
+        ask(made, jobspec(slot(count, cpu=100), duration=duration), number)
+    made.cancel_many([2], NOW)
+    request = JobMatchRequest(jobspec(slot(6, cpu=100)), 5, reserve=True, latest_nodes=True)
+    (answer,) = made.match_batch([request], NOW).results
+    shares = [(share.node, share.slots["w"]) for share in answer.shares]
+    assert (answer.at, shares) == (1_100, [("a", 4), ("c", 2)]), "a idles for 25 s in each slot, b for 40 s, c not at all"
+    check_books(made)
+
+
 def test_short_jobs_backfill_before_a_reservation_and_long_ones_do_not() -> None:
     made = engine(node("a", cpu=400))
     ask(made, jobspec(slot(2, cpu=100), duration=100), 1)

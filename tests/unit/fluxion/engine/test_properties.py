@@ -20,7 +20,7 @@ from fluxqueue.fluxion.match.explain import explain
 from fluxqueue.fluxion.match.introsort import introsort
 from fluxqueue.fluxion.match.jobspec import InvalidJobspec, read_jobspec
 from fluxqueue.fluxion.match.windows import Window
-from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchVerdict, RestoredJob
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchVerdict, RestoredJob
 
 RELAXED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 POLICIES = ("low", "high", "lonode", "hinode", "first", "lonodex", "firstnodex", "policy=low stop_on_1_matches=true")
@@ -171,6 +171,24 @@ def test_a_reservation_has_the_start_that_trying_every_time_finds(policy: str, m
                 patched.setattr(matching, "plan_for", lambda *_: None)
                 assert ask(slow, text, jobid, now, reserve=True, improve=kind == "improve") == answer
     check_books(quick)
+
+
+@RELAXED
+@given(st.sampled_from(["lonode", "hinode", "lonodex"]), specs, plans)
+def test_the_choice_of_nodes_changes_no_start_of_a_reservation(policy: str, made_of: list[GraphNodeSpec], wanted: Any) -> None:
+    made, clock = engine(*made_of, policy=policy), 1_000
+    for number, (kind, what, more, later) in enumerate(wanted, 1):
+        clock += later
+        now = CallContext(now=clock)
+        if kind == "cancel":
+            made.cancel_many([what], now)
+        elif kind not in ("extend", "improve"):
+            text = jobspec(what, duration=more)
+            (usual,) = made.match_batch([JobMatchRequest(text, number, reserve=True)], now).results
+            made.cancel_many([number], now)
+            (latest,) = made.match_batch([JobMatchRequest(text, number, reserve=True, latest_nodes=True)], now).results
+            assert (latest.verdict, latest.at, latest.end) == (usual.verdict, usual.at, usual.end)
+    check_books(made)
 
 
 def check_refusals(made: Engine, clock: int, count: int, cpu: int) -> None:

@@ -23,7 +23,13 @@ from fluxqueue.queue.simulator.swf import InvalidTrace, parse_swf
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 
 NODES = 4
-POLICIES = [Discipline(Policy.FCFS), Discipline(Policy.EASY), Discipline(Policy.CONSERVATIVE, 3), Discipline(Policy.HYBRID, 2), Discipline(Policy.CONSERVATIVE, 100)]
+POLICIES = [
+    Discipline(Policy.FCFS),
+    Discipline(Policy.EASY),
+    Discipline(Policy.CONSERVATIVE, 3),
+    Discipline(Policy.HYBRID, 2),
+    Discipline(Policy.CONSERVATIVE, 100),
+]
 
 exact_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20)), min_size=1, max_size=25)
 any_jobs = st.lists(st.tuples(st.integers(0, 40), st.integers(1, NODES), st.integers(1, 20), st.floats(0.3, 4.0)), min_size=1, max_size=25)

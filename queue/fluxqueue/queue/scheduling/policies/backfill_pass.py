@@ -1,7 +1,8 @@
 """Backfilling: later work may start first if it delays no reservation.
 
 The first blocked workloads of a queue get reservations: concrete nodes at the earliest time the graph allows. One reservation makes the
-policy EASY (Lifka 1995), a few make it hybrid, many conservative. Everything behind them is matched without a reservation and starts if it fits now.
+policy EASY (Lifka 1995), a few make it hybrid, many conservative. Everything behind them is matched without a reservation and starts if it
+fits now.
 This module only chooses what to ask. The matcher computes the earliest time (`fluxqueue.fluxion.match.earliest`). It holds reservations
 in the graph like running work, so it keeps later work of every queue out of their way.
 

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import AtLimit, FluxQueue, FluxQueueSpec, Policy, Preemption, PreemptionRules, Provision, QueueLimits
+from fluxqueue.api.fluxqueues import (
+    AtLimit,
+    FluxQueue,
+    FluxQueueSpec,
+    Planning,
+    Policy,
+    Preemption,
+    PreemptionRules,
+    Provision,
+    QueueLimits,
+    ReservedNodes,
+)
 from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.fcfs_pass import FcfsPass
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, PendingQueue
@@ -17,6 +28,7 @@ DEFAULT_DEPTH = 64
 """Most reservations of a hybrid or conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
 
 _GRANTS_NOTHING = PreemptionRules()
+_USUAL_PLANNING = Planning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,8 @@ class Discipline:
         True if its work is ended at the end of its duration.
     at_limit
         Whether its work that waits for a limit keeps work behind it from starting under that limit.
+    planning
+        How it plans ahead.
     """
 
     policy: Policy = Policy.EASY
@@ -48,11 +62,17 @@ class Discipline:
     preemption_rules: PreemptionRules = _GRANTS_NOTHING
     enforces_duration: bool = False
     at_limit: AtLimit = AtLimit.SKIP
+    planning: Planning = _USUAL_PLANNING
 
     @property
     def reserves(self) -> bool:
         """True if the policy makes reservations."""
         return self.policy is not Policy.FCFS
+
+    @property
+    def reserves_latest(self) -> bool:
+        """True if its reservations take the nodes that become free last."""
+        return self.reserves and self.planning.reserved_nodes is ReservedNodes.FREE_LAST
 
     def new_pass(self, queue: PendingQueue, context: CycleContext) -> Pass:
         """Return a pass of this policy over a queue."""
@@ -79,6 +99,7 @@ def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
             spec.preemption_rules or _GRANTS_NOTHING,
             spec.enforce_duration is not None and spec.enforce_duration.enabled,
             spec.at_limit,
+            spec.planning or _USUAL_PLANNING,
         )
         for name, spec in specs.items()
     }
