@@ -15,6 +15,7 @@ from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
     "AtLimit",
+    "BackfillDurations",
     "EnforceDuration",
     "FluxQueue",
     "FluxQueueSpec",
@@ -74,6 +75,13 @@ class ReservedNodes(enum.StrEnum):
 
     MATCH_POLICY = "matchPolicy"
     FREE_LAST = "freeLast"
+
+
+class BackfillDurations(enum.StrEnum):
+    """By which durations work is tried behind reservations: as it stated, or as its people's last work suggests."""
+
+    STATED = "stated"
+    PREDICTED = "predicted"
 
 
 class Provision(enum.StrEnum):
@@ -137,6 +145,7 @@ class Planning(PartialObject, frozen=True):
     """How a queue plans ahead."""
 
     reserved_nodes: ReservedNodes = ReservedNodes.MATCH_POLICY
+    backfill_durations: BackfillDurations = BackfillDurations.STATED
 
 
 class PreemptionRules(PartialObject, frozen=True):

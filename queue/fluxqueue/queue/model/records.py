@@ -251,6 +251,8 @@ class Workload:
     start_conditions: StartConditions = NO_START_CONDITIONS
     added_priority: int = field(default=0, compare=False)
     """What the weights of its queue add to its priority, and `GUARANTEED_FIRST`; not in the tables, the leader computes it."""
+    predicted_s: int | None = field(default=None, compare=False)
+    """Predicted duration, below the stated one; None: there is none. Not in the tables, the leader computes it."""
 
     @property
     def ref(self) -> str:
@@ -271,6 +273,11 @@ class Workload:
     def weighed_priority(self) -> int:
         """The priority by which it is ordered among work that comes first, and among all other."""
         return self.order_priority - GUARANTEED_FIRST if self.comes_first else self.order_priority
+
+    @property
+    def tried_s(self) -> int | None:
+        """The shortest duration with which it is matched: the predicted one, else the stated one; None if it has no end."""
+        return self.duration_s if self.predicted_s is None else self.predicted_s
 
     @property
     def blocked(self) -> bool:

@@ -233,7 +233,7 @@ class RoundDriver:
         ids = await self.identify(step.workloads)
         requests = []
         for workload, jobid, nodes in zip(step.workloads, ids, excluded, strict=True):
-            duration_s = workload.duration_s or 0
+            duration_s = step.duration_s(workload) or 0
             reservation = reservations.get(workload.id)
             if reservation is not None and duration_s and reservation.start < now <= reservation.start + _LATE_S:
                 duration_s = max(reservation.end - now, 1)

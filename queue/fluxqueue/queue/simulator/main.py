@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fluxqueue.api.fluxqueues import Planning, Policy, Preemption, PreemptionRules, ReservedNodes
+from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy, Preemption, PreemptionRules, ReservedNodes
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel, levels_problem
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
@@ -209,8 +209,11 @@ def _discipline(text: str) -> tuple[str, Discipline]:
 
 def _with_rules(discipline: Discipline, options: argparse.Namespace) -> Discipline:
     """Return the discipline with time limits and preemption, if they are asked for."""
-    reserved_nodes = ReservedNodes.FREE_LAST if options.free_last else ReservedNodes.MATCH_POLICY
-    discipline = replace(discipline, enforces_duration=options.enforce_duration, planning=Planning(reserved_nodes=reserved_nodes))
+    planning = Planning(
+        reserved_nodes=ReservedNodes.FREE_LAST if options.free_last else ReservedNodes.MATCH_POLICY,
+        backfill_durations=BackfillDurations.PREDICTED if options.predict else BackfillDurations.STATED,
+    )
+    discipline = replace(discipline, enforces_duration=options.enforce_duration, planning=planning)
     if options.preempt is None:
         return discipline
     least, _, grace = options.preempt.partition(":")
@@ -276,6 +279,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policy", action="append", metavar="NAME", help="fcfs, easy, hybrid:DEPTH or conservative:DEPTH; may be repeated")
     parser.add_argument("--enforce-duration", action="store_true", help="end jobs at the end of their duration (spec.enforceDuration)")
     parser.add_argument("--free-last", action="store_true", help="reserve the nodes that become free last (planning.reservedNodes)")
+    parser.add_argument("--predict", action="store_true", help="backfill by predicted durations (planning.backfillDurations)")
     parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")
     parser.add_argument("--priority", action="append", metavar="NODES=N", help="priority of jobs of at most so many nodes; may be repeated")
     parser.add_argument("--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)")

@@ -24,8 +24,8 @@ from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
-from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, PredictionKey, end_beyond_prediction, lengthened_end
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
@@ -132,6 +132,8 @@ class Simulation:
         self._planned_ends: dict[int, int] = {}
         self._overdue: list[tuple[int, int]] = []
         self._estimate_history = EstimateHistory()
+        self._durations = DurationHistory()
+        self._predicted: set[int] = set()
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
         self._stops: list[tuple[int, int]] = []
@@ -163,8 +165,9 @@ class Simulation:
             await self._end_due()
             await self._stop_preempted()
             await self._extend_overruns()
+            await self._lengthen_predicted()
             while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
-                self._backlogs[jobs[arrived].queue].update([self._prioritised(_workload(jobs[arrived]))])
+                self._backlogs[jobs[arrived].queue].update([self._prioritised(self._arriving(jobs[arrived]))])
                 arrived += 1
             self._reprioritise()
             await self._cycle()
@@ -202,6 +205,7 @@ class Simulation:
             if number not in self._planned_ends or self._of[number].end_s != end_s:
                 continue  # it was preempted before
             ended.append(number)
+            self._durations.add(_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
                 self._shares.ended(self._of[number].job.account, self._of[number].job.nodes)
             planned = self._planned_ends.pop(number)
@@ -217,17 +221,39 @@ class Simulation:
             planned, number = heapq.heappop(self._overdue)
             if self._planned_ends.get(number) != planned:
                 continue
-            start = self._of[number].start_s
-            end = extended_end(_at(start), _at(planned), _at(self._now))
-            self._planned_ends[number] = end_s = int((end - _EPOCH).total_seconds())
+            ran = self._of[number]
+            end = end_beyond_prediction(_at(ran.start_s), _at(planned), _at(self._now), ran.job.requested_s)
+            await self._move_end(number, int((end - _EPOCH).total_seconds()), holders)
+
+    async def _move_end(self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId]) -> None:
+        """Plan that a job ends later."""
+        self._planned_ends[number] = end_s
+        if end_s < self._of[number].end_s:
             heapq.heappush(self._overdue, (end_s, number))
-            done = await self._fluxion.extend(number, _EPOCH_S + end_s, call=self._call())
-            for jobid in done.displaced:
-                if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
-                    self._reservations.pop(workload_id, None)
-            if done.displaced:
-                self._capacity_changed = True
-                self._clear_refusal_caches()
+        done = await self._fluxion.extend(number, _EPOCH_S + end_s, call=self._call())
+        for jobid in done.displaced:
+            if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
+                self._reservations.pop(workload_id, None)
+        if done.displaced:
+            self._capacity_changed = True
+            self._clear_refusal_caches()
+
+    async def _lengthen_predicted(self) -> None:
+        """Plan work that started on a prediction until its stated end, where no reservation is in the way."""
+        for number in sorted(self._predicted):
+            ran, planned = self._of[number], self._planned_ends.get(number)
+            stated = ran.start_s + ran.job.requested_s
+            if planned is None or planned >= stated:
+                self._predicted.discard(number)
+                continue
+            nodes = [_node(host) for host in ran.hosts]
+            end = lengthened_end(_EPOCH_S + planned, _EPOCH_S + stated, nodes, self._reservations.values()) - _EPOCH_S
+            if end > planned:
+                await self._move_end(number, end, {})
+
+    def _arriving(self, job: TraceJob) -> Workload:
+        predicts = self._disciplines[job.queue].predicts
+        return _workload(job, self._durations.predicted(_key(job), job.requested_s) if predicts else None)
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self._added.of(workload) + (GUARANTEED_FIRST if workload.id in self._guarantees.first else 0)
@@ -307,7 +333,7 @@ class Simulation:
                 self._shares.ended(ran.job.account, ran.job.nodes)
             ran.start_s = ran.end_s = -1
             ran.preempted += 1
-            self._backlogs[ran.job.queue].update([self._prioritised(_workload(ran.job))])
+            self._backlogs[ran.job.queue].update([self._prioritised(self._arriving(ran.job))])
         if stopped:
             self._clear_refusal_caches()
             self._capacity_changed = True
@@ -346,6 +372,8 @@ class Simulation:
             self._shares.started(ran.job.account, ran.job.nodes)
         self._planned_ends[number] = planned
         heapq.heappush(self._ends, (ran.end_s, number))
+        if planned < ran.start_s + ran.job.requested_s:
+            self._predicted.add(number)
         if planned < ran.end_s:
             heapq.heappush(self._overdue, (planned, number))
 
@@ -374,7 +402,11 @@ def _jobspec(nodes: int) -> str:
     return text
 
 
-def _workload(job: TraceJob) -> Workload:
+def _key(job: TraceJob) -> PredictionKey:
+    return job.user, job.account, job.queue
+
+
+def _workload(job: TraceJob, predicted_s: int | None = None) -> Workload:
     return Workload(
         id=WorkloadId(job.number),
         uid=str(job.number),
@@ -396,4 +428,6 @@ def _workload(job: TraceJob) -> Workload:
         message="",
         submitted_at=_at(job.submit_s),
         account=job.account,
+        submitted_by=job.user,
+        predicted_s=predicted_s,
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
@@ -22,7 +23,7 @@ from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 __all__ = ["InvalidTrace", "parse_swf", "read_swf"]
 
 _FIELDS = 18
-_SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME = 1, 3, 4, 7, 8
+_SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _USER = 1, 3, 4, 7, 8, 11
 _SIZES = ("maxnodes", "maxprocs")
 
 
@@ -85,7 +86,7 @@ def parse_swf(
             left_out[job] += 1
         else:
             read.append(job)
-    jobs = [TraceJob(job.number, job.submit_s, -(-job.nodes // processors_per_node), job.runtime_s, job.requested_s) for job in read]
+    jobs = [replace(job, nodes=-(-job.nodes // processors_per_node)) for job in read]
     size = nodes or header.get("maxnodes") or -(-header.get("maxprocs", 0) // processors_per_node)
     size = size or max((job.nodes for job in jobs), default=0)
     fitting = [job for job in jobs if job.nodes <= size]
@@ -117,4 +118,5 @@ def _job(text: str, number: int, name: str) -> TraceJob | str:
     if size <= 0:
         return "size unknown"
     requested_s = int(values[_REQUESTED_TIME])
-    return TraceJob(number, submit_s, size, runtime_s, max(requested_s, runtime_s))
+    user = f"user{int(values[_USER])}" if values[_USER] >= 0 else ""
+    return TraceJob(number, submit_s, size, runtime_s, max(requested_s, runtime_s), user=user)

@@ -34,6 +34,8 @@ class TraceJob:
         Its queue, and its priority there.
     account
         Who it counts for; empty: nobody.
+    user
+        Who submitted it; empty: not known.
     """
 
     number: int
@@ -44,6 +46,7 @@ class TraceJob:
     queue: str = "default"
     priority: int = 0
     account: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

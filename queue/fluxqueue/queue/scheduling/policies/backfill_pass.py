@@ -154,7 +154,18 @@ class BackfillPass:
             self._rows_asked = self._run(self._refusals.possible, row, min(limit, room), before)
             return MatchStep(tuple(self._backlog[row] for row in self._rows_asked), reserve=True)
         self._rows_asked = self._run(self._refusals.open, row, min(limit, self._batch_size), before)
-        return MatchStep(tuple(self._backlog[row] for row in self._rows_asked), stop=room > 0)
+        predicted = room <= 0
+        workloads = (self._backlog[row] for row in self._rows_asked)
+        return MatchStep(tuple(map(self._predictable, workloads)) if predicted else tuple(workloads), stop=room > 0, predicted=predicted)
+
+    def _predictable(self, workload: Workload) -> Workload:
+        """Return a workload without its prediction if what is set aside for people begins before it has ended as stated."""
+        if workload.predicted_s is None or workload.duration_s is None:
+            return workload
+        now = self._context.now
+        if any(now < start < now + workload.duration_s for start in self._context.reserved_starts):
+            return replace(workload, predicted_s=None)
+        return workload
 
     def _reserved_from(self, row: int, limit: int, before: Key | None) -> list[int]:
         """Reserved rows from this one on that are not due, up to the next row that may get a reservation."""
@@ -278,7 +289,7 @@ class BackfillPass:
             if answer.verdict is MatchVerdict.BUSY and not step.reserve and self._free_depth(row) > 0:
                 self._block(row)
                 break
-            self._refuse(row, workload, answer, ever=step.reserve)
+            self._refuse(row, workload, answer, ever=step.reserve, predicted=step.predicted and workload.predicted_s is not None)
         self._batch_size = max(1, self._batch_size // 2) if refused else self._batch_size * 2
 
     def _over_node_limit(self, workload: Workload, reservation: HeldReservation) -> bool:
@@ -293,14 +304,14 @@ class BackfillPass:
         self._to_cancel, self._cancel_cause = (*self._to_cancel, reservation), over.message
         return True
 
-    def _refuse(self, row: int, workload: Workload, answer: MatchResult, *, ever: bool) -> None:
+    def _refuse(self, row: int, workload: Workload, answer: MatchResult, *, ever: bool, predicted: bool = False) -> None:
         match answer.verdict:
             case MatchVerdict.UNSATISFIABLE:
                 self.result.add_reason(workload, Reason.UNSATISFIABLE, answer.reason)
             case MatchVerdict.INVALID:
                 self.result.add_reason(workload, Reason.INVALID_REQUEST, answer.reason)
             case _:
-                self._refusals.refuse(row, ever=ever)
+                self._refusals.refuse(row, ever=ever, predicted=predicted)
                 self.result.add_reason(workload, waiting_reason(answer), answer.reason)
 
 

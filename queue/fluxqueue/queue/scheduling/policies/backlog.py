@@ -261,7 +261,7 @@ class Backlog:
             known = self._shapes[workload.shape] = (len(self._shapes), family, demand.count, amounts)
             self._amounts.clear()
         number, family, count, _ = known
-        kind = family, count, FOREVER_S if workload.duration_s is None else workload.duration_s
+        kind = family, count, FOREVER_S if workload.tried_s is None else workload.tried_s
         if (kind_number := self._kinds.get(kind)) is None:
             kind_number = self._kinds[kind] = len(self._kinds)
             self._kind_columns = None

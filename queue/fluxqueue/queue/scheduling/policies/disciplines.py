@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import (
     AtLimit,
+    BackfillDurations,
     FluxQueue,
     FluxQueueSpec,
     Planning,
@@ -73,6 +74,11 @@ class Discipline:
     def reserves_latest(self) -> bool:
         """True if its reservations take the nodes that become free last."""
         return self.reserves and self.planning.reserved_nodes is ReservedNodes.FREE_LAST
+
+    @property
+    def predicts(self) -> bool:
+        """True if work behind its reservations is tried for its predicted duration."""
+        return self.reserves and self.planning.backfill_durations is BackfillDurations.PREDICTED
 
     def new_pass(self, queue: PendingQueue, context: CycleContext) -> Pass:
         """Return a pass of this policy over a queue."""

@@ -68,11 +68,18 @@ class MatchStep:
         Reserve nodes for what cannot start now.
     stop
         Stop after the first workload that is not granted.
+    predicted
+        Match for the predicted durations of those workloads that have one.
     """
 
     workloads: tuple[Workload, ...]
     reserve: bool = False
     stop: bool = False
+    predicted: bool = False
+
+    def duration_s(self, workload: Workload) -> int | None:
+        """Return the duration for which a workload of this step is matched; None if it has no end."""
+        return workload.tried_s if self.predicted else workload.duration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +277,8 @@ class Refusals:
         self.possible.keep(within)
         self.open.keep(within)
 
-    def refuse(self, row: int, *, ever: bool = False) -> None:
-        """Record that a row does not fit now, or (``ever``) at no time that can be planned."""
+    def refuse(self, row: int, *, ever: bool = False, predicted: bool = False) -> None:
+        """Record that a row does not fit now, or (``ever``) at no time that can be planned; with its stated or its predicted duration."""
         workload = self._queue.backlog[row]
         if any(workload.id in apart for apart in self._context.individual):
             self.open.close_row(row)
@@ -279,6 +286,8 @@ class Refusals:
                 self.possible.close_row(row)
             return
         family, count, duration = self._queue.backlog.request_kind(row)
+        if not predicted and workload.predicted_s is not None and workload.duration_s is not None:
+            duration = workload.duration_s
         bound = family, count, self._shortest_equivalent(duration), workload.order_priority
         self._cache.now.append(bound)
         self._close(self.open, bound, row)
