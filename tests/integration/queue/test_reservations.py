@@ -14,7 +14,7 @@ from support.queue_bench import Bench, a_leader, a_node, job
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import FluxQueueSpec, Planning, Policy, ReservedNodes
+from fluxqueue.api.fluxqueues import BackfillDurations, FluxQueueSpec, Planning, Policy, ReservedNodes
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.messages import JobMode
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
@@ -129,6 +129,62 @@ async def test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so(
     await bench.cycle()
     assert reservation(bench, "wide").start == START + timedelta(hours=2)
     assert bench.row("long").state is State.ALLOCATED
+
+
+PREDICTING = Discipline(Policy.EASY, planning=Planning(backfill_durations=BackfillDurations.PREDICTED))
+
+
+async def short_runs(bench: Bench, clock: Clock) -> None:
+    """Have two Jobs run for ten minutes of the hour that they stated."""
+    await bench.submit(job("one", 1, "8", "1h"), job("two", 1, "8", "1h"))
+    await bench.cycle()
+    await bench.ledger.mark_started([bench.row(name).id for name in ("one", "two")])
+    clock.advance(minutes=10)
+    await end(bench, "one")
+    await end(bench, "two")
+
+
+async def test_work_that_is_predicted_to_end_before_a_reservation_backfills(bench: Bench, clock: Clock) -> None:
+    bench.other_queues = {"default": PREDICTING}
+    await short_runs(bench, clock)
+    began = clock()
+    await bench.submit(job("base", 2, "8", "1h"), job("wide", 4, "8", "1h"), job("next", 2, "8", "3h"))
+    await bench.cycle()
+    assert reservation(bench, "wide").start == began + timedelta(hours=1)
+    allocation = bench.ledger.allocation(bench.row("next").id)
+    assert allocation is not None
+    assert allocation.end == began + timedelta(minutes=10), "it stated three hours"
+    await bench.cycle()
+    allocation = bench.ledger.allocation(bench.row("next").id)
+    assert allocation is not None
+    assert allocation.end == began + timedelta(hours=1), "up to the reservation nothing is in its way"
+    clock.advance(hours=1, seconds=1)
+    await end(bench, "base")
+    await bench.cycle()
+    assert reservation(bench, "wide").start == began + timedelta(hours=2)
+    assert "runs longer than predicted" in (await bench.store.reservations())[0].cause
+
+
+async def test_a_new_leader_predicts_from_the_tables(
+    bench: Bench, store: Store, nodes: ObjectCache[Node], fluxion: LocalFluxion, clock: Clock
+) -> None:
+    await short_runs(bench, clock)
+    assert [ran_s for _, ran_s in await store.last_run_times()] == [600.0, 600.0]
+    async with a_leader(store, nodes, fluxion, clock) as second:
+        second.other_queues = {"default": PREDICTING}
+        await second.submit(job("base", 2, "8", "1h"), job("wide", 4, "8", "1h"), job("next", 2, "8", "3h"))
+        await second.cycle()
+        assert second.row("next").state is State.ALLOCATED
+
+
+async def test_no_prediction_runs_into_what_is_set_aside_for_people(bench: Bench, clock: Clock) -> None:
+    bench.other_queues = {"default": PREDICTING}
+    await short_runs(bench, clock)
+    start = clock() + timedelta(hours=1)
+    bench.reserve("works", start=start.isoformat(), end=(start + timedelta(hours=1)).isoformat(), maintenance=True, nodes={"count": 4})
+    await bench.submit(job("base", 2, "8", "50m"), job("wide", 4, "8", "1h"), job("next", 2, "8", "3h"))
+    await bench.cycle()
+    assert bench.row("next").state is State.PENDING
 
 
 async def test_hybrid_reserves_for_the_first_few(bench: Bench) -> None:

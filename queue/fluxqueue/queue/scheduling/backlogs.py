@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.records import UNREAD, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Backlogs"]
+
+
+Predict = Callable[[Workload], int | None]
+
+
+def _no_prediction(_workload: Workload) -> int | None:
+    return None
 
 
 class Backlogs:
@@ -17,6 +27,8 @@ class Backlogs:
     ----------
     ledger
         Source of the workloads. Each change of one is applied by the next `refresh`.
+    predicted
+        Returns the predicted duration of a workload; None: there is none.
 
     Attributes
     ----------
@@ -26,10 +38,11 @@ class Backlogs:
         Workloads to check at the next refresh.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, predicted: Predict = _no_prediction) -> None:
         self.by_queue: dict[str, Backlog] = {}
         self.changed: set[WorkloadId] = {workload.id for workload in ledger.all()}
         self._ledger = ledger
+        self._predicted = predicted
         self._queue_of: dict[WorkloadId, str] = {}
         ledger.subscribe(self.changed.add)
         ledger.subscribe_order(self.changed.add)
@@ -59,7 +72,8 @@ class Backlogs:
                 leaving.setdefault(former_queue, []).append(workload_id)
                 del self._queue_of[workload_id]
             if workload is not None and matchable:
-                arriving.setdefault(workload.queue, []).append(workload)
+                predicted_s = self._predicted(workload)
+                arriving.setdefault(workload.queue, []).append(replace(workload, predicted_s=predicted_s) if predicted_s else workload)
                 self._queue_of[workload_id] = workload.queue
         for queue, gone in leaving.items():
             self.by_queue[queue].remove_all(gone)

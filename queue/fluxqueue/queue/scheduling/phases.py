@@ -30,6 +30,7 @@ from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import Checkpoints
+from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations
 from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
@@ -85,7 +86,8 @@ class CyclePhases:
         self._trigger = trigger
         self._wakeup = wakeup
         self._rules = rules
-        self._backlogs = Backlogs(ledger)
+        self._predictions = PredictedDurations(ledger)
+        self._backlogs = Backlogs(ledger, self._predictions.of)
         self._job_ids = JobIds(ledger)
         self._reservations = ReservationKeeper(ledger, graph, self._backlogs, self._job_ids, rules)
         self._planned_ends = PlannedEnds(ledger, graph)
@@ -110,6 +112,9 @@ class CyclePhases:
         """
         await self._begin()
         cycle = Cycle(disciplines())
+        if changed := await self._predictions.begin_cycle(cycle.disciplines):
+            self._backlogs.changed |= changed
+            self._refresh()
         self._reasons.begin_cycle(cycle)
         await self._revise(cycle)
         await self._match(cycle)
@@ -154,6 +159,8 @@ class CyclePhases:
         dropped |= await reservations.cancel_on_changed_nodes()
         draining = await self._planned_ends.expect_drained()
         dropped |= await self._planned_ends.extend_overruns(reservations)
+        if self._predictions.any:
+            await self._planned_ends.lengthen_predicted(reservations)
         dropped |= await reservations.cancel_stale()
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}

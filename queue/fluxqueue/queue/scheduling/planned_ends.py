@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.preemption_notices import grace_left_s
-from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
+from fluxqueue.queue.scheduling.policies.predictions import end_beyond_prediction, lengthened_end
 from fluxqueue.queue.scheduling.reservations import ReservationKeeper
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -21,6 +22,10 @@ log = structlog.get_logger()
 
 _DRAIN_S = 60
 """From an eviction until the nodes are planned to be free: twice the grace period of a pod in Kubernetes."""
+
+
+_LATE = timedelta(seconds=60)
+"""A reservation that starts late keeps its planned end, which is earlier than stated by so much at most."""
 
 
 class PlannedEnds:
@@ -48,6 +53,24 @@ class PlannedEnds:
         await self._ledger.move_ends(ends)
         return bool(ends)
 
+    async def lengthen_predicted(self, reservations: ReservationKeeper) -> None:
+        """Plan work that started on a prediction until its stated end, or until the first reservation on its nodes."""
+        ends: list[tuple[FluxionJobId, datetime]] = []
+        for workload, allocation in self._ledger.live():
+            stated = _stated_end(workload, allocation)
+            if stated is None or allocation.end is None or workload.evicting or workload.jobid != allocation.jobid:
+                continue
+            nodes = [share.node for share in allocation.shares]
+            present = int(allocation.end.timestamp())
+            end = lengthened_end(present, int(stated.timestamp()), nodes, reservations.held.values())
+            if end <= present:
+                continue
+            answer = await self._graph.fluxion.extend(allocation.jobid, end, call=self._graph.call())
+            if not answer.done:
+                raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
+            ends.append((allocation.jobid, datetime.fromtimestamp(end, UTC)))
+        await self._ledger.move_ends(ends)
+
     async def extend_overruns(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
         """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
         now, displaced = self._ledger.clock(), dict[WorkloadId, str]()
@@ -56,12 +79,19 @@ class PlannedEnds:
             if allocation.end is None or not allocation.start < allocation.end:
                 continue
             limited = is_over_time_limit(workload)
-            end = now + timedelta(seconds=_DRAIN_S) if limited else extended_end(allocation.start, allocation.end, now)
+            stated = None if workload.evicting or limited else _stated_end(workload, allocation)
+            if limited:
+                end = now + timedelta(seconds=_DRAIN_S)
+            elif stated is not None and workload.duration_s is not None:
+                end = end_beyond_prediction(allocation.start, allocation.end, now, workload.duration_s)
+            else:
+                end = extended_end(allocation.start, allocation.end, now)
             answer = await self._graph.fluxion.extend(allocation.jobid, int(end.timestamp()), call=self._graph.call())
             if not answer.done:
                 raise GraphLost(f"Fluxion did not extend job {allocation.jobid}: {answer.reason}")
             ends.append((allocation.jobid, end))
-            doing = "takes longer to stop than expected" if workload.evicting or limited else "runs beyond its stated duration"
+            doing = "runs longer than predicted" if stated is not None and now < stated else "runs beyond its stated duration"
+            doing = "takes longer to stop than expected" if workload.evicting or limited else doing
             displaced |= dict.fromkeys(reservations.forget_jobs(answer.displaced), f"{workload.ref} {doing}")
             log.info(
                 "allocation.end_moved", workload=workload.id, jobid=allocation.jobid, end=end.isoformat(), displaced=list(answer.displaced)
@@ -70,3 +100,11 @@ class PlannedEnds:
             reach(CrashPoint.EXTENDED)
         await self._ledger.move_ends(ends)
         return displaced
+
+
+def _stated_end(workload: Workload, allocation: Allocation) -> datetime | None:
+    """Return when work ends as it stated, if it is planned to end sooner because of a prediction; else None."""
+    if workload.duration_s is None or allocation.end is None:
+        return None
+    stated = allocation.start + timedelta(seconds=workload.duration_s)
+    return stated if allocation.end < stated - _LATE else None

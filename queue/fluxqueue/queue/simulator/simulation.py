@@ -10,33 +10,28 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
-import orjson
-
-from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SLOT
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PassResult, PendingQueue, RefusalCache
-from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, PredictionKey, end_beyond_prediction, lengthened_end
+from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, end_beyond_prediction, lengthened_end
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 from fluxqueue.queue.simulator.simulated_guarantees import SimulatedGuarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
+from fluxqueue.queue.simulator.simulated_work import EPOCH, EPOCH_S, node_name, prediction_key, time_at, workload_of
 from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
 __all__ = ["SimulatedJob", "Simulation"]
 
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-_EPOCH_S = int(_EPOCH.timestamp())
 _LIMIT = 8
 _MOST_AT_ONCE = 16
 """Choices of victims at one time. Others follow at the next event."""
@@ -120,7 +115,7 @@ class Simulation:
         self._match_policy = match_policy
         self._shares = shares
         self._guarantees = SimulatedGuarantees(guaranteed)
-        self._added = AddedPriorities({}, {}, _EPOCH)
+        self._added = AddedPriorities({}, {}, EPOCH)
         self._fixed = sorted(fixed, key=lambda each: each.start_s, reverse=True)
         self._of = {each.job.number: each for each in (*self.ran, *fixed)}
         self._fluxion = LocalFluxion()
@@ -137,7 +132,7 @@ class Simulation:
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
         self._stops: list[tuple[int, int]] = []
-        self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, _EPOCH)
+        self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH)
         self._now = 0
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
@@ -152,8 +147,8 @@ class Simulation:
         until_s
             Stop at the first event from this second on; jobs that wait then have no start. None: at the end of the last job.
         """
-        nodes = [GraphNodeSpec(_node(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
-        await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=_EPOCH_S))
+        nodes = [GraphNodeSpec(node_name(number), (Pool("core", 1),)) for number in range(self._trace.nodes)]
+        await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=EPOCH_S))
         jobs, arrived = self._trace.jobs, 0
         reported = 0
         while arrived < len(jobs) or self._ends or self._reservations or self._fixed:
@@ -184,7 +179,7 @@ class Simulation:
         return self.ran
 
     def _next_time(self, times: list[int]) -> int:
-        times += [reservation.start - _EPOCH_S for reservation in self._reservations.values() if reservation.start - _EPOCH_S > self._now]
+        times += [reservation.start - EPOCH_S for reservation in self._reservations.values() if reservation.start - EPOCH_S > self._now]
         times += [heap[0][0] for heap in (self._ends, self._overdue, self._stops) if heap]
         times += [each.start_s for each in self._fixed[-1:]]
         return max(min(times), self._now)
@@ -193,8 +188,8 @@ class Simulation:
         while self._fixed and self._fixed[-1].start_s <= self._now:
             each = self._fixed.pop()
             planned = each.start_s + each.job.requested_s
-            shares = tuple(NodeShare(_node(host), {SLOT: 1}, {"core": 1}) for host in each.hosts)
-            job = RestoredJob(each.job.number, shares, _EPOCH_S + each.start_s, _EPOCH_S + planned)
+            shares = tuple(NodeShare(node_name(host), {SLOT: 1}, {"core": 1}) for host in each.hosts)
+            job = RestoredJob(each.job.number, shares, EPOCH_S + each.start_s, EPOCH_S + planned)
             await self._fluxion.restore([job], call=self._call())
             self._expect_to_end(each, planned)
 
@@ -205,7 +200,7 @@ class Simulation:
             if number not in self._planned_ends or self._of[number].end_s != end_s:
                 continue  # it was preempted before
             ended.append(number)
-            self._durations.add(_key(self._of[number].job), end_s - self._of[number].start_s)
+            self._durations.add(prediction_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
                 self._shares.ended(self._of[number].job.account, self._of[number].job.nodes)
             planned = self._planned_ends.pop(number)
@@ -222,15 +217,15 @@ class Simulation:
             if self._planned_ends.get(number) != planned:
                 continue
             ran = self._of[number]
-            end = end_beyond_prediction(_at(ran.start_s), _at(planned), _at(self._now), ran.job.requested_s)
-            await self._move_end(number, int((end - _EPOCH).total_seconds()), holders)
+            end = end_beyond_prediction(time_at(ran.start_s), time_at(planned), time_at(self._now), ran.job.requested_s)
+            await self._move_end(number, int((end - EPOCH).total_seconds()), holders)
 
     async def _move_end(self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId]) -> None:
         """Plan that a job ends later."""
         self._planned_ends[number] = end_s
         if end_s < self._of[number].end_s:
             heapq.heappush(self._overdue, (end_s, number))
-        done = await self._fluxion.extend(number, _EPOCH_S + end_s, call=self._call())
+        done = await self._fluxion.extend(number, EPOCH_S + end_s, call=self._call())
         for jobid in done.displaced:
             if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
                 self._reservations.pop(workload_id, None)
@@ -246,14 +241,14 @@ class Simulation:
             if planned is None or planned >= stated:
                 self._predicted.discard(number)
                 continue
-            nodes = [_node(host) for host in ran.hosts]
-            end = lengthened_end(_EPOCH_S + planned, _EPOCH_S + stated, nodes, self._reservations.values()) - _EPOCH_S
+            nodes = [node_name(host) for host in ran.hosts]
+            end = lengthened_end(EPOCH_S + planned, EPOCH_S + stated, nodes, self._reservations.values()) - EPOCH_S
             if end > planned:
                 await self._move_end(number, end, {})
 
     def _arriving(self, job: TraceJob) -> Workload:
         predicts = self._disciplines[job.queue].predicts
-        return _workload(job, self._durations.predicted(_key(job), job.requested_s) if predicts else None)
+        return workload_of(job, self._durations.predicted(prediction_key(job), job.requested_s) if predicts else None)
 
     def _prioritised(self, workload: Workload) -> Workload:
         added = self._added.of(workload) + (GUARANTEED_FIRST if workload.id in self._guarantees.first else 0)
@@ -261,9 +256,9 @@ class Simulation:
 
     def _reprioritise(self) -> None:
         """Give all work that waits the priority that it has now, and so its reservations; shares count once a minute, as in a cluster."""
-        running = ((workload, [_node(host) for host in ran.hosts]) for workload, ran in self._running().values())
+        running = ((workload, [node_name(host) for host in ran.hosts]) for workload, ran in self._running().values())
         moved = self._guarantees.update(self._backlogs.values(), running)
-        added = self._shares.priorities(self._now, _at(self._now)) if self._shares is not None else None
+        added = self._shares.priorities(self._now, time_at(self._now)) if self._shares is not None else None
         if added is None and not moved:
             return
         self._added = added or self._added
@@ -284,7 +279,7 @@ class Simulation:
             self._capacity_changed = False
             return
         self.cycles += 1
-        context = CycleContext(_EPOCH_S + self._now, capacity_changed=self._capacity_changed)
+        context = CycleContext(EPOCH_S + self._now, capacity_changed=self._capacity_changed)
         self._capacity_changed = False
         queues = [
             PendingQueue(
@@ -311,14 +306,14 @@ class Simulation:
             stop_s = min(self._now + self._disciplines[ran.job.queue].preemption_rules.grace_seconds, ran.end_s)
             heapq.heappush(self._stops, (stop_s, int(victim)))
             self._planned_ends[int(victim)] = max(stop_s, self._now + 1)
-            await self._fluxion.extend(int(victim), _EPOCH_S + self._planned_ends[int(victim)], call=self._call())
+            await self._fluxion.extend(int(victim), EPOCH_S + self._planned_ends[int(victim)], call=self._call())
         wake_s = self._preemption.retry_s
         if not victims and wake_s is not None and (not self._overdue or self._overdue[0][0] > wake_s):
             heapq.heappush(self._overdue, (wake_s, -1))  # of no job: only the time counts
         return bool(victims) and await self._stop_preempted()
 
     def _running(self) -> dict[WorkloadId, tuple[Workload, SimulatedJob]]:
-        return {WorkloadId(each): (self._prioritised(_workload(self._of[each].job)), self._of[each]) for each in self._planned_ends}
+        return {WorkloadId(each): (self._prioritised(workload_of(self._of[each].job)), self._of[each]) for each in self._planned_ends}
 
     async def _stop_preempted(self) -> bool:
         """Stop victims whose grace is over: they wait again in their old place; True if there were any."""
@@ -345,7 +340,7 @@ class Simulation:
             ran = self._of[workload.id]
             if ran.first_reserved_start_s is None:
                 ran.reserved_at = self._now
-                ran.first_reserved_start_s = answer.at - _EPOCH_S
+                ran.first_reserved_start_s = answer.at - EPOCH_S
                 ran.soonest_s = self._estimate_history.soonest(self._now, ran.first_reserved_start_s)
         self.dropped += [(self._now, int(workload), cause) for workload, cause in result.dropped.items()]
         for workload, _ in result.granted:
@@ -364,7 +359,7 @@ class Simulation:
             ran.limited = enforced and ran.job.runtime_s > ran.job.requested_s
             ran.end_s = self._now + (ran.job.requested_s if ran.limited else ran.job.runtime_s)
             ran.hosts = tuple(int(share.node[1:]) for share in answer.shares)
-            self._expect_to_end(ran, answer.end - _EPOCH_S)
+            self._expect_to_end(ran, answer.end - EPOCH_S)
 
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
         number = ran.job.number
@@ -378,56 +373,4 @@ class Simulation:
             heapq.heappush(self._overdue, (planned, number))
 
     def _call(self) -> CallContext:
-        return CallContext(now=_EPOCH_S + self._now)
-
-
-def _node(number: int) -> str:
-    return f"n{number:05}"
-
-
-def _at(second: int) -> datetime:
-    return _EPOCH + timedelta(seconds=second)
-
-
-_JOBSPECS: dict[int, str] = {}
-
-
-def _jobspec(nodes: int) -> str:
-    """The jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share a jobspec."""
-    text = _JOBSPECS.get(nodes)
-    if text is None:
-        slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": 1}]}
-        text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {}}}).decode()
-        _JOBSPECS[nodes] = text
-    return text
-
-
-def _key(job: TraceJob) -> PredictionKey:
-    return job.user, job.account, job.queue
-
-
-def _workload(job: TraceJob, predicted_s: int | None = None) -> Workload:
-    return Workload(
-        id=WorkloadId(job.number),
-        uid=str(job.number),
-        api_version="batch/v1",
-        kind="Job",
-        namespace="simulated",
-        name=f"job-{job.number}",
-        queue=job.queue,
-        priority=job.priority,
-        jobspec=_jobspec(job.nodes),
-        shape=f"{job.nodes}/{job.requested_s}",
-        pods=job.nodes,
-        duration_s=job.requested_s,
-        duration_assumed=False,
-        release_mode=ReleaseMode.PIN,
-        generation=1,
-        state=State.PENDING,
-        reason=Reason.NONE,
-        message="",
-        submitted_at=_at(job.submit_s),
-        account=job.account,
-        submitted_by=job.user,
-        predicted_s=predicted_s,
-    )
+        return CallContext(now=EPOCH_S + self._now)

@@ -309,6 +309,10 @@ class Ledger(LedgerTables):
 
     # ---- job ids -------------------------------------------------------------------------------------------------------------------
 
+    async def last_run_times(self) -> list[tuple[tuple[str, str, str], float]]:
+        """Return the last run times of everybody; see `RunTimes.last_run_times`."""
+        return await self._store.last_run_times()
+
     async def next_jobids(self, n: int) -> list[FluxionJobId]:
         """Return `n` Fluxion job ids that nobody else gets."""
         while True:

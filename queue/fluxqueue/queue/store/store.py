@@ -9,12 +9,13 @@ from fluxqueue.queue.store.leadership import Leadership
 from fluxqueue.queue.store.reservations import Reservations
 from fluxqueue.queue.store.reserved_nodes import ReservedNodes
 from fluxqueue.queue.store.retention import Retention
+from fluxqueue.queue.store.run_times import RunTimes
 from fluxqueue.queue.store.workloads import Workloads
 
 __all__ = ["Store"]
 
 
-class Store(Leadership, Workloads, Allocations, Reservations, ReservedNodes, Retention, EndedWorkloads, AccountUse):
+class Store(Leadership, Workloads, Allocations, Reservations, ReservedNodes, Retention, EndedWorkloads, AccountUse, RunTimes):
     """The queue in Postgres. Each method is one transaction in one round trip; methods with an ``epoch`` are fenced.
 
     Any of them raises `DatabaseUnavailable` if Postgres cannot be reached within the pool's timeout or goes away meanwhile. Then a change

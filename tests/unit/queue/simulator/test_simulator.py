@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
+from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy, Preemption, PreemptionRules
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.main import main
@@ -108,6 +108,29 @@ def test_hybrid_protects_as_many_as_its_depth() -> None:
     protected = [[each.start_s for each in simulated(trace, Discipline(Policy.HYBRID, depth))] for depth in (1, 2)]
     assert protected[0] == starts(trace, Policy.EASY)
     assert protected[1][:3] == [0, 100, 110]
+
+
+def of_one_user(*jobs: tuple[int, int, int, int]) -> Trace:
+    """Return a trace on four nodes; each job: submit, nodes, runtime, stated duration."""
+    return Trace("test", 4, tuple(TraceJob(number, *job, user="ann") for number, job in enumerate(jobs, 1)))
+
+
+PREDICTING = Discipline(Policy.EASY, planning=Planning(backfill_durations=BackfillDurations.PREDICTED))
+
+
+def test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody() -> None:
+    trace = of_one_user((0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 100, 5_000))
+    stated = [each.start_s for each in simulated(trace, Discipline(Policy.EASY))]
+    predicted = [each.start_s for each in simulated(trace, PREDICTING)]
+    assert stated == [0, 0, 200, 1_100, 1_200]
+    assert predicted == [0, 0, 200, 1_100, 220]
+
+
+def test_work_beyond_its_prediction_goes_on_and_the_reservation_moves() -> None:
+    trace = of_one_user((0, 1, 100, 100), (0, 1, 100, 100), (200, 2, 900, 1_000), (210, 4, 100, 100), (220, 2, 3_000, 5_000))
+    ran = simulated(trace, PREDICTING)
+    assert [each.start_s for each in ran] == [0, 0, 200, 3_220, 220]
+    assert ran[3].first_reserved_start_s == 1_200
 
 
 def test_a_job_that_ends_early_brings_reservations_forward() -> None:

@@ -1,0 +1,85 @@
+"""Predicted durations of the work that waits, for the queues that backfill by them.
+
+What ended before this leader began is read from the tables once, when the first queue asks for predictions. The end of each workload adds
+to it, and what waits of the same people is predicted anew (`fluxqueue.queue.scheduling.policies.predictions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, PredictionKey
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["PredictedDurations", "key_of"]
+
+
+def key_of(workload: Workload) -> PredictionKey:
+    """Return whose run times predict those of a workload: the user's, or where none is known the namespace's."""
+    return workload.submitted_by or f"namespace:{workload.namespace}", workload.account, workload.queue
+
+
+class PredictedDurations:
+    """Keeps the history, and predicts.
+
+    Parameters
+    ----------
+    ledger
+        Source of starts and ends.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._history = DurationHistory()
+        self._queues: frozenset[str] = frozenset()
+        self._read = False
+        self._running: dict[WorkloadId, tuple[PredictionKey, datetime]] = {}
+        self._ended: set[PredictionKey] = set()
+        for workload in ledger.all():
+            self._note(workload.id)
+        ledger.subscribe(self._note)
+
+    @property
+    def any(self) -> bool:
+        """True if a queue backfills by predictions."""
+        return bool(self._queues)
+
+    async def begin_cycle(self, disciplines: Mapping[str, Discipline]) -> set[WorkloadId]:
+        """Take the disciplines of a cycle; return the pending workloads whose predictions may be others now."""
+        queues = frozenset(name for name, each in disciplines.items() if each.predicts)
+        if queues and not self._read:
+            live, self._history = self._history, DurationHistory()
+            for key, ran_s in await self._ledger.last_run_times():
+                self._history.add(key, ran_s)
+            self._history.update(live)
+            self._read = True
+        toggled, ended = queues ^ self._queues, self._ended
+        self._queues, self._ended = queues, set()
+        if not toggled and not (queues and ended):
+            return set()
+        return {
+            workload.id
+            for workload in self._ledger.all()
+            if workload.state is State.PENDING and (workload.queue in toggled or (workload.queue in queues and key_of(workload) in ended))
+        }
+
+    def of(self, workload: Workload) -> int | None:
+        """Return the predicted duration of a workload; None if there is none, or if its queue does not ask for it."""
+        return self._history.predicted(key_of(workload), workload.duration_s) if workload.queue in self._queues else None
+
+    def _note(self, workload_id: WorkloadId) -> None:
+        """Record the start or the end of a workload."""
+        workload = self._ledger.get(workload_id)
+        if workload is None:
+            if (ran := self._running.pop(workload_id, None)) is not None:
+                key, started_at = ran
+                self._history.add(key, (self._ledger.clock() - started_at).total_seconds())
+                self._ended.add(key)
+        elif workload.started_at is None or workload.state is State.PENDING:
+            self._running.pop(workload_id, None)
+        else:
+            self._running[workload_id] = key_of(workload), workload.started_at
