@@ -140,6 +140,15 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
                 uses[workload.account] = uses.get(workload.account, 0.0) + rate * seconds
         return uses
 
+    async def last_run_times(self) -> list[tuple[tuple[str, str, str], float]]:
+        """Return all run times: a history keeps the last ones itself."""
+        ended = sorted((row for row in self._rows.values() if row.finished_at and row.started_at), key=lambda row: str(row.finished_at))
+        return [
+            ((row.submitted_by or f"namespace:{row.namespace}", row.account, row.queue), (row.finished_at - row.started_at).total_seconds())
+            for row in ended
+            if row.finished_at is not None and row.started_at is not None
+        ]
+
     # ---- ended workloads ----------------------------------------------------------------------------------------------------------
 
     async def ended_after(self, at: datetime, after: WorkloadId, *, settled_s: float, limit: int) -> list[EndedWorkload]:

@@ -71,6 +71,7 @@ class Matching:
             quotas=cycle.quotas,
             individual=(self._avoided.avoiding, self._rules.individual),
             reserved_starts=self._graph.reserved_starts,
+            first_starts=reservations.first_starts(cycle.dropped),
         )
         reserving = reservations.queues
         queues = [

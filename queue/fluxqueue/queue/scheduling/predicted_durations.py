@@ -52,11 +52,10 @@ class PredictedDurations:
         """Take the disciplines of a cycle; return the pending workloads whose predictions may be others now."""
         queues = frozenset(name for name, each in disciplines.items() if each.predicts)
         if queues and not self._read:
-            live, self._history = self._history, DurationHistory()
+            stored = DurationHistory()  # an end is stored before it is noted, so this has all that was noted until now
             for key, ran_s in await self._ledger.last_run_times():
-                self._history.add(key, ran_s)
-            self._history.update(live)
-            self._read = True
+                stored.add(key, ran_s)
+            self._history, self._read = stored, True
         toggled, ended = queues ^ self._queues, self._ended
         self._queues, self._ended = queues, set()
         if not toggled and not (queues and ended):

@@ -72,6 +72,11 @@ class ReservationKeeper:
 
     # ---- before the round ------------------------------------------------------------------------------------------------------
 
+    def first_starts(self, dropped: Iterable[WorkloadId]) -> dict[WorkloadId, int]:
+        """Return the first reserved start of workloads that have a reservation, or had one until now, in Unix seconds."""
+        firsts = ((workload_id, self._ledger.first_start(workload_id)) for workload_id in (*self.held, *dropped))
+        return {workload_id: int(first.timestamp()) for workload_id, first in firsts if first is not None}
+
     async def restore_after_rebuild(self, match_policies: Mapping[str, str]) -> dict[WorkloadId, str]:
         """Reserve the stored reservations again, on the same nodes, if the graph was filled again; return the causes of those that fail."""
         dropped: dict[WorkloadId, str] = {}

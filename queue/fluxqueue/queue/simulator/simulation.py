@@ -129,6 +129,7 @@ class Simulation:
         self._estimate_history = EstimateHistory()
         self._durations = DurationHistory()
         self._predicted: set[int] = set()
+        self._had_reservations: set[WorkloadId] = set()
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
         self._stops: list[tuple[int, int]] = []
@@ -279,7 +280,12 @@ class Simulation:
             self._capacity_changed = False
             return
         self.cycles += 1
-        context = CycleContext(EPOCH_S + self._now, capacity_changed=self._capacity_changed)
+        firsts = {
+            workload_id: EPOCH_S + first
+            for workload_id in self._had_reservations
+            if (first := self._of[workload_id].first_reserved_start_s) is not None
+        }
+        context = CycleContext(EPOCH_S + self._now, capacity_changed=self._capacity_changed, first_starts=firsts)
         self._capacity_changed = False
         queues = [
             PendingQueue(
@@ -340,11 +346,13 @@ class Simulation:
             ran = self._of[workload.id]
             if ran.first_reserved_start_s is None:
                 ran.reserved_at = self._now
+                self._had_reservations.add(workload.id)
                 ran.first_reserved_start_s = answer.at - EPOCH_S
                 ran.soonest_s = self._estimate_history.soonest(self._now, ran.first_reserved_start_s)
         self.dropped += [(self._now, int(workload), cause) for workload, cause in result.dropped.items()]
         for workload, _ in result.granted:
             self._backlogs[workload.queue].remove(workload.id)
+            self._had_reservations.discard(workload.id)
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(workload.id) for workload in workloads]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
@@ -159,13 +160,20 @@ class BackfillPass:
         return MatchStep(tuple(map(self._predictable, workloads)) if predicted else tuple(workloads), stop=room > 0, predicted=predicted)
 
     def _predictable(self, workload: Workload) -> Workload:
-        """Return a workload without its prediction if what is set aside for people begins before it has ended as stated."""
+        """Return a workload without its prediction if that must not count.
+
+        It does not where anything that it must not delay begins before it has ended as stated: what is set aside for people, and
+        reservations of other queues. Nor where a reservation of this queue is later already than it was first.
+        """
         if workload.predicted_s is None or workload.duration_s is None:
             return workload
-        now = self._context.now
-        if any(now < start < now + workload.duration_s for start in self._context.reserved_starts):
-            return replace(workload, predicted_s=None)
-        return workload
+        context = self._context
+        own = {reservation.workload: reservation.start for reservation in self._reserved.values()}
+        moved = any(start > context.first_starts.get(workload_id, start) for workload_id, start in own.items())
+        others = (start for workload_id, start in context.starts.items() if workload_id not in own)
+        stated_end = context.now + workload.duration_s
+        hits = any(context.now < start < stated_end for start in chain(context.reserved_starts, others))
+        return replace(workload, predicted_s=None) if moved or hits else workload
 
     def _reserved_from(self, row: int, limit: int, before: Key | None) -> list[int]:
         """Reserved rows from this one on that are not due, up to the next row that may get a reservation."""

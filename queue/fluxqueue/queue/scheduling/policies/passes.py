@@ -120,6 +120,8 @@ class CycleContext:
         Workloads that are matched without some of the nodes. Their refusals hold for no other workload. Filled during the round.
     reserved_starts
         Starts of what is set aside for people.
+    first_starts
+        First reserved start of workloads that have, or had, a reservation, where queues backfill by predictions.
     """
 
     now: int
@@ -129,6 +131,7 @@ class CycleContext:
     quotas: Quotas = field(default_factory=lambda: Quotas({}, ()))
     individual: Sequence[Container[WorkloadId]] = ()
     reserved_starts: Sequence[int] = ()
+    first_starts: Mapping[WorkloadId, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -43,12 +43,6 @@ class DurationHistory:
         if len(self._last) > _MOST_KEYS:
             del self._last[next(iter(self._last))]
 
-    def update(self, later: DurationHistory) -> None:
-        """Add what another history has, as later run times."""
-        for key, last in later._last.items():
-            for ran_s in last:
-                self.add(key, ran_s)
-
     def predicted(self, key: PredictionKey, stated_s: int | None) -> int | None:
         """Return the predicted duration; None if there is none, or if it is not below the stated one."""
         last = self._last.get(key, ())

@@ -46,14 +46,6 @@ def test_a_prediction_is_at_least_a_minute() -> None:
     assert history.predicted(ANN, 3_600) == 60
 
 
-def test_run_times_of_another_history_come_later() -> None:
-    history, later = DurationHistory(), DurationHistory()
-    for each, ran_s in ((history, 100), (history, 200), (later, 400)):
-        each.add(ANN, ran_s)
-    history.update(later)
-    assert history.predicted(ANN, 3_600) == 300
-
-
 @pytest.mark.parametrize(
     ("end_min", "now_min", "expected_min"),
     [(10, 10, 20), (20, 20, 40), (40, 40, 60), (10, 30, 31), (60, 60, 66)],
