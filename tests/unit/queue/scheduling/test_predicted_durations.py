@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from support.queue_builders import EPOCH, a_workload
@@ -25,7 +26,7 @@ def run_for(ledger: RecordingLedger, minutes: int, user: str = "ann") -> None:
     """Have work of a user run and end."""
     ran = ledger.put(a_workload(submitted_by=user, state=State.RUNNING, started_at=ledger.now))
     ledger.now += timedelta(minutes=minutes)
-    ledger.end(ran)
+    ledger.end(replace(ran, state=State.COMPLETED, finished_at=ledger.now))
 
 
 async def test_work_is_predicted_from_what_its_user_ran_under_this_leader() -> None:
