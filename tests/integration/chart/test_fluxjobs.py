@@ -206,6 +206,8 @@ def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:
         pytest.param({"priority": 10, "maxPriority": 5}, "priority is higher than maxPriority", id="a priority it does not allow itself"),
         pytest.param({"policy": "magic"}, "spec.policy", id="an unknown policy"),
         pytest.param({"matchPolicy": "magic"}, "spec.matchPolicy", id="an unknown match policy"),
+        pytest.param({"planning": {"reservedNodes": "best"}}, "spec.planning.reservedNodes", id="an unknown choice of nodes"),
+        pytest.param({"planning": {"backfillDurations": "guessed"}}, "spec.planning.backfillDurations", id="unknown durations"),
         pytest.param({"preemption": "always"}, "spec.preemption", id="an unknown kind of preemption"),
         pytest.param({"defaultDurationSeconds": 0}, "spec.defaultDurationSeconds", id="no time at all"),
         pytest.param({"maxDurationSeconds": -60}, "spec.maxDurationSeconds", id="less than no time"),
