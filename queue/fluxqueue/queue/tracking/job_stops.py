@@ -15,12 +15,17 @@ from fluxqueue.queue.tracking.job_plan import JobPhase, job_phase
 __all__ = ["eviction_at_zero", "eviction_of_suspended", "wants_no_pods"]
 
 
-def eviction_of_suspended(workload: Workload, job: Job, allocation: Allocation) -> Eviction | None:
-    """Return the eviction of a released Job that its user suspended; None if it is evicted already, or was read before its release."""
+def eviction_of_suspended(workload: Workload, job: Job, allocation: Allocation | None) -> Eviction | None:
+    """Return the eviction of a released Job that its user suspended; None if it is evicted already, or was read before its release.
+
+    A Job has no allocation any more if all its slots have ended, for example because its pods are matched alone since a drain.
+    """
     if workload.evicting:
         return None
-    if job.metadata.label(names.JOBID_LABEL) != str(allocation.jobid) and workload.state is not State.DRAINING:
-        return None  # the release writes the label
+    label = job.metadata.label(names.JOBID_LABEL)  # the release writes it
+    released = label is not None if allocation is None else label == str(allocation.jobid)
+    if not released and workload.state is not State.DRAINING:
+        return None
     message = f"Job {workload.namespace}/{workload.name} was suspended by its user: set spec.suspend to false and it is matched"
     return Eviction(workload=workload.id, reason=Reason.USER_SUSPENDED, message=message)
 

@@ -92,10 +92,14 @@ class JobTracker:
     async def conclude(self, workload: Workload) -> Ending | None:
         """Return the end of a Job that has no slots any more; None if it goes on.
 
-        Either its last index was done before the Job reported that it is finished, or it wants no pods for now and is evicted, or all its
-        pods are matched alone.
+        Either its last index was done before the Job reported that it is finished, or it is suspended or wants no pods for now and is
+        evicted, or all its pods are matched alone.
         """
         job, pods = self._caches.jobs.get_by_uid(workload.uid), self._caches.pods_of_job(workload.uid)
+        if job is not None and job_phase(job) is JobPhase.SUSPENDED:
+            if (eviction := eviction_of_suspended(workload, job, None)) is not None:
+                await self._evict([eviction])
+            return None
         if job is not None and wants_no_pods(workload, job, pods):
             await self._evict([eviction_at_zero(workload)])
             return None

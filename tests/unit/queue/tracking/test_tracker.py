@@ -137,6 +137,14 @@ async def test_a_job_that_its_user_suspends_is_evicted_and_its_slots_stay() -> N
     assert bench.ledger.writes == []
 
 
+async def test_a_job_without_slots_that_is_suspended_is_evicted() -> None:
+    bench = Bench(JOB.suspended())
+    await bench.ledger.end_slots([(FluxionJobId(7), 0), (FluxionJobId(7), 1)])
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.evicted)
+    assert (bench.evicted[0].workload, bench.evicted[0].reason) == (bench.row.id, Reason.USER_SUSPENDED)
+
+
 async def test_a_job_without_slots_that_is_scaled_to_zero_is_evicted() -> None:
     bench = Bench(JOB.with_("spec.parallelism", 0))
     await bench.ledger.end_slots([(FluxionJobId(7), 0), (FluxionJobId(7), 1)])
