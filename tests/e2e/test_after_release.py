@@ -157,6 +157,21 @@ def test_pods_of_a_drained_node_move_one_by_one_and_their_siblings_keep_running(
         stage.until_consistent()
 
 
+def test_a_job_whose_only_pod_moved_from_a_drained_node_can_be_suspended_and_resumed(stage: Stage) -> None:
+    stage.apply(forever("moved", 1))
+    row = stage.until_state("moved", State.RUNNING)
+    stage.until("the pin window has closed", lambda: closed(stage, "moved"))
+    with drained(stage, row.hosts[0]):
+        until_bound(stage, lambda: of_job(stage, "moved"), 1, besides=row.hosts[0])
+        stage.until("its own slot has ended", lambda: list(booked(stage).values()) == [1])
+        scale(stage, "moved", suspend=True)
+        stage.until_reason("moved", "UserSuspended")
+        stage.until("nothing is booked", lambda: booked(stage) == {})
+        scale(stage, "moved", suspend=False)
+        stage.until("it runs again", lambda: stage.row("moved").state == State.RUNNING and bool(booked(stage)))
+    stage.until_consistent()
+
+
 def test_a_pod_of_a_drained_node_waits_with_a_reason_while_other_nodes_are_full(stage: Stage) -> None:
     stage.apply(forever("gang", 2))
     stage.until_state("gang", State.RUNNING)
