@@ -47,6 +47,10 @@ MANAGED_LABEL: Final = "fluxqueue/managed"
 QUEUE_LABEL: Final = "fluxqueue/queue"
 POD_GROUP_LABEL: Final = "fluxqueue/pod-group"
 JOBID_LABEL: Final = "fluxqueue/jobid"
+PINNED_LABEL: Final = "fluxqueue/pinned"
+PINNED_VALUE: Final = "yes"
+"""On a released template that holds the one node of its pods, and so on these: the webhook is not asked about them. It is not asked about
+this value only, since the policies count an empty value as none."""
 PROVISIONS_LABEL: Final = "fluxqueue/provisions"
 """On ProvisioningRequests and their PodTemplates: uid of the workload for which they are created."""
 SERVICES_OF_LABEL: Final = "fluxqueue/services-of"
@@ -128,7 +132,9 @@ PIN_UNTIL_ANNOTATION: Final = "fluxqueue/pin-until"
 ACKNOWLEDGED_ANNOTATION: Final = "fluxqueue/acknowledged"
 """On a FluxJob: the spec fields that the queue has processed. A difference is a person's edit that the queue has yet to process."""
 
-ALLOCATION_KEYS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, GANG_SIZE_ANNOTATION, PIN_UNTIL_ANNOTATION, JOBID_LABEL)
+ALLOCATION_ANNOTATIONS: Final = (ALLOCATION_ANNOTATION, NODES_ANNOTATION, GANG_SIZE_ANNOTATION, PIN_UNTIL_ANNOTATION)
+ALLOCATION_LABELS: Final = (JOBID_LABEL, PINNED_LABEL)
+ALLOCATION_KEYS: Final = (*ALLOCATION_ANNOTATIONS, *ALLOCATION_LABELS)
 """Keys that only the queue may write; ValidatingAdmissionPolicies enforce it."""
 
 MAINTENANCE_ANNOTATION: Final = "fluxqueue/maintenance"

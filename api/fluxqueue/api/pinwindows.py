@@ -9,6 +9,9 @@ per pod.
 Two clocks are compared: that of Postgres, from which the release takes the time, and the webhook's. So the queue treats a window as open
 for `MARGIN` longer than the webhook does, and frees no listed slot until then. Clocks may differ by that much, and a pod may be created
 that long after its admission.
+
+A template that holds the one node of its pods (`fluxqueue.api.templatepins`) pins all of them, however late they come: its window is
+always open.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.templatepins import is_pinned
 
 __all__ = ["DEFAULT_WINDOW_S", "MARGIN", "format_pin_until", "pin_until", "pin_window"]
 
@@ -27,6 +31,7 @@ _PER_POD = timedelta(milliseconds=50)
 _PER_JOB = timedelta(milliseconds=100)
 _LONGEST = timedelta(minutes=30)
 _CLOSED = datetime.min.replace(tzinfo=UTC)
+_OPEN = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
 
 
 def pin_window(pods: int, shortest_s: float = DEFAULT_WINDOW_S, jobs_ahead: int = 0) -> timedelta:
@@ -55,8 +60,11 @@ def pin_until(meta: ObjectMeta) -> datetime:
     Returns
     -------
     datetime
-        With a time zone. The year 1 if the annotation is missing or is not a time, so that nothing is pinned.
+        With a time zone. The year 1 if the annotation is missing or is not a time, so that nothing is pinned. The year 9999 if the
+        template itself holds the node.
     """
+    if is_pinned(meta):
+        return _OPEN
     text = meta.annotation(names.PIN_UNTIL_ANNOTATION) or ""
     try:
         at = datetime.fromisoformat(text)

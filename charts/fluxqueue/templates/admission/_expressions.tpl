@@ -5,7 +5,7 @@ could be broken, it is false for nearly every request, and what concerns the sam
 */}}
 
 {{- define "fluxqueue.allocationKeys" -}}
-['fluxqueue/allocation', 'fluxqueue/fluxion-nodes', 'fluxqueue/gang-size', 'fluxqueue/pin-until', 'fluxqueue/jobid']
+['fluxqueue/allocation', 'fluxqueue/fluxion-nodes', 'fluxqueue/gang-size', 'fluxqueue/pin-until', 'fluxqueue/jobid', 'fluxqueue/pinned']
 {{- end -}}
 
 {{/* True if the queue asks. */}}
@@ -55,7 +55,7 @@ dyn(object.{{ .path }}).all(field, field in {{ .free }}
 {{- end -}}
 
 {{- define "fluxqueue.sameTemplate" -}}
-{{ include "fluxqueue.sameBut" (dict "path" "spec.template.spec" "free" "['schedulingGates']") }}
+{{ include "fluxqueue.sameBut" (dict "path" "spec.template.spec" "free" "['schedulingGates', 'affinity']") }}
 && {{ include "fluxqueue.sameMarks" (dict "path" "spec.template.?metadata") }}
 {{- end -}}
 

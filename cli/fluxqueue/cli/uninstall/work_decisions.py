@@ -19,6 +19,7 @@ from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import affinity_patch_without_pin
 
 __all__ = ["Delete", "HeldState", "JobPatch", "Left", "PodPatch", "Wait", "WorkAction", "decide_job", "decide_pod", "held_state", "is_held"]
 
@@ -149,7 +150,7 @@ def _release_suspended(job: Job) -> WorkAction:
     if change and not _template_is_mutable(job):
         return Wait()
     gone = {names.SUSPENDED_BY_ANNOTATION: None, **dict.fromkeys(_annotations_of(job.metadata))}
-    labels = dict.fromkeys((names.SEEN_LABEL, names.UNSCHEDULABLE_LABEL, names.JOBID_LABEL))
+    labels = dict.fromkeys((names.SEEN_LABEL, names.UNSCHEDULABLE_LABEL, *names.ALLOCATION_LABELS))
     spec = {"suspend": False, **({"template": change} if change else {})}
     return JobPatch(_guarded(job.metadata, {"metadata": {"annotations": gone, "labels": labels}, "spec": spec}))
 
@@ -161,7 +162,7 @@ def _clean_suspended(job: Job) -> WorkAction | None:
         return None
     if not _template_is_mutable(job):
         return Wait()
-    own = {"annotations": dict.fromkeys(_annotations_of(job.metadata)), "labels": {names.JOBID_LABEL: None}}
+    own = {"annotations": dict.fromkeys(_annotations_of(job.metadata)), "labels": dict.fromkeys(names.ALLOCATION_LABELS)}
     return JobPatch(_guarded(job.metadata, {"metadata": own, "spec": {"template": change}}))
 
 
@@ -175,12 +176,13 @@ def _template_change(job: Job) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     if keys := _annotations_of(template.metadata, names.SCHEDULER_LABEL):
         metadata["annotations"] = dict.fromkeys(keys)
-    if template.metadata.label(names.JOBID_LABEL) is not None:
-        metadata["labels"] = {names.JOBID_LABEL: None}
+    if labels := [key for key in names.ALLOCATION_LABELS if template.metadata.label(key) is not None]:
+        metadata["labels"] = dict.fromkeys(labels)
     if metadata:
         change["metadata"] = metadata
-    if template.spec.gated_by(names.GATE):
-        change["spec"] = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}
+    gates = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]} if template.spec.gated_by(names.GATE) else {}
+    if spec := {**gates, **affinity_patch_without_pin(template)}:
+        change["spec"] = spec
     return change
 
 

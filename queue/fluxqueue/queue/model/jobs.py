@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.jobs import Job
+from fluxqueue.api.templatepins import has_required_nodes
 from fluxqueue.queue.model.indexes import done_indexes
 from fluxqueue.queue.model.minicluster_jobs import is_flux_cluster
 from fluxqueue.queue.model.records import ReleaseMode
 
-__all__ = ["is_elastic", "pods_wanted", "release_mode_of"]
+__all__ = ["is_elastic", "pods_wanted", "release_mode_of", "template_can_hold_node"]
 
 _LONGEST_REPEATED_LIST = 1_000
 """Indexes of a Job that runs one pod at a time: a hostlist of that length still fits into an annotation easily."""
@@ -42,3 +44,26 @@ def pods_wanted(job: Job) -> int:
 def is_elastic(job: Job) -> bool:
     """True for an elastic Indexed Job: each index has its own slot, and the highest indexes come and go as the Job is scaled."""
     return job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once
+
+
+def template_can_hold_node(job: Job, scheduler: SchedulerName) -> bool:
+    """True if the template of a pin-released Job can hold the node of all its pods (`fluxqueue.api.templatepins`).
+
+    All its pods need to be for one slot, whatever happens: they run one at a time, and more cannot be added while the Job runs. An elastic
+    Job can grow. What else the webhook would do for a pod must not be necessary: brokers get Flux, and pods of our own scheduler its name.
+
+    Parameters
+    ----------
+    job
+        Suspended.
+    scheduler
+        Binds its pods.
+    """
+    spec, template = job.spec, job.spec.template
+    if spec.pods_at_once != 1 or is_elastic(job):
+        return False
+    if any(template.metadata.annotation(key) is not None for key in (names.MINICLUSTER_ANNOTATION, names.INJECTION_ANNOTATION)):
+        return False
+    if scheduler is SchedulerName.FLUXION:
+        return template.spec.scheduler_name == names.SCHEDULER_NAME
+    return not has_required_nodes(template.spec)

@@ -25,6 +25,7 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod, SchedulingGate
+from fluxqueue.api.templatepins import without_pin
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.jobs import is_elastic
@@ -149,7 +150,8 @@ def job_before_release(job: Job) -> Job:
     """Return the Job as it was before its release, so that it is read like one that waits."""
     annotations = {**(job.metadata.annotations or {}), names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK}
     metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
-    return msgspec.structs.replace(job, metadata=metadata, spec=msgspec.structs.replace(job.spec, suspend=True))
+    spec = msgspec.structs.replace(job.spec, suspend=True, template=without_pin(job.spec.template))
+    return msgspec.structs.replace(job, metadata=metadata, spec=spec)
 
 
 def pod_before_release(pod: Pod) -> Pod:

@@ -8,11 +8,12 @@ that is released before that status is never shown as suspended, which saves its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import SchedulingGate
 
 __all__ = ["by_generation"]
 
@@ -39,8 +40,6 @@ def by_generation(job: Job, patch: Mapping[str, Any]) -> list[Operation] | None:
     if not meta.labels or not template.metadata.labels:
         return None
     changed, wanted = patch["metadata"], patch["spec"]["template"]["metadata"]
-    gates = template.spec.scheduling_gates
-    gate = {"name": names.GATE}
     operations: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
         {"op": "test", "path": "/metadata/generation", "value": meta.generation},
@@ -50,10 +49,35 @@ def by_generation(job: Job, patch: Mapping[str, Any]) -> list[Operation] | None:
         *_entries("/spec/template/metadata/labels", template.metadata.labels, wanted.get("labels", {})),
         *_entries("/spec/template/metadata/annotations", template.metadata.annotations, wanted["annotations"]),
     ]
-    if not template.spec.gated_by(names.GATE):
-        at, value = ("/-", gate) if gates else ("", [gate])
-        operations.append({"op": "add", "path": f"/spec/template/spec/schedulingGates{at}", "value": value})
+    operations += _gate(template.spec.scheduling_gates or [], patch["spec"]["template"]["spec"].get("schedulingGates"))
+    operations += _affinity(template.spec.affinity, patch["spec"]["template"]["spec"].get("affinity"))
     return operations
+
+
+def _gate(present: Sequence[SchedulingGate], wanted: Sequence[Mapping[str, str]] | None) -> Iterator[Operation]:
+    """Yield the operation that adds our gate to those of others, or removes it; none if the patch says nothing about gates."""
+    path, gate = "/spec/template/spec/schedulingGates", {"name": names.GATE}
+    at = next((position for position, each in enumerate(present) if each.name == names.GATE), None)
+    if wanted is None:
+        return
+    if at is not None and "$patch" in wanted[0]:
+        yield {"op": "remove", "path": f"{path}/{at}" if len(present) > 1 else path}
+    elif at is None and "$patch" not in wanted[0]:
+        yield {"op": "add", "path": f"{path}/-", "value": gate} if present else {"op": "add", "path": path, "value": [gate]}
+
+
+def _affinity(present: Mapping[str, Any] | None, wanted: Mapping[str, Any] | None) -> Iterator[Operation]:
+    """Yield the operation that adds required node affinity to a template that has none."""
+    if wanted is None:
+        return
+    path = "/spec/template/spec/affinity"
+    if not present:
+        yield {"op": "add", "path": path, "value": wanted}
+    elif not present.get("nodeAffinity"):
+        yield {"op": "add", "path": f"{path}/nodeAffinity", "value": wanted["nodeAffinity"]}
+    else:
+        ((key, value),) = wanted["nodeAffinity"].items()
+        yield {"op": "add", "path": f"{path}/nodeAffinity/{key}", "value": value}
 
 
 def _entries(path: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> Iterator[Operation]:

@@ -26,11 +26,19 @@ from fluxqueue.kube.errors import Conflict, Invalid, NotFound
 from fluxqueue.kube.kinds import JOBS, PODS
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.jobs import template_can_hold_node
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.noderules.node_fitness import NodeFitness
 from fluxqueue.queue.release.generation_patches import by_generation
 from fluxqueue.queue.release.new_jobs import YOUNG_S, NewJobs
-from fluxqueue.queue.release.patches import clear_start_time, gate_release_job, label_job, pin_release_job, release_pod
+from fluxqueue.queue.release.patches import (
+    clear_start_time,
+    gate_release_job,
+    hold_node_release_job,
+    label_job,
+    pin_release_job,
+    release_pod,
+)
 from fluxqueue.queue.release.pod_gates import PodGates
 
 __all__ = ["Edited", "ObjectReleaser", "Prepare", "ReleaseSettings", "Unfit"]
@@ -209,6 +217,8 @@ class ObjectReleaser:
         scheduler = self._scheduler_of(job, workload)
         if workload.release_mode is not ReleaseMode.PIN:
             return gate_release_job(job, allocation.jobid, scheduler)
+        if template_can_hold_node(job, scheduler):
+            return hold_node_release_job(job, allocation.jobid, allocation.hosts[0], scheduler)
         pin_until = self._clock() + pin_window(len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting)
         return pin_release_job(job, allocation.jobid, allocation.hosts, pin_until, scheduler, len(allocation.open_slots))
 

@@ -7,6 +7,9 @@ code survive. Applying a patch twice changes nothing.
 A pin release also writes our gate into the template. The webhook removes it from each pod it pins. A pod that bypassed the webhook stays
 gated, and is released onto its slot by the tracker instead of running anywhere (architecture, section 5).
 
+If all pods of a Job come to one slot, one after the other, the template itself holds the node (`fluxqueue.api.templatepins`), and the
+webhook is not asked about the pods.
+
 A released template names the scheduler of its pods. Pods of our scheduler get no node affinity: their node is an annotation, which can
 change. If an allocation has several slots, an annotation has the number of pods that are bound together.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxqueues import SchedulerName
@@ -23,6 +26,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pinwindows import format_pin_until
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import affinity_patch_without_pin, node_affinity
 from fluxqueue.queue.model.records import FluxionJobId
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "clear_start_time",
     "end_job_after",
     "gate_release_job",
+    "hold_node_release_job",
     "label_job",
     "pin_release_job",
     "release_pod",
@@ -44,6 +49,8 @@ Patch = dict[str, Any]
 
 LONGEST_LIST_BYTES = 200 * 1024
 """For the node list in a template: all annotations of one object together may have 256 KiB."""
+
+_UNGATED: Final[Patch] = {"name": names.GATE, "$patch": "delete"}
 
 
 def pin_release_job(
@@ -100,6 +107,39 @@ def pin_release_job(
                         },
                     },
                     "spec": {"schedulingGates": [{"name": names.GATE}]},
+                },
+            },
+        },
+    )
+
+
+def hold_node_release_job(job: Job, jobid: FluxionJobId, node: str, scheduler: SchedulerName = SchedulerName.STOCK) -> Patch:
+    """Resume a suspended Job whose template holds the one node of its pods (strategic merge patch).
+
+    The pods need neither the webhook nor a gate. For `fluxqueue.queue.model.jobs.template_can_hold_node` only. A gate that an earlier release
+    has left in the template is removed.
+    """
+    pinned = {} if scheduler is SchedulerName.FLUXION else {"affinity": node_affinity(node)}
+    gates = {"schedulingGates": [_UNGATED]} if job.spec.template.spec.gated_by(names.GATE) else {}
+    return _guarded(
+        job.metadata,
+        {
+            "metadata": {
+                "labels": {names.JOBID_LABEL: str(jobid)},
+                "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+            },
+            "spec": {
+                "suspend": False,
+                "template": {
+                    "metadata": {
+                        "labels": {names.JOBID_LABEL: str(jobid), names.PINNED_LABEL: names.PINNED_VALUE},
+                        "annotations": {
+                            names.ALLOCATION_ANNOTATION: str(jobid),
+                            names.NODES_ANNOTATION: hostlists.encode([node]),
+                            names.SCHEDULER_LABEL: scheduler.value,
+                        },
+                    },
+                    "spec": {**pinned, **gates},
                 },
             },
         },
@@ -166,10 +206,11 @@ def clear_job(job: Job) -> Patch | None:
         for key in names.ALLOCATION_KEYS
     ):
         return None
-    keys = (key for key in names.ALLOCATION_KEYS if key != names.JOBID_LABEL)
-    gone: dict[str, Patch] = {"labels": {names.JOBID_LABEL: None}, "annotations": dict.fromkeys(keys)}
-    decided = {**gone, "annotations": {**gone["annotations"], names.SCHEDULER_LABEL: None}}
-    return _guarded(job.metadata, {"metadata": gone, "spec": {"template": {"metadata": decided}}})
+    gone: dict[str, Patch] = {"labels": dict.fromkeys(names.ALLOCATION_LABELS), "annotations": dict.fromkeys(names.ALLOCATION_ANNOTATIONS)}
+    decided: Patch = {"metadata": {**gone, "annotations": {**gone["annotations"], names.SCHEDULER_LABEL: None}}}
+    if unpinned := affinity_patch_without_pin(job.spec.template):
+        decided["spec"] = unpinned
+    return _guarded(job.metadata, {"metadata": gone, "spec": {"template": decided}})
 
 
 def clear_start_time(job: Job) -> Patch:
@@ -195,7 +236,7 @@ def release_pod(pod: Pod, jobid: FluxionJobId, node: str, gang_size: int = 1) ->
     """
     ours = pod.spec.scheduler_name == names.SCHEDULER_NAME
     annotations = {names.ALLOCATION_ANNOTATION: str(jobid), names.NODES_ANNOTATION: hostlists.encode([node]), **_gang(gang_size)}
-    spec: Patch = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]} if pod.spec.gated_by(names.GATE) else {}
+    spec: Patch = {"schedulingGates": [_UNGATED]} if pod.spec.gated_by(names.GATE) else {}
     if not ours:
         spec["affinity"] = _tied(pod, node)
     labels = {names.JOBID_LABEL: str(jobid)}
@@ -219,9 +260,9 @@ def withdraw_pod(pod: Pod) -> Patch:
 
     The patch carries the resourceVersion of the pod, and so does the scheduler's bind: only one of them can succeed.
     """
-    keys = {*names.ALLOCATION_KEYS} - {names.JOBID_LABEL}
-    annotations: dict[str, None] = dict.fromkeys(sorted(keys))
-    return _guarded(pod.metadata, {"metadata": {"labels": {names.JOBID_LABEL: None}, "annotations": annotations}})
+    labels: dict[str, None] = dict.fromkeys(names.ALLOCATION_LABELS)
+    annotations: dict[str, None] = dict.fromkeys(names.ALLOCATION_ANNOTATIONS)
+    return _guarded(pod.metadata, {"metadata": {"labels": labels, "annotations": annotations}})
 
 
 def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> dict[str, Any]:

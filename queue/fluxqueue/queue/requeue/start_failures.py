@@ -17,6 +17,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.refusals import refusal
+from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot
 from fluxqueue.queue.noderules.node_checks import closed
@@ -161,7 +162,16 @@ def find_bind_refusal(pods: Sequence[Pod]) -> StartFailure:
     return StartFailure(Reason.BIND_FAILED, text, tuple(sorted(nodes)), pods=tuple(ordered), cause=StartFailureCause.UNBINDABLE)
 
 
-def find_closed_nodes(allocation: Allocation, pods: Iterable[Pod], node_of_name: Callable[[str], Node | None]) -> StartFailure | None:
+def _no_obstacle(_pod: Pod, _node: str) -> str:
+    return ""
+
+
+def find_closed_nodes(
+    allocation: Allocation,
+    pods: Iterable[Pod],
+    node_of_name: Callable[[str], Node | None],
+    obstacle_to: Callable[[Pod, str], str] = _no_obstacle,
+) -> StartFailure | None:
     """Return which pods wait for a node that does not take them any more; None if no pod does.
 
     Parameters
@@ -172,17 +182,19 @@ def find_closed_nodes(allocation: Allocation, pods: Iterable[Pod], node_of_name:
         Pods of the workload.
     node_of_name
         Returns the node of a name; None if there is none.
+    obstacle_to
+        Returns what else keeps a pod from the node of this name; empty if nothing is known to.
     """
     node_of = {slot.pod_uid: slot.node for slot in allocation.open_slots if slot.pod_uid}
     waiting: list[tuple[Pod, str]] = []
     for pod in sorted(pods, key=_name):
-        name = node_of.get(pod.metadata.uid)
+        name = node_of.get(pod.metadata.uid) or (pinned_node(pod) if is_pinned(pod.metadata) else None)
         if name is None or not pod.active or pod.spec.node_name or pod.spec.scheduling_gates:
             continue
         node = node_of_name(name)
         if node is not None and not node.status.ready:
             continue  # it may be ready again in a moment: `NodeLosses` measures how long that is tolerated
-        if problem := closed(node, pod.spec):
+        if problem := closed(node, pod.spec) or obstacle_to(pod, name):
             waiting.append((pod, problem))
     if not waiting:
         return None

@@ -1,7 +1,7 @@
 """Watches released work: whether its pods are bound in time, and whether its nodes stay.
 
 Most of it is a question of time. So all live workloads are checked at intervals, and at once when a node is cordoned, tainted or deleted,
-or when the API server refuses the pods of a Job. Each check starts from the objects again, so a missed or repeated check does no harm. What
+when a pod is created for a node that its template holds and that takes no pod any more, or when the API server refuses the pods of a Job. Each check starts from the objects again, so a missed or repeated check does no harm. What
 keeps pods from their nodes is in `fluxqueue.queue.requeue.start_failures`; what is done about it is decided in
 `fluxqueue.queue.requeue.start_decisions` and carried out by the `Requeuer`.
 
@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -25,12 +26,15 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.kube.object_cache import Change
-from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.caches import BY_NODE_NAME, Caches
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
+from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.noderules.node_checks import obstacle
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node
 from fluxqueue.queue.requeue.node_losses import NodeLosses
@@ -46,6 +50,8 @@ __all__ = ["StartupMonitor"]
 log = structlog.get_logger()
 
 _RETRY_S = 2.0
+_SETTLED_S = 5.0
+"""How long a node may look full to a pod: what leaves it may not be gone yet, and the scheduler may not have looked."""
 _PACE_S = 0.5
 """At least between two checks: a node change may concern many nodes."""
 
@@ -120,6 +126,7 @@ class StartupMonitor:
         self._with_unbound: set[WorkloadId] = set()
         self._awake = asyncio.Event()
         caches.nodes.add_handler(self._node_changed)
+        caches.pods.add_handler(self._pod_changed)
         refusals.subscribe(self._awake.set)
 
     async def run(self) -> None:
@@ -139,6 +146,14 @@ class StartupMonitor:
     def _node_changed(self, change: Change[Node]) -> None:
         """Check at once: what keeps new pods from a node keeps a released pod from it too."""
         if change.new is None or change.old is None or change.new.spec != change.old.spec:
+            self._awake.set()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """Check at once if a pod comes to the node that its template holds, and that node takes no pod any more."""
+        pod = change.new
+        if change.old is not None or pod is None or not is_pinned(pod.metadata) or pod.spec.node_name:
+            return
+        if (node := pinned_node(pod)) is not None and self._caches.closed(node, pod.spec):
             self._awake.set()
 
     async def check(self) -> None:
@@ -198,12 +213,23 @@ class StartupMonitor:
         if not due and workload.id not in self._with_unbound:
             return None
         pods = self._pods(workload, allocation)
-        closed = find_closed_nodes(allocation, pods, lambda name: self._caches.nodes.get("", name))
+        obstacle_to = partial(self._obstacle_to_later_pod, workload)
+        closed = find_closed_nodes(allocation, pods, lambda name: self._caches.nodes.get("", name), obstacle_to)
         if closed is not None:
             return closed
         if due:
             return find_timeout(allocation, pods, self._start_timeout_s)
         return find_timeout(allocation, pods, self._start_timeout_s, late=late) if late else None
+
+    def _obstacle_to_later_pod(self, workload: Workload, pod: Pod, node: str) -> str:
+        """Return what fills the node of a pod that came after the first start and can only run there, as its template holds the node."""
+        now = asyncio.get_running_loop().time()
+        if workload.state is not State.RUNNING or not is_pinned(pod.metadata):
+            return ""
+        if now - self._unbound_since.get(pod.metadata.uid, now) < min(_SETTLED_S, self._start_timeout_s):
+            return ""
+        present = [each for each in self._caches.pods.by_index(BY_NODE_NAME, node) if not each.metadata.deletion_timestamp]
+        return obstacle(self._caches.nodes.get("", node), pod.spec, present)
 
     def _lacks_pods(self, workload: Workload) -> bool:
         job = self._caches.jobs.get_by_uid(workload.uid)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Ending, Eviction
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
@@ -65,7 +66,7 @@ class JobTracker:
         self._evict = evict
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
-        """Plan the slots of a released Job; None if it is suspended and therefore evicted."""
+        """Plan the slots of a released Job; None if it is evicted, because it is suspended or holds a node for no pods."""
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is not None and job_phase(job) is JobPhase.SUSPENDED:
             if (eviction := eviction_of_suspended(workload, job, allocation)) is not None:
@@ -75,6 +76,10 @@ class JobTracker:
         last_phase = self._phases.of_job(workload.uid)
         if job is None:
             return plan_job_slots(None, pods, allocation, last_phase, elsewhere=elsewhere)
+        pinned = is_pinned(job.spec.template.metadata)
+        if pinned and wants_no_pods(workload, job, pods):
+            await self._evict([eviction_at_zero(workload)])  # its slot cannot be freed before its template is cleared
+            return None
         now, closes_at = self._ledger.clock(), pin_until(job.spec.template.metadata) + MARGIN
         started = workload.state is State.RUNNING
         refused = workload.refused_by(now, since=allocation.granted_at)
@@ -83,7 +88,7 @@ class JobTracker:
             to_all=self._caches.closed_to_job(job, pods, started=started),
         )
         changes = plan_job_slots(job, pods, allocation, last_phase, elsewhere=elsewhere, closed=closed, pin_window_open=now < closes_at)
-        if changes.more_end_later:
+        if changes.more_end_later and not pinned:
             self._plan_after(workload.id, (closes_at - now).total_seconds() + _MARGIN_S)
         for pod in unplaced_pods(pods, allocation, changes):
             self._reread(pod.metadata.uid)
