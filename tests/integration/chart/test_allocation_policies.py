@@ -4,13 +4,14 @@ import pytest
 from support.builders import Builder, make_job, make_pod
 from support.chart_installation import JOB_CONTROLLER, Installation, Person
 
+from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("installation")
 
 WRITTEN_BY_US = (
-    "fluxqueue/allocation, fluxqueue/fluxion-nodes, fluxqueue/gang-size, fluxqueue/pin-until and fluxqueue/jobid "
+    "fluxqueue/allocation, fluxqueue/fluxion-nodes, fluxqueue/gang-size, fluxqueue/pin-until, fluxqueue/jobid and fluxqueue/pinned "
     "are written by fluxqueue only, not by "
 )
 ALLOCATION = {"fluxqueue/allocation": "7", "fluxqueue/fluxion-nodes": "node-1"}
@@ -92,6 +93,15 @@ def test_an_indexed_job_of_one_pod_at_a_time_is_suspended_before_it_grows_too(al
     assert alice.patch("job", "turns", {"spec": {"parallelism": 4}}).refused_with("suspend the Job first, then raise its parallelism")
     assert alice.patch("job", "turns", {"spec": {"parallelism": 0}}).ok
     assert alice.patch("job", "turns", {"spec": {"parallelism": 1}}).ok
+
+
+def test_a_job_whose_template_holds_its_node_does_not_become_elastic_by_fewer_completions(alice: Person, queue: Person) -> None:
+    assert alice.create(make_job("narrowed").indexed(4).with_("spec.parallelism", 1).suspended()).ok
+    held = {"metadata": {"annotations": ALLOCATION, "labels": {"fluxqueue/pinned": "yes"}}, "spec": {"affinity": node_affinity("node-1")}}
+    assert queue.patch("job", "narrowed", {"spec": {"suspend": False, "template": held}}).ok
+    assert alice.patch("job", "narrowed", {"spec": {"completions": 1}}).ok
+    grown = {"spec": {"parallelism": 4, "completions": 4}}
+    assert alice.patch("job", "narrowed", grown).refused_with("suspend the Job first, then raise its parallelism")
 
 
 def test_an_elastic_indexed_job_grows_and_shrinks_with_its_allocation(alice: Person, queue: Person) -> None:

@@ -15,6 +15,7 @@ from support.chart_installation import MANAGED, UNMANAGED, Installation, Person
 from support.chart_rendering import NAMESPACE
 
 from fluxqueue.api import names
+from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.local.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("installation")
@@ -23,7 +24,7 @@ Json = dict[str, Any]
 
 SCOPE = "changes nothing in namespace unmanaged, which is not managed"
 FIELDS = "changes whether, how often and where pods run"
-TEMPLATE = "changes scheduling gates and its own labels and annotations of a pod template"
+TEMPLATE = "changes scheduling gates, affinity and its own labels and annotations of a pod template"
 CREATES = "creates objects for MiniClusters in managed namespaces, and no others"
 DELETES = "deletes Jobs of MiniClusters and pods that it holds or has placed, and no others"
 OWNED = "changes ConfigMaps, Services and NetworkPolicies of MiniClusters, and no others"
@@ -85,6 +86,9 @@ def released(metadata: Json | None = None, **spec: Any) -> Json:
 
 JOB_CHANGES = {
     "releases": (released(), ""),
+    "releases, with the node in the template": (released(template={"affinity": node_affinity("n1")}), ""),
+    "takes the node out of the template": (template(affinity=None), ""),
+    "pods of the template near others": (template(affinity={"podAffinity": {}}), IMMUTABLE),
     "releases, with a label of others": (released({"app": "evil"}), FIELDS),
     "releases, without a label of others": (released({"team": None}), FIELDS),
     "releases, with a back-off limit": (released(backoffLimit=99), FIELDS),

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fluxqueue.api.metadata import ObjectMeta
-from fluxqueue.api.pinwindows import format_pin_until, pin_until, pin_window
+from fluxqueue.api.pinwindows import MARGIN, format_pin_until, pin_until, pin_window
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -28,3 +28,9 @@ def test_what_is_written_is_read_again() -> None:
 def test_without_a_time_the_window_is_closed(text: str | None) -> None:
     meta = ObjectMeta(annotations={"fluxqueue/pin-until": text} if text is not None else None)
     assert pin_until(meta) < datetime(1900, 1, 1, tzinfo=UTC)
+
+
+def test_a_template_that_holds_its_node_pins_for_ever() -> None:
+    meta = ObjectMeta(labels={"fluxqueue/pinned": "yes"}, annotations={"fluxqueue/pin-until": format_pin_until(NOON)})
+    assert pin_until(meta) > datetime(9000, 1, 1, tzinfo=UTC)
+    assert pin_until(meta) + MARGIN > pin_until(meta), "what is added to it does not overflow"

@@ -36,6 +36,12 @@ def test_only_the_creation_of_pods_and_jobs_is_reviewed_without_side_effects(def
     assert webhook["timeoutSeconds"] <= 5
 
 
+def test_pods_that_have_their_node_from_their_template_are_not_reviewed(default: Rendered) -> None:
+    (selected,) = _webhook(default)["objectSelector"]["matchExpressions"]
+    assert (selected["key"], selected["operator"], selected["values"]) == (names.PINNED_LABEL, "NotIn", [names.PINNED_VALUE])
+    assert names.PINNED_LABEL in names.ALLOCATION_KEYS, "the policies guard it"
+
+
 def test_keys_of_the_queue_are_guarded_in_all_namespaces(default: Rendered) -> None:
     for kind in ("jobs", "pods", "bindings", "fluxjobs"):
         assert "matchResources" not in default.one("ValidatingAdmissionPolicyBinding", f"fluxqueue-{kind}")["spec"]

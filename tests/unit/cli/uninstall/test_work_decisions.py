@@ -6,6 +6,7 @@ from support.builders import Builder, make_job, make_pod
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.cli.uninstall.work_decisions import Delete, JobPatch, Left, PodPatch, Wait, decide_job, decide_pod, is_held
 
 MARK = ("fluxqueue/suspended-by", "webhook")
@@ -50,6 +51,22 @@ def test_a_job_that_was_evicted_loses_its_allocation_and_the_gate_of_its_templat
     assert template["metadata"]["annotations"] == {"fluxqueue/allocation": None, "fluxqueue/scheduler": None}
     assert template["metadata"]["labels"] == {"fluxqueue/jobid": None}
     assert template["spec"] == {"schedulingGates": [{"name": "fluxqueue", "$patch": "delete"}]}
+
+
+def test_a_job_that_was_evicted_loses_the_node_of_its_template() -> None:
+    for marks, state in ((MARK, "resumed"), (None, "left suspended")):
+        builder = (
+            make_job()
+            .suspended()
+            .pod_label("fluxqueue/pinned", "yes")
+            .pod_annotation("fluxqueue/fluxion-nodes", "n7")
+            .with_("spec.template.spec.affinity", node_affinity("n7"))
+        )
+        patch = patch_of(decide_job(a_job(builder.annotation(*marks) if marks else builder), [], has_started=False))
+        assert patch["spec"]["template"] == {
+            "metadata": {"annotations": {"fluxqueue/fluxion-nodes": None}, "labels": {"fluxqueue/pinned": None}},
+            "spec": {"affinity": None},
+        }, state
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from support.queue_builders import around
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.jobspecs import SLOT, PlacementRules, SizedPods, jobspec_of
@@ -25,6 +26,7 @@ from fluxqueue.queue.recovery.adoption_claims import (
     claim_of_job,
     claim_of_pod,
     consistent_candidates,
+    job_before_release,
     pod_before_release,
     shares_of,
 )
@@ -65,6 +67,26 @@ def test_a_pinned_job_names_the_node_of_every_index() -> None:
 def test_a_job_of_one_pod_at_a_time_has_one_slot_however_long_its_list_is() -> None:
     job = read_job(released("n[1,1,1]").with_("spec.parallelism", 1))
     assert claim_of_job(job, (), 1, NOW) == AllocationClaim(FluxionJobId(7), ("n1",))
+
+
+def test_a_job_whose_template_holds_its_node_claims_it_and_is_read_as_it_was() -> None:
+    waiting = make_job("one").uid("u").suspended().annotation(names.SUSPENDED_BY_ANNOTATION, names.SUSPENDED_BY_WEBHOOK)
+    released = (
+        make_job("one")
+        .uid("u")
+        .label(names.JOBID_LABEL, "7")
+        .pod_label(names.JOBID_LABEL, "7")
+        .pod_label(names.PINNED_LABEL, names.PINNED_VALUE)
+        .pod_annotation(names.NODES_ANNOTATION, "n4")
+        .pod_annotation(names.ALLOCATION_ANNOTATION, "7")
+        .with_("spec.template.spec.affinity", node_affinity("n4"))
+    )
+    assert claim_of_job(read_job(released), (), 1, NOW) == AllocationClaim(FluxionJobId(7), ("n4",))
+    before = describe_job(job_before_release(read_job(released)), around())
+    assert before is not None
+    wanted = describe_job(read_job(waiting), around())
+    assert wanted is not None
+    assert (before.jobspec, before.release_mode) == (wanted.jobspec, wanted.release_mode)
 
 
 def test_a_job_released_pod_by_pod_claims_the_nodes_of_its_pods() -> None:

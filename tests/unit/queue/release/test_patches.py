@@ -1,14 +1,25 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import make_job, make_pod
+from support.memory_api import merged
 from support.queue_builders import EPOCH, a_job, a_pod
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.jobs import Job
 from fluxqueue.queue.model.records import FluxionJobId
-from fluxqueue.queue.release.patches import LONGEST_LIST_BYTES, clear_job, gate_release_job, pin_release_job, release_pod, withdraw_pod
+from fluxqueue.queue.release.patches import (
+    LONGEST_LIST_BYTES,
+    clear_job,
+    gate_release_job,
+    hold_node_release_job,
+    pin_release_job,
+    release_pod,
+    withdraw_pod,
+)
 
 JOBID = FluxionJobId(42)
 UNTIL = EPOCH + timedelta(seconds=30)
@@ -78,7 +89,43 @@ def test_clearing_removes_every_trace_and_is_nothing_where_there_is_none() -> No
         "fluxqueue/pin-until": None,
         "fluxqueue/scheduler": None,
     }
-    assert patch["metadata"]["labels"] == {"fluxqueue/jobid": None}
+    assert patch["metadata"]["labels"] == {"fluxqueue/jobid": None, "fluxqueue/pinned": None}
+    assert "spec" not in template(patch), "its affinity is its user's"
+
+
+def test_a_template_that_holds_its_node_needs_neither_a_gate_nor_the_webhook() -> None:
+    patch = hold_node_release_job(a_job(make_job().suspended()), JOBID, "n7")
+    assert template(patch)["metadata"] == {
+        "labels": {"fluxqueue/jobid": "42", "fluxqueue/pinned": "yes"},
+        "annotations": {"fluxqueue/allocation": "42", "fluxqueue/fluxion-nodes": "n7", "fluxqueue/scheduler": "stock"},
+    }
+    required = template(patch)["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}]}
+    assert "schedulingGates" not in template(patch)["spec"]
+    assert (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) == ("job-uid", "10")
+    assert patch["metadata"]["annotations"] == {"fluxqueue/suspended-by": None}
+
+
+def test_a_gate_that_an_earlier_release_left_in_the_template_is_removed() -> None:
+    gated = make_job().suspended().with_("spec.template.spec.schedulingGates", [{"name": "theirs"}, {"name": "fluxqueue"}])
+    patch = hold_node_release_job(a_job(gated), JOBID, "n7")
+    assert template(patch)["spec"]["schedulingGates"] == [{"name": "fluxqueue", "$patch": "delete"}]
+
+
+def test_a_template_of_our_own_scheduler_holds_its_node_by_annotation_alone() -> None:
+    patch = hold_node_release_job(a_job(make_job().suspended()), JOBID, "n7", SchedulerName.FLUXION)
+    assert template(patch)["spec"] == {}
+    assert template(patch)["metadata"]["annotations"]["fluxqueue/scheduler"] == "fluxion"
+
+
+def test_clearing_takes_the_node_out_of_the_template_again() -> None:
+    document = make_job().suspended().with_("spec.template.spec.affinity", {"podAffinity": {}}).build()
+    released = merged(document, hold_node_release_job(msgspec.convert(document, Job), JOBID, "n7"), by_key=True)
+    patch = clear_job(msgspec.convert(released, Job))
+    assert patch is not None
+    cleared = merged(released, patch, by_key=True)["spec"]["template"]
+    assert cleared["spec"] == document["spec"]["template"]["spec"]
+    assert (cleared["metadata"]["labels"], cleared["metadata"]["annotations"]) == ({}, {})
 
 
 def test_a_list_of_nodes_too_long_for_an_annotation_is_released_by_gate() -> None:
@@ -125,6 +172,6 @@ def test_a_pod_of_another_scheduler_gets_its_node_by_affinity_and_its_gang_size(
 def test_a_withdrawal_removes_the_allocation_of_the_version_that_was_read() -> None:
     metadata = withdraw_pod(a_pod(make_pod().by_fluxion("n1")))["metadata"]
     assert (metadata["uid"], metadata["resourceVersion"]) == ("pod-uid", "10")
-    assert metadata["labels"] == {"fluxqueue/jobid": None}
+    assert metadata["labels"] == {"fluxqueue/jobid": None, "fluxqueue/pinned": None}
     keys = ("allocation", "fluxion-nodes", "gang-size", "pin-until")
     assert metadata["annotations"] == {f"fluxqueue/{key}": None for key in keys}

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from support.builders import JobBuilder, PodBuilder, make_job, make_pod
-from support.controller_bench import TriggerLog
+from support.builders import JobBuilder, PodBuilder, make_job, make_node, make_pod
+from support.controller_bench import TriggerLog, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -20,6 +20,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import ReleaseMode, SlotState
+from fluxqueue.queue.requeue import startup_monitor
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
@@ -170,3 +171,45 @@ async def test_it_ends_when_it_is_cancelled_at_the_moment_a_node_changes(monkeyp
     task.cancel()
     await asyncio.wait([task], timeout=5)
     assert task.cancelled()
+
+
+HELD = make_job("mpi").uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+
+
+def held_pod(name: str) -> PodBuilder:
+    """A pod that came to node n1 by its template, and is stored in no slot yet."""
+    return pod(name).annotation("fluxqueue/fluxion-nodes", "n1").label("fluxqueue/pinned", "yes").cpu("4")
+
+
+async def test_a_job_whose_template_holds_a_closed_node_is_evicted_as_soon_as_its_next_pod_comes() -> None:
+    bench = Bench(job=HELD, state=State.RUNNING)
+    bench.node("n1", unschedulable=True)
+    monitoring = asyncio.create_task(bench.monitor.run())
+    bench.server.put("pods", held_pod("mpi-later").build())
+    await until(lambda: bench.requeuer.evictions)
+    monitoring.cancel()
+    (eviction,) = bench.requeuer.evictions
+    assert (eviction.workload, eviction.reason) == (bench.row.id, Reason.NODES_UNAVAILABLE)
+    assert "pod mpi-later cannot be bound: node n1 is cordoned" in eviction.message
+    assert bench.requeuer.evicted_pods == [], "a replacement would come to the same node"
+
+
+@pytest.mark.parametrize(
+    ("state", "settled_s", "evicted"),
+    [
+        pytest.param(State.RUNNING, 0.0, True, id="a later pod"),
+        pytest.param(State.RUNNING, 5.0, False, id="what leaves the node may not be gone yet"),
+        pytest.param(State.ALLOCATED, 0.0, False, id="a first start has its whole time"),
+    ],
+)
+async def test_a_pod_whose_template_holds_a_full_node_does_not_wait_for_the_start_timeout(
+    monkeypatch: pytest.MonkeyPatch, state: State, settled_s: float, evicted: bool
+) -> None:
+    monkeypatch.setattr(startup_monitor, "_SETTLED_S", settled_s)
+    bench = Bench(held_pod("mpi-later"), job=HELD, state=state)
+    bench.ledger.now = EPOCH
+    bench.server.put("nodes", make_node("n1", cpu="4").build())
+    bench.server.put("pods", make_pod("foreign").uid("foreign").on_node("n1").cpu("1").build())
+    await bench.monitor.check()
+    messages = [eviction.message for eviction in bench.requeuer.evictions]
+    assert ["node n1 has too little cpu left" in message for message in messages] == ([True] if evicted else [])

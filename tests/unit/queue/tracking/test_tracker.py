@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
@@ -151,6 +152,34 @@ async def test_a_job_without_slots_that_is_scaled_to_zero_is_evicted() -> None:
     async with running_controllers(bench.tracker):
         await until(lambda: bench.evicted)
     assert "has spec.parallelism 0" in bench.evicted[0].message
+
+
+async def test_a_job_whose_template_holds_a_node_is_evicted_before_its_slot_is_freed() -> None:
+    """Once its slot were free, a pod that comes when it is scaled up again would still come to the node."""
+    held = make_job("mpi").uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+    bench = Bench(held)
+    bench.put(pod("mpi-0", 0, "n0", "Running"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("take_slots"))
+        bench.server.put("jobs", held.with_("spec.parallelism", 0).build())
+        bench.put(pod("mpi-0", 0, "n0", "Failed"))
+        await until(lambda: bench.evicted)
+    assert "has spec.parallelism 0" in bench.evicted[0].message
+    assert bench.ledger.written("end_slots") == []
+
+
+async def test_a_job_whose_template_holds_a_node_keeps_its_slot_between_its_pods() -> None:
+    held = make_job("mpi").uid("uid-of-mpi").pods(1, 3).suspended(False).label("fluxqueue/jobid", "7").pod_label("fluxqueue/pinned", "yes")
+    bench = Bench(held)
+    bench.ledger.now = EPOCH + timedelta(days=1)
+    bench.put(pod("mpi-0", 0, "n0", "Running"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("take_slots"))
+        bench.put(pod("mpi-0", 0, "n0", "Succeeded"))
+        await until(lambda: bench.ledger.written("vacate_slots"))
+        bench.put(make_pod("mpi-1").uid("mpi-1").owned_by("Job", "mpi").allocation("n0").label("fluxqueue/pinned", "yes"))
+        await until(lambda: len(bench.ledger.written("take_slots")) == 2)
+    assert [slot.pod_uid for slot in bench.ledger.written("take_slots")] == ["mpi-0", "mpi-1"]
 
 
 async def test_a_gated_pod_beyond_the_slots_is_read_again_by_the_intake() -> None:
