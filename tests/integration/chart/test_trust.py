@@ -54,6 +54,27 @@ def test_objects_with_an_allocation_cannot_be_created_or_applied(alice: Person, 
 
 
 @EVERYWHERE
+@pytest.mark.parametrize("powerful", [False, True], ids=["edit", "administrator"])
+def test_nobody_keeps_the_webhook_from_a_pod_by_its_label(alice: Person, root: Person, namespace: str, powerful: bool) -> None:
+    """The configuration leaves out pods with this very value."""
+    person = (root if powerful else alice).within(namespace)
+    mark = {"metadata": {"labels": {names.PINNED_LABEL: names.PINNED_VALUE}}}
+    refusal = WRITTEN_BY_US + person.user
+    for forged in (
+        make_pod("forged").label(names.PINNED_LABEL, names.PINNED_VALUE),
+        make_job("forged").label(names.PINNED_LABEL, names.PINNED_VALUE),
+        make_job("forged").pod_label(names.PINNED_LABEL, names.PINNED_VALUE),
+    ):
+        assert person.create(forged, "--dry-run=server").refused_with(refusal)
+    for thing in (make_job("unmarked").suspended(), make_pod("unmarked").gate("somebody/else")):
+        server_side(person, thing)
+    for kind in ("job", "pod"):
+        assert person.patch(kind, "unmarked", mark).refused_with(refusal)
+    assert person.patch("job", "unmarked", {"spec": {"template": mark}}).refused_with(refusal)
+    assert person.run("delete", "job,pod", "unmarked", "--wait=false").ok
+
+
+@EVERYWHERE
 @pytest.mark.parametrize("key", names.ALLOCATION_KEYS)
 def test_an_allocation_cannot_be_added_to_an_existing_object(alice: Person, root: Person, namespace: str, key: str) -> None:
     person, powerful = alice.within(namespace), root.within(namespace)
@@ -119,6 +140,11 @@ def test_a_controller_manager_of_one_identity_hands_on_allocations_of_jobs_alone
         made = make_pod("made").allocation("node-1")
         answer = controller.create(made.owned_by("Job", "j"), "--dry-run=server")
         assert answer.ok, answer.output
+        held = made.label(names.PINNED_LABEL, names.PINNED_VALUE)
+        assert controller.create(held.owned_by("Job", "j"), "--dry-run=server").ok
+        for forged in (held, held.owned_by("ReplicaSet"), make_pod("made").label(names.PINNED_LABEL, names.PINNED_VALUE)):
+            answer = controller.create(forged, "--dry-run=server")
+            assert answer.refused_with(WRITTEN_BY_US), answer.output
         for forged in (made, made.owned_by("ReplicaSet"), made.owned_by("Job", controller=False), made.owned_by("Job", api_version="x/v1")):
             answer = controller.create(forged, "--dry-run=server")
             assert answer.refused_with(WRITTEN_BY_US), answer.output

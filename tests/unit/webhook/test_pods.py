@@ -115,6 +115,14 @@ class TestPinning:
         again = admit(once.after, user=JOB_CONTROLLER, now=NOW + dt.timedelta(seconds=2))
         assert (again.decision.outcome, again.patch) == (AdmissionOutcome.PINNED, [])
 
+    def test_a_pod_whose_template_holds_its_node_is_not_changed(self) -> None:
+        """The configuration keeps us from being asked about it; somebody may have edited that."""
+        pod = make_pod().owned_by("Job").allocation("n1").without("metadata.annotations.fluxqueue/pin-until").index(3)
+        pod = pod.label("fluxqueue/pinned", "yes").label("fluxqueue.seen", "yes")
+        pod = pod.required_terms({"matchFields": [pin_to("n1")]})
+        admitted = admit(pod, user=JOB_CONTROLLER)
+        assert (admitted.decision.outcome, admitted.patch) == (AdmissionOutcome.PINNED, [])
+
     def test_the_gates_of_others_stay_on_a_pinned_pod(self) -> None:
         pod = make_pod().owned_by("Job").gate("a", "fluxqueue", "b").allocation("n1")
         assert admit(pod, user=JOB_CONTROLLER).gates == ["a", "b"]

@@ -116,8 +116,8 @@ def pin_release_job(
 def hold_node_release_job(job: Job, jobid: FluxionJobId, node: str, scheduler: SchedulerName = SchedulerName.STOCK) -> Patch:
     """Resume a suspended Job whose template holds the one node of its pods (strategic merge patch).
 
-    The pods need neither the webhook nor a gate. For `fluxqueue.queue.model.jobs.template_can_hold_node` only. A gate that an earlier release
-    has left in the template is removed.
+    The pods need neither the webhook nor a gate. It is for Jobs with `fluxqueue.queue.model.jobs.template_can_hold_node`. A gate that an
+    earlier release has left in the template is removed.
     """
     pinned = {} if scheduler is SchedulerName.FLUXION else {"affinity": node_affinity(node)}
     gates = {"schedulingGates": [_UNGATED]} if job.spec.template.spec.gated_by(names.GATE) else {}

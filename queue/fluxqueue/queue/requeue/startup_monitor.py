@@ -1,9 +1,10 @@
 """Watches released work: whether its pods are bound in time, and whether its nodes stay.
 
 Most of it is a question of time. So all live workloads are checked at intervals, and at once when a node is cordoned, tainted or deleted,
-when a pod is created for a node that its template holds and that takes no pod any more, or when the API server refuses the pods of a Job. Each check starts from the objects again, so a missed or repeated check does no harm. What
-keeps pods from their nodes is in `fluxqueue.queue.requeue.start_failures`; what is done about it is decided in
-`fluxqueue.queue.requeue.start_decisions` and carried out by the `Requeuer`.
+when a pod is created for a node that its template holds and that takes no pod any more, or when the API server refuses the pods of a Job.
+Each check starts from the objects again, so a missed or repeated check does no harm. What keeps pods from their nodes is in
+`fluxqueue.queue.requeue.start_failures`; what is done about it is decided in `fluxqueue.queue.requeue.start_decisions` and carried out by
+the `Requeuer`.
 
 How long a node is silent, and how long a released pod has no node, is measured on this process' own clock: the times in objects are written
 by other programs.
@@ -28,7 +29,8 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.kube.object_cache import Change
-from fluxqueue.queue.cluster.caches import BY_NODE_NAME, Caches
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.watched_objects import BY_NODE_NAME
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
