@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.api import names
+from fluxqueue.api.templatepins import node_affinity
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, NAMESPACES, PODS
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.local.components import Component
@@ -45,6 +46,9 @@ _ALLOCATION = {
     names.SCHEDULER_LABEL: "stock",
 }
 _JOBID = {names.JOBID_LABEL: "4711"}
+_HELD = {**_JOBID, names.PINNED_LABEL: names.PINNED_VALUE}
+_HELD_ALLOCATION = {key: value for key, value in _ALLOCATION.items() if key != names.PIN_UNTIL_ANNOTATION}
+"""Of a template that holds the node of its pods."""
 
 Request = Callable[[int], Awaitable[object]]
 
@@ -143,6 +147,9 @@ def _requests(admin: Api, queue: Api, controller: Api) -> dict[str, Request]:
         "Pod of a released Job: create, managed (webhook)": lambda number: controller.create(
             PODS, _pod_of_job(f"pod-{number}", released=True), _MANAGED
         ),
+        "Pod of a released Job: create, managed, its template holds the node": lambda number: controller.create(
+            PODS, _pod_of_job(f"held-by-template-{number}", in_template=True), _MANAGED
+        ),
         "Pod: bind, not managed": lambda number: admin.request(
             "POST", PODS.path(_OTHER, f"pod-{number}", "binding"), body=_binding(f"pod-{number}")
         ),
@@ -171,10 +178,13 @@ def _job(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"template": {"spec": _template()}}}
 
 
-def _pod_of_job(name: str, *, released: bool = False) -> dict[str, Any]:
+def _pod_of_job(name: str, *, released: bool = False, in_template: bool = False) -> dict[str, Any]:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": _uid(name), "controller": True}
     labels = {"batch.kubernetes.io/job-name": name, "batch.kubernetes.io/controller-uid": _uid(name), "job-name": name}
     metadata: dict[str, Any] = {"name": name, "ownerReferences": [owner], "labels": labels}
+    if in_template:
+        metadata |= {"labels": labels | _HELD, "annotations": _HELD_ALLOCATION}
+        return {"metadata": metadata, "spec": {**_template(), "affinity": node_affinity(_NODE)}}
     if not released:
         return {"metadata": metadata, "spec": _template()}
     metadata |= {"labels": labels | _JOBID, "annotations": _ALLOCATION}
@@ -183,7 +193,7 @@ def _pod_of_job(name: str, *, released: bool = False) -> dict[str, Any]:
 
 def _release() -> dict[str, Any]:
     """Return the patch that releases a Job of one pod, as `fluxqueue.queue.release.patches` builds it."""
-    template = {"metadata": {"labels": _JOBID, "annotations": _ALLOCATION}, "spec": {"schedulingGates": [{"name": names.GATE}]}}
+    template = {"metadata": {"labels": _HELD, "annotations": _HELD_ALLOCATION}, "spec": {"affinity": node_affinity(_NODE)}}
     return {
         "metadata": {"labels": _JOBID, "annotations": {names.SUSPENDED_BY_ANNOTATION: None}},
         "spec": {"suspend": False, "template": template},
@@ -196,11 +206,9 @@ def _pod(name: str) -> dict[str, Any]:
 
 def _pod_release() -> dict[str, Any]:
     """Return the patch that releases a pod, as `fluxqueue.queue.release.patches` builds it."""
-    pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [_NODE]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pin]}}}
     annotations = {names.ALLOCATION_ANNOTATION: "4711", names.NODES_ANNOTATION: _NODE}
     gates = [{"name": names.GATE, "$patch": "delete"}]
-    return {"metadata": {"labels": _JOBID, "annotations": annotations}, "spec": {"schedulingGates": gates, "affinity": affinity}}
+    return {"metadata": {"labels": _JOBID, "annotations": annotations}, "spec": {"schedulingGates": gates, "affinity": node_affinity(_NODE)}}
 
 
 def _event(name: str) -> dict[str, Any]:
