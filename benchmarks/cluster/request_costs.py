@@ -208,7 +208,8 @@ def _pod_release() -> dict[str, Any]:
     """Return the patch that releases a pod, as `fluxqueue.queue.release.patches` builds it."""
     annotations = {names.ALLOCATION_ANNOTATION: "4711", names.NODES_ANNOTATION: _NODE}
     gates = [{"name": names.GATE, "$patch": "delete"}]
-    return {"metadata": {"labels": _JOBID, "annotations": annotations}, "spec": {"schedulingGates": gates, "affinity": node_affinity(_NODE)}}
+    spec = {"schedulingGates": gates, "affinity": node_affinity(_NODE)}
+    return {"metadata": {"labels": _JOBID, "annotations": annotations}, "spec": spec}
 
 
 def _event(name: str) -> dict[str, Any]:
