@@ -97,6 +97,8 @@ def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], s
         ({"enforceDuration": {"graceSeconds": 5}}, "spec.enforceDuration is not enabled"),
         ({"preemptionRules": {"graceSeconds": 5}}, "spec.preemptionRules has no effect"),
         ({"preemption": "never", "preemptionRules": {}}, "spec.preemptionRules has no effect"),
+        ({"policy": "fcfs", "planning": {"reservedNodes": "freeLast"}}, "spec.planning has no effect"),
+        ({"policy": "fcfs", "planning": {"backfillDurations": "predicted"}}, "spec.planning has no effect"),
     ],
 )
 def test_rules_without_effect_are_accepted_with_a_warning(spec: dict[str, Any], sentence: str) -> None:

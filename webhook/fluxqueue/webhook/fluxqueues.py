@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Preemption, SchedulerName
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName
 from fluxqueue.api.topology import InvalidTopology, read_slice
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
@@ -60,6 +60,8 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
         yield "spec.enforceDuration is not enabled: work is not ended at the end of its duration; set spec.enforceDuration.enabled to true"
     if spec.preemption_rules is not None and spec.preemption is not Preemption.LOWER_PRIORITY:
         yield "spec.preemptionRules has no effect: work of this queue is preempted only if spec.preemption is lowerPriority"
+    if spec.policy is Policy.FCFS and spec.planning not in (None, Planning()):
+        yield "spec.planning has no effect: the policy fcfs makes no reservations; set spec.policy to easy, hybrid or conservative"
     limits = spec.limits
     if limits is None:
         return
