@@ -26,6 +26,7 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.requeue.maintenance_decisions import NodeWrite, evictions_for, nodes_in_maintenance, writes_for
+from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Maintenances"]
@@ -91,7 +92,10 @@ class Maintenances:
                     await self._changed.wait()
             self._changed.clear()
             if (booked := self._booked()) is not None:
-                await self._compare(booked)
+                try:
+                    await self._compare(booked)
+                except DatabaseUnavailable as error:
+                    log.warning("maintenance.postponed", error=str(error))
             await asyncio.sleep(_PACE_S)
 
     def _wait_s(self) -> float:

@@ -19,6 +19,7 @@ from fluxqueue.queue.model.occurrences import Occurrence
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.requeue.maintenances import Maintenances
+from fluxqueue.queue.store.database import DatabaseUnavailable
 
 NOW = int(EPOCH.timestamp())
 ACTIVE, OVER = Occurrence(NOW - 60, NOW + 3_600), Occurrence(NOW - 60, NOW - 1)
@@ -32,11 +33,15 @@ class Stage:
         self.events = RecordedEvents()
         self.ledger = RecordingLedger()
         self.evicted: list[WorkloadId] = []
+        self.failing: dict[WorkloadId, Exception] = {}
         self.booked: dict[str, BookedReservation] | None = None
         self.caches: Caches = managed_caches(self.memory)
         self.maintenances = Maintenances(self.memory.api, self.caches, self.ledger, lambda: self.booked, self.evict, self.events.recorder)
 
     async def evict(self, evictions: Sequence[Eviction]) -> list[WorkloadId]:
+        for each in evictions:
+            if (error := self.failing.get(each.workload)) is not None:
+                raise error
         self.evicted += [each.workload for each in evictions]
         return []
 
@@ -94,6 +99,16 @@ async def test_work_is_evicted_only_where_that_is_asked_for(stage: Stage) -> Non
     stage.reserve(ACTIVE, "evict")
     await until(lambda: workload.id in stage.evicted)
     assert stage.node("n1") == (True, "power")
+
+
+async def test_an_outage_of_postgres_postpones_the_evictions(stage: Stage) -> None:
+    workload = stage.ledger.put(a_workload(state=State.RUNNING, jobid=7), an_allocation(["n1"]))
+    stage.failing[workload.id] = DatabaseUnavailable("Postgres does not answer")
+    stage.reserve(ACTIVE, "evict")
+    await until(lambda: stage.node("n1") == (True, "power"))
+    await until(lambda: not stage.maintenances._changed.is_set())
+    stage.failing.clear()
+    await until(lambda: workload.id in stage.evicted)
 
 
 async def test_a_right_that_is_missing_is_said_on_the_reservation_and_it_is_tried_again(stage: Stage) -> None:
