@@ -1,12 +1,15 @@
 """What preempted work is told before it is suspended, and what it tells of its checkpoints.
 
 Work that is preempted with a grace is stored as evicted at once, so nothing else is chosen for it and the plan knows. It is suspended only
-when the grace is over (`RequeueState.stop_at`). The time is stored with it, so any leader keeps it.
+when the grace is over (`RequeueState.stop_at`). The time is stored with it, so any leader keeps it. It also says for how long other
+preemptions wait until the nodes are free: pods that do not end, with a long grace period of their own, a finalizer or on a lost node, keep
+only their own nodes.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -17,7 +20,10 @@ from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Workload
 
-__all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time"]
+__all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time", "stopping_left_s"]
+
+_STOPPING_S: Final = 300
+"""From the end of its grace until preempted work that still has pods delays no other preemption."""
 
 
 def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "") -> Eviction:
@@ -26,11 +32,10 @@ def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int, g
     if guaranteed_to:
         why = f"{victim.ref} was preempted by {workload.ref}, to whose account {guaranteed_to!r} the resources are guaranteed: "
     message = f"{why}it is requeued and keeps its submit time"
-    if not grace_s:
-        return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=message)
     stop_at = now + timedelta(seconds=grace_s)
     state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)
-    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{message}, and stops at {_text(stop_at)}", requeue_state=state)
+    until = f", and stops at {_text(stop_at)}" if grace_s else ""
+    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{message}{until}", requeue_state=state)
 
 
 def grace_left_s(workload: Workload, now: datetime) -> float:
@@ -39,6 +44,16 @@ def grace_left_s(workload: Workload, now: datetime) -> float:
     if stop_at is None or not workload.evicting or workload.reason is not Reason.PREEMPTED:
         return 0.0
     return max((stop_at - now).total_seconds(), 0.0)
+
+
+def stopping_left_s(workload: Workload, now: datetime) -> float:
+    """Return for how many seconds other preemptions wait for a preempted workload to free its nodes; 0 if they do not."""
+    if not workload.evicting or workload.reason is not Reason.PREEMPTED:
+        return 0.0
+    stop_at = workload.requeue_state.stop_at
+    if stop_at is None:
+        return _STOPPING_S  # it was preempted by a version that did not store the time
+    return max((stop_at - now).total_seconds() + _STOPPING_S, 0.0)
 
 
 def stop_time(workload: Workload) -> str:

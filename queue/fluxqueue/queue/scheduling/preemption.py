@@ -17,7 +17,8 @@ within the guarantee of another account is spared (`fluxqueue.queue.scheduling.g
 take part.
 
 While victims of an earlier preemption drain, nothing else is evicted. That is read from the workloads, so a new leader knows it too. Once
-the victims are gone, the work they made room for is matched like any other.
+the victims are gone, the work they made room for is matched like any other. A victim that still has pods five minutes after it was stopped
+delays nobody any more, so a pod that never ends does not end preemption for all.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.jobspecs import reservation_in
+from fluxqueue.queue.model.preemption_notices import stopping_left_s
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
@@ -89,7 +91,8 @@ class Preemptor:
     checkpoints
         Returns when a workload last saved what it has.
     retry_after_s
-        After the last call: in how many seconds more work has run long enough to be preempted; None if none will.
+        After the last call: in how many seconds more work may be preempted, because it has run long enough or because the victims of
+        before are not waited for any more; None if none may.
     """
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules) -> None:
@@ -111,7 +114,10 @@ class Preemptor:
         """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so."""
         self.retry_after_s = None
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
-        if not taking_part or self._under_way():
+        if not taking_part:
+            return False
+        if (left_s := self._under_way_s()) > 0:
+            self.retry_after_s = left_s
             return False
         victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
         standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
@@ -142,8 +148,10 @@ class Preemptor:
         self.retry_after_s = victims_of.wait_s
         return False
 
-    def _under_way(self) -> bool:
-        return any(each.reason is Reason.PREEMPTED for each, _ in self._ledger.evicting())
+    def _under_way_s(self) -> float:
+        """For how many seconds more the victims of an earlier preemption are waited for."""
+        now = self._ledger.clock()
+        return max((stopping_left_s(each, now) for each, _ in self._ledger.evicting()), default=0.0)
 
     def _first(
         self,

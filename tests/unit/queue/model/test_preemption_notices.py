@@ -10,7 +10,7 @@ from support.builders import make_job
 from support.queue_builders import EPOCH, a_job, a_workload
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.preemption_notices import checkpoint_of, grace_left_s, preempt, stop_time
+from fluxqueue.queue.model.preemption_notices import checkpoint_of, grace_left_s, preempt, stop_time, stopping_left_s
 from fluxqueue.queue.model.records import RequeueState
 
 VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=RequeueState(losses=2))
@@ -18,7 +18,8 @@ VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=Requeu
 
 def test_without_a_grace_work_stops_at_once_and_keeps_its_state() -> None:
     eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 0)
-    assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, None)
+    assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, RequeueState(losses=2, stop_at=EPOCH))
+    assert "stops at" not in eviction.message
     assert "was preempted by Job default/urgent (priority 10)" in eviction.message
 
 
@@ -35,6 +36,10 @@ def test_the_grace_counts_only_while_the_work_is_being_preempted() -> None:
     assert grace_left_s(replace(told, reason=Reason.NODES_UNAVAILABLE), EPOCH) == 0
     assert grace_left_s(replace(told, state=State.RUNNING, reason=Reason.NONE), EPOCH) == 0
     assert grace_left_s(VICTIM, EPOCH) == 0
+    assert stopping_left_s(told, EPOCH) == 390
+    assert stopping_left_s(told, EPOCH + timedelta(seconds=390)) == 0
+    assert stopping_left_s(replace(told, requeue_state=RequeueState()), EPOCH) > 0
+    assert stopping_left_s(replace(told, reason=Reason.NODES_UNAVAILABLE), EPOCH) == 0
     assert (stop_time(told), stop_time(VICTIM)) == ("2026-01-01T00:01:30Z", "")
 
 

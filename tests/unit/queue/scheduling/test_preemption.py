@@ -79,6 +79,19 @@ async def test_no_second_victim_is_chosen_while_one_drains(bench: Bench, clock: 
     assert draining(bench, "abcd") == "d"
 
 
+async def test_a_victim_that_never_stops_does_not_end_preemption_for_others(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "abcd") == "d"
+    clock.now += timedelta(minutes=4)
+    await bench.cycle()
+    assert draining(bench, "abcd") == "d"
+    clock.now += timedelta(minutes=2)
+    await bench.cycle()
+    assert draining(bench, "abcd") == "cd"
+
+
 async def test_no_second_victim_is_chosen_if_the_first_ends_during_a_cycle(
     bench: Bench, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
