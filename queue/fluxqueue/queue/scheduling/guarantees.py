@@ -39,7 +39,9 @@ __all__ = ["NODES", "NO_GUARANTEES", "GuaranteeUse", "Guarantees", "held_nodes",
 NODES = "nodes"
 """Stands for nodes where the other names are resource types of the graph."""
 _MOST_EXAMINED = 1_000
-"""Pending workloads of accounts with guarantees that are looked at in one cycle, the first in order."""
+"""Pending workloads of accounts with guarantees that are looked at in one cycle: the first in order, equally many of each account."""
+_LEAST_EXAMINED = 20
+"""Of each account, however many there are."""
 
 _amounts = lru_cache(maxsize=16_384)(amounts_of)
 Holding = tuple[Workload, Iterable[str]]
@@ -163,8 +165,7 @@ class Guarantees:
         uses = {name: use.copy() for name, use in self._uses.items()}
         nodes = {name: len(use.nodes) for name, use in uses.items()}
         chosen: set[WorkloadId] = set()
-        waiting = heapq.merge(*(part for backlog in backlogs for part in self._parts(backlog)), key=_base_key)
-        for workload in islice(waiting, _MOST_EXAMINED):
+        for workload in self._first_of_each(backlogs):
             scope = self._own(workload)
             if scope is None:
                 continue
@@ -178,14 +179,19 @@ class Guarantees:
                 nodes[each.title] += wanted
         return frozenset(chosen)
 
-    def _parts(self, backlog: Backlog) -> list[Iterator[Workload]]:
-        """The work of accounts with guarantees: what comes first now, and the rest, each in the order without guarantees."""
-        covered = np.array([bool(self._above(name)) for name in backlog.account_names], dtype=np.bool_)
-        if not covered.any():
-            return []
-        rows = np.flatnonzero(covered[backlog.accounts]).tolist()
-        behind = next((number for number, row in enumerate(rows) if not backlog[row].comes_first), len(rows))
-        return [(backlog[row] for row in part) for part in (rows[:behind], rows[behind:])]
+    def _first_of_each(self, backlogs: Iterable[Backlog]) -> Iterator[Workload]:
+        """The first pending work of each account with a guarantee, together in the order without guarantees.
+
+        So the backlog of one account, however long, keeps no other from what is guaranteed to it.
+        """
+        parts: dict[str, list[Iterator[Workload]]] = {}
+        for backlog in backlogs:
+            rows = np.bincount(backlog.accounts, minlength=len(backlog.account_names))
+            for number, account in enumerate(backlog.account_names):
+                if rows[number] and self._above(account):
+                    parts.setdefault(account, []).extend(_halves(backlog, number))
+        share = max(_MOST_EXAMINED // max(len(parts), 1), _LEAST_EXAMINED)
+        return heapq.merge(*(islice(heapq.merge(*each, key=_base_key), share) for each in parts.values()), key=_base_key)
 
     def _own(self, workload: Workload) -> LimitScope | None:
         """The nearest guarantee of a workload, if that names anything it asks for."""
@@ -196,6 +202,13 @@ class Guarantees:
 
     def _above(self, account: str) -> list[LimitScope]:
         return [scope for name in self._accounts.path_of(account) if (scope := self._scopes.get(name)) is not None]
+
+
+def _halves(backlog: Backlog, account: int) -> list[Iterator[Workload]]:
+    """The work of an account: what comes first now, and the rest, each in the order without guarantees."""
+    rows = np.flatnonzero(backlog.accounts == account)
+    behind = next((number for number, row in enumerate(rows) if not backlog[int(row)].comes_first), len(rows))
+    return [(backlog[int(row)] for row in part) for part in (rows[:behind], rows[behind:])]
 
 
 NO_GUARANTEES = Guarantees()

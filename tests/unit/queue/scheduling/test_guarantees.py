@@ -61,6 +61,12 @@ def test_as_much_comes_first_as_fits_the_guarantee_together() -> None:
     assert first(found, work("physics", 3, 8), work("physics"), work("physics"), work("physics")) == [False, True, True, False]
 
 
+def test_the_backlog_of_one_account_keeps_no_other_from_its_guarantee() -> None:
+    found = Guarantees(accounts(physics={"nodes": 1}, bio={"nodes": 1}, chem={"nodes": 1}))
+    many = [work("physics", cores=8, priority=9) for _ in range(1_500)]
+    assert first(found, *many, work("bio"), work("chem")) == [True, *([False] * 1_499), True, True]
+
+
 def test_small_pods_are_taken_to_share_nodes_unless_their_work_was_preempted() -> None:
     found = Guarantees(accounts(physics={"nodes": 2}))
     small = work("physics", 16)
