@@ -23,7 +23,7 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog
 __all__ = ["LimitStops"]
 
 _MOST_EXAMINED = 1_000
-"""Rows over a limit of which it is asked for which limit they wait."""
+"""Rows over a limit of which it is asked for which limit they wait, of all alike that are over it by themselves only one."""
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -40,13 +40,17 @@ class LimitStops:
     first: dict[ScopeKey, str]
 
     @classmethod
-    def close(cls, mask: _Mask, backlog: Backlog, waits_for: Callable[[Workload], OverLimit | None], accounts: AccountTree) -> LimitStops:
+    def close(
+        cls, mask: _Mask, waiting: _Mask, backlog: Backlog, waits_for: Callable[[Workload], OverLimit | None], accounts: AccountTree
+    ) -> LimitStops:
         """Close the rows behind those that wait for a limit, under that limit.
 
         Parameters
         ----------
         mask
             Open rows of the backlog; False where a row is over a limit itself.
+        waiting
+            The rows that may keep others; used up here.
         backlog
             The rows, in order.
         waits_for
@@ -55,15 +59,23 @@ class LimitStops:
             All accounts.
         """
         stops = cls({})
-        covered = np.zeros(len(mask), dtype=np.bool_)
-        for row in np.flatnonzero(~mask)[:_MOST_EXAMINED].tolist():
-            if covered[row] or (over := waits_for(backlog[row])) is None or over.alone:
+        row = -1
+        for _ in range(_MOST_EXAMINED):
+            row += 1 + int(np.argmax(waiting[row + 1 :])) if row + 1 < len(waiting) else 0
+            if row < 0 or not waiting[row]:
+                break
+            waiting[row] = False
+            over = waits_for(backlog[row])
+            if over is None:
+                continue
+            if over.alone:
+                waiting &= ~_rows_like(row, backlog)
                 continue
             behind = _rows_under(over.key, backlog, accounts)
             if over.kind:
                 behind &= (backlog.amounts_of_shapes(over.kind) > 0)[backlog.shapes]
             behind[: row + 1] = False
-            covered |= behind
+            waiting &= ~behind
             mask &= ~behind
             stops.first.setdefault(over.key, backlog[row].ref)
         return stops
@@ -75,6 +87,14 @@ class LimitStops:
             return None
         waiting = self.first[found.key]
         return OverLimit(found.key, f"{found.title} is at a limit, and {waiting} waits for it before this (spec.atLimit of the FluxQueue)")
+
+
+def _rows_like(row: int, backlog: Backlog) -> _Mask:
+    """The rows that ask for the same under the same limits."""
+    alike: _Mask = backlog.shapes == backlog.shapes[row]
+    alike &= backlog.accounts == backlog.accounts[row]
+    alike &= backlog.namespaces == backlog.namespaces[row]
+    return alike
 
 
 def _rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:

@@ -220,7 +220,9 @@ class Quotas:
         if self._beyond:
             mask[self._rows_beyond(queue, backlog)] = False
         if queue in self._stopping:
-            self._stops[queue] = LimitStops.close(mask, backlog, self._waits_for, self.accounts)
+            waiting = ~mask
+            waiting[self._rows_beyond(queue, backlog) if self._beyond else []] = False
+            self._stops[queue] = LimitStops.close(mask, waiting, backlog, self._waits_for, self.accounts)
         return mask
 
     def _waits_for(self, workload: Workload) -> OverLimit | None:

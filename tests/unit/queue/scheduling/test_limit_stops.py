@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import pytest
 from support.builders import make_account
 from support.queue_builders import a_workload, an_allocation
 
@@ -54,6 +55,15 @@ def test_work_that_is_over_the_limit_by_itself_keeps_nobody() -> None:
     backlog = Backlog([work("physics", 5), work("physics")])
     assert quotas(physics(resources={"cpu": 4})).within("q", backlog).tolist() == [False, True]
     assert quotas(physics(running=0, resources={"cpu": 4})).within("q", backlog).tolist() == [False, False]
+
+
+@pytest.mark.parametrize("cores", [5, 2], ids=["that keeps nobody", "that waits behind its first"])
+def test_much_work_of_another_account_lets_nobody_lose_its_place(cores: int) -> None:
+    documents = [make_account(name, limits={"resources": {"cpu": 4}}) for name in ("physics", "bio")]
+    accounts = account_tree(msgspec.convert(documents, list[FluxAccount]))
+    held = [(work(name, 3), an_allocation([f"n-{name}"])) for name in ("physics", "bio")]
+    backlog = Backlog([*(work("bio", cores) for _ in range(1_500)), work("physics", 2), work("physics")])
+    assert Quotas({}, held, accounts, stopping={"q"}).within("q", backlog).tolist()[-2:] == [False, False]
 
 
 def test_work_with_a_reservation_keeps_nobody() -> None:
