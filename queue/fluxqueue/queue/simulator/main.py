@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
         if options.topology_level:
             raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
+        if options.chains and options.trace is None:
+            raise _UsageError("--chains belongs to --trace: the jobs of the model wait for no others")
         if options.half_life is not None and not options.account:
             raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
         accounts = parse_accounts(options.account or [])
@@ -169,7 +171,8 @@ def _draw(folder: Path, trace: Trace, results: dict[str, Sequence[SimulatedJob]]
 
 def _trace(options: argparse.Namespace) -> Trace:
     if options.trace is not None:
-        trace = read_swf(options.trace, processors_per_node=options.processors_per_node, nodes=options.nodes, limit=options.jobs)
+        processors, size = options.processors_per_node, options.nodes
+        trace = read_swf(options.trace, processors_per_node=processors, nodes=size, limit=options.jobs, chains=options.chains)
     else:
         trace = lublin_trace(options.jobs or 10_000, options.nodes or 256, options.seed)
     if options.load is not None:
@@ -261,6 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=_positive, metavar="N", help="jobs to make (default 10000), or to read at most")
     parser.add_argument("--nodes", type=_positive, metavar="N", help="size of the machine (default 256, or what the trace says)")
     parser.add_argument("--processors-per-node", type=_positive, default=1, metavar="N", help="of the trace's machine (default 1)")
+    parser.add_argument("--chains", action="store_true", help="with --trace: let jobs wait for the job before them that they name")
     parser.add_argument("--load", type=float, metavar="X", help="stretch the times of submission to this offered load, 0.85 for example")
     parser.add_argument("--overestimate", metavar="LOW:HIGH", help="let jobs ask for this many times what they take, 2:5 for example")
     parser.add_argument(

@@ -25,6 +25,7 @@ from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, end
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
+from fluxqueue.queue.simulator.simulated_chains import SimulatedChains
 from fluxqueue.queue.simulator.simulated_guarantees import SimulatedGuarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
 from fluxqueue.queue.simulator.simulated_work import EPOCH, EPOCH_S, node_name, prediction_key, time_at, workload_of
@@ -55,6 +56,8 @@ class SimulatedJob:
         True if its queue ended it at the end of its duration.
     preempted
         How often it was preempted; it then began again.
+    eligible_s
+        From when on it waited for nodes only, if that was after its submission.
     """
 
     job: TraceJob
@@ -66,11 +69,12 @@ class SimulatedJob:
     hosts: tuple[int, ...] = ()
     limited: bool = False
     preempted: int = 0
+    eligible_s: int = 0
 
     @property
     def wait_s(self) -> int:
-        """Seconds from submission to start."""
-        return self.start_s - self.job.submit_s
+        """Seconds from submission to start, without those that it waited for another job."""
+        return self.start_s - max(self.job.submit_s, self.eligible_s)
 
 
 class Simulation:
@@ -133,6 +137,7 @@ class Simulation:
         self._capacity_changed = False
         self._refusal_caches = {name: RefusalCache() for name in self._queues}
         self._stops: list[tuple[int, int]] = []
+        self._chains = SimulatedChains()
         self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH)
         self._now = 0
         self._finished = 0
@@ -152,7 +157,7 @@ class Simulation:
         await self._fluxion.init(self._match_policy, nodes=nodes, call=CallContext(now=EPOCH_S))
         jobs, arrived = self._trace.jobs, 0
         reported = 0
-        while arrived < len(jobs) or self._ends or self._reservations or self._fixed:
+        while arrived < len(jobs) or self._ends or self._reservations or self._fixed or self._chains.times():
             self._now = self._next_time([jobs[arrived].submit_s] if arrived < len(jobs) else [])
             if until_s is not None and self._now >= until_s:
                 break
@@ -162,9 +167,10 @@ class Simulation:
             await self._stop_preempted()
             await self._extend_overruns()
             await self._lengthen_predicted()
+            first = arrived
             while arrived < len(jobs) and jobs[arrived].submit_s <= self._now:
-                self._backlogs[jobs[arrived].queue].update([self._prioritised(self._arriving(jobs[arrived]))])
                 arrived += 1
+            self._arrive(jobs[first:arrived])
             self._reprioritise()
             await self._cycle()
             for _ in range(_MOST_AT_ONCE):
@@ -182,7 +188,7 @@ class Simulation:
     def _next_time(self, times: list[int]) -> int:
         times += [reservation.start - EPOCH_S for reservation in self._reservations.values() if reservation.start - EPOCH_S > self._now]
         times += [heap[0][0] for heap in (self._ends, self._overdue, self._stops) if heap]
-        times += [each.start_s for each in self._fixed[-1:]]
+        times += [*(each.start_s for each in self._fixed[-1:]), *self._chains.times()]
         return max(min(times), self._now)
 
     async def _start_fixed(self) -> None:
@@ -201,6 +207,7 @@ class Simulation:
             if number not in self._planned_ends or self._of[number].end_s != end_s:
                 continue  # it was preempted before
             ended.append(number)
+            self._chains.ended(number, end_s)
             self._durations.add(prediction_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
                 self._shares.ended(self._of[number].job.account, self._of[number].job.nodes)
@@ -246,6 +253,11 @@ class Simulation:
             end = lengthened_end(EPOCH_S + planned, EPOCH_S + stated, nodes, self._reservations.values()) - EPOCH_S
             if end > planned:
                 await self._move_end(number, end, {})
+
+    def _arrive(self, submitted: Sequence[TraceJob]) -> None:
+        for job in self._chains.eligible(submitted, self._now):
+            self._of[job.number].eligible_s = self._now if job.after else 0
+            self._backlogs[job.queue].update([self._prioritised(self._arriving(job))])
 
     def _arriving(self, job: TraceJob) -> Workload:
         predicts = self._disciplines[job.queue].predicts

@@ -8,6 +8,7 @@ Real traces have gaps. Each kind of gap has a rule here, and every job that is l
 - more processors than the machine has: left out;
 - requested time unknown or below the runtime: the runtime (a limit that was not enforced would only be an overrun);
 - submit time unknown: left out;
+- preceding job (read on request only) unknown, left out or not before the job: the job waits for none;
 - a line without eighteen numbers: an error that names it, because then the file is not a trace.
 """
 
@@ -23,7 +24,7 @@ from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 __all__ = ["InvalidTrace", "parse_swf", "read_swf"]
 
 _FIELDS = 18
-_SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _USER = 1, 3, 4, 7, 8, 11
+_NUMBER, _SUBMIT, _RUNTIME, _ALLOCATED, _REQUESTED, _REQUESTED_TIME, _USER, _PRECEDING, _THINK = 0, 1, 3, 4, 7, 8, 11, 16, 17
 _SIZES = ("maxnodes", "maxprocs")
 
 
@@ -31,7 +32,9 @@ class InvalidTrace(ValueError):
     """The file is not a trace. The message names the line."""
 
 
-def read_swf(path: Path, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None) -> Trace:
+def read_swf(
+    path: Path, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None, chains: bool = False
+) -> Trace:
     """Return the trace of a file; see `parse_swf`.
 
     Raises
@@ -41,13 +44,19 @@ def read_swf(path: Path, *, processors_per_node: int = 1, nodes: int | None = No
     """
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            return parse_swf(lines, path.name, processors_per_node=processors_per_node, nodes=nodes, limit=limit)
+            return parse_swf(lines, path.name, processors_per_node=processors_per_node, nodes=nodes, limit=limit, chains=chains)
     except OSError as error:
         raise InvalidTrace(f"the trace {path} cannot be read: {error.strerror}") from None
 
 
 def parse_swf(
-    lines: Iterable[str], name: str, *, processors_per_node: int = 1, nodes: int | None = None, limit: int | None = None
+    lines: Iterable[str],
+    name: str,
+    *,
+    processors_per_node: int = 1,
+    nodes: int | None = None,
+    limit: int | None = None,
+    chains: bool = False,
 ) -> Trace:
     """Return the trace of these lines.
 
@@ -61,6 +70,8 @@ def parse_swf(
         Size of the machine; None: that of the header (``MaxNodes``, else ``MaxProcs``), else that of the largest job.
     limit
         Most jobs to read.
+    chains
+        Let jobs wait for the job that they name, and for their think time.
 
     Raises
     ------
@@ -85,7 +96,7 @@ def parse_swf(
         if isinstance(job, str):
             left_out[job] += 1
         else:
-            read.append(job)
+            read.append(job if chains else replace(job, after=0, think_s=0))
     jobs = [replace(job, nodes=-(-job.nodes // processors_per_node)) for job in read]
     size = nodes or header.get("maxnodes") or -(-header.get("maxprocs", 0) // processors_per_node)
     size = size or max((job.nodes for job in jobs), default=0)
@@ -119,4 +130,14 @@ def _job(text: str, number: int, name: str) -> TraceJob | str:
         return "size unknown"
     requested_s = int(values[_REQUESTED_TIME])
     user = f"user{int(values[_USER])}" if values[_USER] >= 0 else ""
-    return TraceJob(number, submit_s, size, runtime_s, max(requested_s, runtime_s), user=user)
+    after, think_s = max(int(values[_PRECEDING]), 0), max(int(values[_THINK]), 0)
+    return TraceJob(
+        int(values[_NUMBER]),
+        submit_s,
+        size,
+        runtime_s,
+        max(requested_s, runtime_s),
+        user=user,
+        after=after,
+        think_s=think_s if after else 0,
+    )

@@ -6,7 +6,7 @@ leaves the jobs as they are, which is the usual method since Feitelson.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,8 @@ class TraceJob:
         Who it counts for; empty: nobody.
     user
         Who submitted it; empty: not known.
+    after, think_s
+        Number of the job whose end it waits for, and seconds after that; 0: none.
     """
 
     number: int
@@ -47,6 +49,8 @@ class TraceJob:
     priority: int = 0
     account: str = ""
     user: str = ""
+    after: int = 0
+    think_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,12 @@ class Trace:
 
 
 def numbered(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
-    """Return the jobs in order of submission, numbered from 1."""
+    """Return the jobs in order of submission, numbered from 1. A job that waits for one that is missing or not before it waits for none."""
     ordered = sorted(jobs, key=lambda job: job.submit_s)
-    return tuple(replace(job, number=number) for number, job in enumerate(ordered, start=1))
+    places = {job.number: number for number, job in enumerate(ordered, start=1)} if any(job.after for job in ordered) else {}
+    return tuple(_numbered(job, number, places) for number, job in enumerate(ordered, start=1))
+
+
+def _numbered(job: TraceJob, number: int, places: Mapping[int, int]) -> TraceJob:
+    after = places.get(job.after, 0) if job.after else 0
+    return replace(job, number=number, after=after if after < number else 0)
