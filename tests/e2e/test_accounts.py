@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from support.builders import JobBuilder, make_account, make_job, make_pod
 from support.end_to_end import Stage, wrong
+from support.stage_accounts import Accounts
 
-from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, State
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
@@ -18,34 +18,6 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 
 def job(name: str, seconds: str = "0.5") -> JobBuilder:
     return make_job(name).cpu("2").pod_annotation(RUN_SECONDS, seconds)
-
-
-class Accounts:
-    """FluxAccounts of one test."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._names: list[str] = []
-
-    def name(self, name: str) -> str:
-        return f"{name}-{self._stage.namespace}"
-
-    def put(self, name: str, **spec: Any) -> None:
-        if "parent" in spec:
-            spec["parent"] = self.name(spec["parent"])
-        self._names.append(self.name(name))
-        self._stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_account(self.name(name), **spec)))
-
-    def change(self, name: str, **spec: Any) -> None:
-        self._stage.kubectl("patch", "fluxaccount", self.name(name), "--type=merge", "-p", json.dumps({"spec": spec}))
-
-    def status(self, name: str) -> Any:
-        text = self._stage.kubectl("get", "fluxaccount", self.name(name), "-o", "json").stdout
-        return msgspec.convert(json.loads(text), FluxAccount).status
-
-    def delete(self, *names: str) -> None:
-        if unwanted := [*map(self.name, names)] or self._names:
-            self._stage.kubectl("delete", "fluxaccount", "--ignore-not-found", *unwanted)
 
 
 @pytest.fixture
