@@ -192,3 +192,21 @@ def test_a_reservation_that_cannot_be_meant_is_refused_with_its_field(stage: Sta
         if done.returncode == 0 or words not in done.stderr:
             answers.append((spec, done.stdout + done.stderr))
     assert answers == []
+
+
+def test_everybody_reads_reservations_and_only_operators_write_them(stage: Stage) -> None:
+    subject = f"system:serviceaccount:{stage.namespace}:somebody"
+
+    def may(verb: str, *what: str) -> bool:
+        done = stage.kubectl("auth", "can-i", verb, "fluxreservations.jobs.converged-computing.org", *what, "--as", subject, check=False)
+        return bool(done.stdout.strip() == "yes")
+
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+    assert [verb for verb in verbs if may(verb)] == ["get", "list", "watch"]
+    binding, who = f"operator-{stage.namespace}", f"--serviceaccount={stage.namespace}:somebody"
+    stage.kubectl("create", "clusterrolebinding", binding, "--clusterrole=fluxqueue-operator", who)
+    try:
+        assert all(may(verb) for verb in verbs)
+        assert not may("patch", "--subresource=status")
+    finally:
+        stage.kubectl("delete", "clusterrolebinding", binding)
