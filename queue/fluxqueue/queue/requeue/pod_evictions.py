@@ -21,7 +21,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
-from fluxqueue.kube.errors import ApiError, Conflict, NotFound
+from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.kube.transport import Api, PatchType
@@ -129,7 +129,8 @@ class PodEvictor:
                 continue  # it is another pod now, or gone
             except ApiError as error:
                 log.warning("pod.not_evicted", pod=where, error=str(error))
-                break  # the next check finds it again
+                if not isinstance(error, Forbidden | Invalid):
+                    break  # the API server is away or busy: the next check finds the rest again
         return withdrawn
 
     async def delete(self, pod: Pod, *, unchanged: bool = False) -> None:

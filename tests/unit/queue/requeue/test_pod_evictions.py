@@ -14,7 +14,7 @@ from support.queue_builders import EPOCH, a_job, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.kube.errors import Conflict, NotFound
+from fluxqueue.kube.errors import Conflict, Forbidden, NotFound, ServerError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction, Requeue
@@ -38,6 +38,7 @@ class _Cluster:
         self._caches = caches
         self._effects = effects
         self.pods = {pod.build()["metadata"]["name"]: pod.build() for pod in pods}
+        self.refusing: dict[str, Exception] = {}
         for name in self.pods:
             caches.pods.apply(self._read(name))
 
@@ -68,6 +69,8 @@ class _Cluster:
         self._caches.pods.apply(self._read(name))
 
     async def delete(self, _kind: object, name: str, **_how: object) -> None:
+        if (error := self.refusing.get(name)) is not None:
+            raise error
         self._effects.append(("deleted", name))
 
 
@@ -226,3 +229,18 @@ async def test_a_pod_is_not_to_be_released_before_its_slot_is_free() -> None:
             pass
         assert bench.gates.withdrawing("p0"), "somebody else is still at it"
     assert not bench.gates.withdrawing("p0")
+
+
+@pytest.mark.parametrize(
+    ("error", "deleted"),
+    [
+        (Forbidden(403, "Forbidden", "a webhook refuses to delete a"), ["b"]),
+        (ServerError(500, "InternalError", "etcd is away"), []),
+    ],
+    ids=["one pod", "the API server"],
+)
+async def test_a_pod_that_may_not_be_deleted_keeps_no_other_from_it(error: Exception, deleted: list[str]) -> None:
+    bench = Bench(ReleaseMode.PIN, *(make_pod(name).uid(name).on_node("n1").phase("Running") for name in "ab"), kind="Job")
+    bench.cluster.refusing["a"] = error
+    await bench.requeuer.pods.evict(bench.pods, "its node was lost")
+    assert [name for what, name in bench.effects if what == "deleted"] == deleted
