@@ -3,22 +3,42 @@
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', %(timeout)s, true);
 
 -- accounting_jobs --
--- One page, in the order: not ended, then by end, the newest first. Conditions on finished_at select months of the records.
+-- One page, in the order: not ended, then by end, the newest first. Both parts are read in this order up to the limit, the records by their
+-- primary key: a page costs the same wherever it is, and a year of pages is read once and not once for each of them.
+WITH found AS (
+    (SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by, priority, pods, duration_s, duration_assumed, state,
+            outcome, reason, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
+       FROM fluxqueue.jobs
+      WHERE finished_at IS NULL AND %(live)s::boolean
+        AND ('infinity'::timestamptz, id) < (%(after_at)s::text::timestamptz, %(after_id)s::bigint)
+        AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s::text)
+        AND (%(account)s::text IS NULL OR account = %(account)s::text)
+        AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+        AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
+        AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
+      ORDER BY id DESC
+      LIMIT %(limit)s)
+    UNION ALL
+    (SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by, priority, pods, duration_s, duration_assumed, state,
+            outcome, reason, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
+       FROM fluxqueue.jobs
+      WHERE finished_at >= %(since)s::timestamptz AND finished_at < %(until)s::timestamptz
+        AND finished_at <= %(after_at)s::text::timestamptz
+        AND (finished_at, id) < (%(after_at)s::text::timestamptz, %(after_id)s::bigint)
+        AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s::text)
+        AND (%(account)s::text IS NULL OR account = %(account)s::text)
+        AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
+        AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
+        AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
+      ORDER BY finished_at DESC, id DESC
+      LIMIT %(limit)s)
+)
 SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by AS "user", priority, pods, duration_s, duration_assumed,
        state, outcome, reason, left(message, 300) AS message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid,
        CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
        EXTRACT(epoch FROM COALESCE(allocated_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
        EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s
-  FROM fluxqueue.jobs
- WHERE ((finished_at IS NULL AND %(live)s::boolean)
-        OR (finished_at >= %(since)s::timestamptz AND finished_at < %(until)s::timestamptz
-            AND finished_at <= %(after_at)s::text::timestamptz))
-   AND (COALESCE(finished_at, 'infinity'), id) < (%(after_at)s::text::timestamptz, %(after_id)s::bigint)
-   AND (%(namespace)s::text IS NULL OR namespace = %(namespace)s::text)
-   AND (%(account)s::text IS NULL OR account = %(account)s::text)
-   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
-   AND (%(user)s::text IS NULL OR submitted_by = %(user)s::text)
-   AND (%(states)s::text[] = '{}' OR state = ANY (%(states)s::text[]))
+  FROM found
  ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
  LIMIT %(limit)s;
 
