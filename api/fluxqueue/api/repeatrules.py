@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["WEEKDAYS", "InvalidRepeat", "RepeatRule", "parse_repeat"]
+__all__ = ["FIRST_YEAR", "LAST_TIME", "WEEKDAYS", "InvalidRepeat", "RepeatRule", "parse_repeat"]
 
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
@@ -27,6 +27,9 @@ _EVERYWHERE = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL"})
 _LONGEST = 200
 _MOST = 1_000
 _DAY = re.compile(r"([+-]?[1-5])?(MO|TU|WE|TH|FR|SA|SU)")
+FIRST_YEAR = 2000
+LAST_TIME = datetime(2200, 12, 31, 23, 59, 59)  # noqa: DTZ001  # of the clock of any zone
+"""No reservation is repeated before the first of these or after the last."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,4}")
 _FORM = "write an RRULE such as FREQ=WEEKLY;BYDAY=TU"
 
@@ -150,6 +153,15 @@ def _week_start(text: str) -> int:
 
 
 def _until(text: str) -> datetime:
+    time = _read_until(text)
+    if time.year < FIRST_YEAR:
+        raise InvalidRepeat(f"UNTIL={text[:40]}: it is before the year {FIRST_YEAR}: correct it")
+    return min(
+        time, LAST_TIME.replace(tzinfo=time.tzinfo)
+    )  # 9999 is written for "without an end", and no zone's clock shows that everywhere
+
+
+def _read_until(text: str) -> datetime:
     for form in ("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M%S", "%Y%m%d"):
         try:
             time = datetime.strptime(text, form)  # noqa: DTZ007  # naive: the zone of the reservation is added later

@@ -49,6 +49,7 @@ def test_reads_a_rule(text: str, rule: RepeatRule) -> None:
         ("FREQ=MONTHLY;BYMONTHDAY=1;BYDAY=MO", "together are not supported"),
         ("FREQ=DAILY;COUNT=2;UNTIL=20271231", "exclude each other"),
         ("FREQ=DAILY;UNTIL=tomorrow", "UNTIL=tomorrow: write a time"),
+        ("FREQ=DAILY;UNTIL=00010101T000000Z", "UNTIL=00010101T000000Z: it is before the year 2000"),
         ("FREQ=DAILY;" * 100, "at most 200 characters"),
     ],
 )

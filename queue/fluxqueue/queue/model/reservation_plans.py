@@ -14,7 +14,7 @@ from fluxqueue.api.fluxreservations import AtStart, FluxReservation
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.reservedtimes import InvalidTimes, ReservedTimes, read_times
 from fluxqueue.fluxion.messages import AdvanceReservation
-from fluxqueue.queue.model.occurrences import Occurrence
+from fluxqueue.queue.model.occurrences import Occurrence, occurrences
 
 __all__ = ["BookedReservation", "NodeView", "ReservationPlan", "choose_nodes", "plan_of"]
 
@@ -141,9 +141,13 @@ def plan_of(reservation: FluxReservation) -> ReservationPlan:
     meta, spec = reservation.metadata, reservation.spec
     times, problem = None, ""
     try:
-        times = read_times(spec)
+        read = read_times(spec)
+        occurrences(read, int(read.start.timestamp()), 1)
+        times = read
     except InvalidTimes as error:
         problem = str(error)
+    except (ArithmeticError, LookupError, ValueError) as error:  # of one object: it must not be met in a scheduling cycle
+        problem = f"spec: its times cannot be computed ({error}): correct start, repeat or timeZone"
     nodes = spec.nodes
     if not problem and not nodes.names and not nodes.selector and not nodes.count:
         problem = "spec.nodes: write names, count or selector"

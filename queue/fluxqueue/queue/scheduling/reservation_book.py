@@ -130,7 +130,7 @@ class ReservationBook:
         room = _MOST_NODE_TIMES
         for number, plan in enumerate(sorted(plans.values(), key=lambda each: (each.created_at, each.name))):
             known = self.booked.get(plan.name)
-            same = known is not None and known.plan is plan and bool(known.times) and now < known.times[0].end
+            same = known is not None and known.plan is plan and not known.refusal and (not known.times or now < known.times[0].end)
             times = known.times if same and known is not None else times_of(plan, now)
             kept = (self._chosen or {}).get(plan.uid, ())
             taken: set[str] = set()

@@ -43,6 +43,13 @@ def test_a_rule_gives_the_present_time_and_those_to_come(repeat: str, expected: 
     assert starts("2026-12-01T08:00:00", repeat, "2026-12-03T09:00") == expected
 
 
+@pytest.mark.parametrize("until", ["99991231", "99991231T235959", "99991231T235959Z"])
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_rule_until_the_last_year_there_is_goes_on(until: str, zone: str) -> None:
+    found = starts("2026-12-01T00:00:00", f"FREQ=DAILY;UNTIL={until}", "2026-12-03T15:00", limit=2, zone=zone)
+    assert len(found) == 2
+
+
 def test_a_reservation_keeps_its_hour_when_the_clock_is_changed() -> None:
     found = starts("2026-03-28T08:00:00", "FREQ=DAILY", "2026-03-28T00:00", 2, zone="Europe/Berlin")
     assert found == ["2026-03-28T07:00", "2026-03-29T06:00"]

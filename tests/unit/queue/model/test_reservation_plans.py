@@ -106,3 +106,12 @@ def test_two_reservations_meet_on_a_common_node_at_a_common_time() -> None:
 def test_missing_nodes_are_counted() -> None:
     assert booked("ab", (5, 9), nodes={"count": 3}).missing == 1
     assert booked("ab", (5, 9)).missing == 0
+
+
+def test_times_that_cannot_be_computed_are_a_problem_of_their_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflows(*_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr("fluxqueue.queue.model.reservation_plans.occurrences", overflows)
+    words = "spec: its times cannot be computed (date value out of range): correct start, repeat or timeZone"
+    assert (plan().times, plan().problem) == (None, words)

@@ -210,6 +210,13 @@ async def test_a_rule_without_an_end_is_planned_some_times_ahead(bench: Bench) -
     assert len(wanted.times) == PLANNED_AHEAD
 
 
+async def test_a_rule_until_the_last_year_there_is_stops_no_scheduling(bench: Bench) -> None:
+    bench.reserve("daily", start=NINE, nodes=ALL, maintenance=True, repeat="FREQ=DAILY;UNTIL=99991231T235959Z", timeZone="Asia/Tokyo")
+    await bench.submit(job("short", 4, "2", "1m"))
+    await bench.cycle()
+    assert bench.row("short").state is State.ALLOCATED
+
+
 async def test_a_cycle_is_requested_for_the_next_beginning(bench: Bench, clock: Clock) -> None:
     bench.reserve("power", start=NINE, nodes=ALL, maintenance=True)
     clock.now = START + timedelta(minutes=59, seconds=59.9)
