@@ -97,6 +97,10 @@ class ApiClient:
             self._http.close()
             self._http = None
 
+    def again(self) -> ApiClient:
+        """Return another client of the same server: a connection that watches answers nothing else."""
+        return ApiClient(self._connection, self._timeout_s)
+
     def get(
         self,
         path: str,
@@ -175,14 +179,26 @@ class ApiClient:
             raise _refusal(response.status, body)
         return body
 
-    def watch(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        """Watch a resource; yield each watch event as a line of JSON until the server ends the watch."""
-        response = self._answer(_Call("GET", path, {**(params or {}), "watch": "true"}))
+    def watch(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Watch a resource; yield each watch event as a line of JSON until the server ends the watch.
+
+        Parameters
+        ----------
+        path, params
+            The resource, and query parameters.
+        timeout_s
+            How long nothing may come; None: for ever.
+        """
+        return self.lines(path, {**(params or {}), "watch": "true"}, timeout_s)
+
+    def lines(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+        """Send a GET and yield the body line by line, as it comes: a watch, or the log of a pod; parameters as `watch`."""
+        response = self._answer(_Call("GET", path, params))
         try:
             if response.status >= 300:
                 raise _refusal(response.status, response.read())
             if self._http is not None and self._http.sock is not None:
-                self._http.sock.settimeout(None)
+                self._http.sock.settimeout(timeout_s)
             while line := response.readline():
                 yield line
         except (OSError, http.client.HTTPException) as error:

@@ -18,7 +18,7 @@ from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection
 from fluxqueue.cli.lookup import fluxjobs_of
 
-__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "held", "moved", "prioritized", "released"]
+__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released"]
 
 _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
 _FORBIDDEN = 403
@@ -101,6 +101,51 @@ def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], chan
     return 0
 
 
+def edit_selected(
+    client: ApiClient, jobs: Sequence[FluxJob], change: FluxJobEdit, out: TextIO, agreed: Callable[[Sequence[str]], bool]
+) -> int:
+    """Edit those of some FluxJobs that can be edited, after a question.
+
+    Parameters
+    ----------
+    client, change, out
+        As for `edit_fluxjobs`.
+    jobs
+        What a person selected; what cannot be edited, or need not be, is left out.
+    agreed
+        Asks the person, given the titles of what would be edited.
+
+    Returns
+    -------
+    int
+        0, also if there is nothing to edit; 1 if the person does not agree.
+
+    Raises
+    ------
+    ClusterError
+        After all edits, with a line for each one that the server refused.
+    """
+    chosen = [job for job in jobs if not change.objection(job) and not _is_done(job, change)]
+    if not chosen:
+        out.write("Nothing that is selected can be changed.\n" if jobs else "Nothing is selected.\n")
+        return 0
+    if not agreed([_title(job) for job in chosen]):
+        out.write("Nothing was changed.\n")
+        return 1
+    errors: list[str] = []
+    for job in chosen:
+        try:
+            _change(client, job, change)
+            out.write(f"{_title(job)} {change.done}\n")
+        except ServerUnreachable:
+            raise
+        except ClusterError as error:
+            errors.append(str(error))
+    if errors:
+        raise ClusterError("\n".join(errors))
+    return 0
+
+
 def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit, out: TextIO) -> None:
     objections = [(job, change.objection(job)) for job in fluxjobs_of(client, namespace, name)]
     if all(objection for _, objection in objections):
@@ -117,11 +162,15 @@ def _title(job: FluxJob) -> str:
 
 def _change(client: ApiClient, job: FluxJob, change: FluxJobEdit) -> bool:
     """Patch a FluxJob; return false if there is nothing to change."""
-    now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
-    if all(now[field] == value for field, value in change.spec.items()):
+    if _is_done(job, change):
         return False
     client.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": change.spec})
     return True
+
+
+def _is_done(job: FluxJob, change: FluxJobEdit) -> bool:
+    now = {"hold": job.spec.hold, "cancel": job.spec.cancel, "priority": job.spec.priority, "queue": job.spec.queue}
+    return all(now[field] == value for field, value in change.spec.items())
 
 
 def _only_what_waits(done: str) -> Callable[[FluxJob], str]:

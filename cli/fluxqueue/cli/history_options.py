@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DESCRIPTIONS",
     "EXAMPLES",
-    "SUMMARIES",
     "add_history_options",
     "add_report_options",
     "address",
@@ -28,7 +27,6 @@ __all__ = [
     "report_request",
 ]
 
-SUMMARIES: Final = {"history": "work that has ended, as sacct shows it", "report": "what was used, as sreport sums it"}
 DESCRIPTIONS: Final = {
     "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first.",
     "report": "What the work of a namespace used: the last 30 days, in hours of nodes, cores, GiB and GPUs.",

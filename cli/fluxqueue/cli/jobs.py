@@ -8,16 +8,15 @@ All functions are pure functions of FluxJobs and the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
-from fluxqueue.cli.tables import age, clock, columns, instant
+from fluxqueue.cli.fitting import Narrowing
+from fluxqueue.cli.tables import age, clock, instant
 
-__all__ = ["CELL_STYLES", "Selection", "headers", "info", "object_name", "row", "state_of", "table", "times"]
+__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "row", "state_of", "times"]
 
 CELL_STYLES = {
     "Pending": "waits",
@@ -28,21 +27,24 @@ CELL_STYLES = {
     "Failed": "bad",
     "Cancelled": "dim",
 }
+NARROWING = Narrowing(
+    (
+        ("INFO", 32),
+        ("NAME", 0),
+        ("OBJECT", 24),
+        ("INFO", 16),
+        ("QUEUE", 10),
+        ("OBJECT", 12),
+        ("INFO", 8),
+        ("PODS", 0),
+        ("QUEUE", 0),
+        ("WAIT", 0),
+    )
+)
+"""What becomes narrower where a line is too long: the object says as much as the name of its FluxJob."""
 _RANK = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _NODES_WIDTH = 40
 _FAR = 1 << 62
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The FluxJobs to show; an empty field selects all."""
-
-    queue: str = ""
-    states: frozenset[str] = frozenset()
-
-    def takes(self, job: FluxJob) -> bool:
-        """True if a FluxJob is selected."""
-        return (not self.queue or job.spec.queue == self.queue) and (not self.states or state_of(job).lower() in self.states)
 
 
 def state_of(job: FluxJob) -> str:
@@ -146,28 +148,3 @@ def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = F
         more = [str(job.spec.priority), duration, "" if job.status.jobid is None else str(job.status.jobid)]
     pods = str(job.spec.pods)
     return [*start, job.metadata.name, object_name(job), job.spec.queue, state_of(job), pods, waited, ran, *more, info(job, now, wide=wide)]
-
-
-def table(
-    jobs: Sequence[FluxJob], now: datetime, *, wide: bool = False, namespaces: bool = False, titles: bool = True, colour: bool = False
-) -> str:
-    """Return the table as text.
-
-    Parameters
-    ----------
-    jobs
-        FluxJobs in any order.
-    now
-        The present time, with a time zone; times are shown in this zone.
-    wide, namespaces, titles
-        As kubectl's ``-o wide``, ``-A`` and the opposite of ``--no-headers``.
-    colour
-        True to colour the states.
-
-    Returns
-    -------
-    str
-        The lines of the table.
-    """
-    rows = [row(job, now, wide=wide, namespaces=namespaces) for job in sorted(jobs, key=order)]
-    return columns(headers(wide=wide, namespaces=namespaces) if titles else None, rows, CELL_STYLES if colour else None)

@@ -16,8 +16,9 @@ from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.fluxqueues import FluxQueueSpec
 from fluxqueue.api.priorityfactors import DEFAULT_WEIGHTS, PriorityParts, Waiting, priority_parts
 from fluxqueue.cli.api_client import ApiClient, ClusterError
+from fluxqueue.cli.job_selection import is_called
 from fluxqueue.cli.jobs import object_name, state_of
-from fluxqueue.cli.listing import is_called, list_accounts, list_jobs, list_queues
+from fluxqueue.cli.listing import list_accounts, list_jobs, list_queues
 from fluxqueue.cli.shares import factors_of
 from fluxqueue.cli.tables import age, columns, instant
 

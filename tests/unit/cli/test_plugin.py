@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli import plugin
+from fluxqueue.cli import plugin, sessions
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,9 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         pytest.param(["jbos"], "there is no command 'jbos': there are jobs, explain, queues, reservations, shares,", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
-        pytest.param(["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name, not 'toml'", id="no such form"),
+        pytest.param(
+            ["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name or custom-columns=TITLE:PATH, not 'toml'", id="no such form"
+        ),
         pytest.param(["jobs", "--colour"], "does not understand '--colour'", id="no such flag"),
         pytest.param(["jobs", "-q"], "-q/--queue needs a value", id="a flag without its value"),
         pytest.param(
@@ -27,12 +29,11 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             id="no number",
         ),
         pytest.param(["prioritize", "10", "lammps"], "a whole number at the end, such as", id="the number first"),
-        pytest.param(["prioritize", "x"], "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10", id="which priority?"),
-        pytest.param(["prioritize"], "prioritize needs NAME and N, such as kubectl fluxqueue prioritize lammps 10", id="prioritize what?"),
+        pytest.param(
+            ["prioritize", "x"], "a whole number at the end, such as kubectl fluxqueue prioritize lammps 10", id="which priority?"
+        ),
+        pytest.param(["prioritize"], "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10", id="prioritize what?"),
         pytest.param(["move", "x"], "move needs -q/--queue, such as kubectl fluxqueue move lammps -q night", id="move where?"),
-        pytest.param(["hold"], "hold needs NAME, such as kubectl fluxqueue hold lammps", id="hold what?"),
-        pytest.param(["release"], "release needs NAME, such as kubectl fluxqueue release lammps", id="release what?"),
-        pytest.param(["cancel"], "cancel needs NAME, such as kubectl fluxqueue cancel lammps", id="cancel what?"),
         pytest.param(["explain"], "explain needs NAME, such as kubectl fluxqueue explain lammps", id="explain what?"),
     ],
 )
@@ -88,7 +89,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plugin, "connection", interrupted)
+    monkeypatch.setattr(sessions, "connection", interrupted)
     assert plugin.main(["jobs"]) == 130
 
 
@@ -97,6 +98,6 @@ def test_an_unexpected_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, 
         raise ZeroDivisionError("why")
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(plugin, "connection", broken)
+    monkeypatch.setattr(sessions, "connection", broken)
     assert plugin.main(["jobs"]) == 1
     assert capsys.readouterr().err.startswith("kubectl fluxqueue failed unexpectedly: ZeroDivisionError: why (traceback in ")

@@ -1,0 +1,80 @@
+import io
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from support.plugin_server import PluginServer, event, fluxjob, fluxjobs_path
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.cli import job_changes
+from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.custom_columns import read_custom_columns
+from fluxqueue.cli.job_fields import read_template
+from fluxqueue.cli.job_listing import JobsQuery, jobs
+from fluxqueue.cli.job_selection import WorkloadSelection
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+RUNNING = fluxjob("solver", state="Running", nodes="node-[4,4]", startedAt="2026-03-02T11:55:00Z")
+WAITING = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, message="needs 24 cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(job_changes, "_PAUSE_S", 0.0)
+
+
+def with_version(job: FluxJob, version: str) -> FluxJob:
+    return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version=version))
+
+
+def printed(query: JobsQuery, *known: FluxJob) -> str:
+    out = io.StringIO()
+    assert jobs(PluginServer().has_jobs(*known).client, query, out, lambda: NOW) == 0
+    return out.getvalue()
+
+
+def test_columns_that_are_empty_vanish_where_titles_say_so() -> None:
+    assert printed(JobsQuery(), WAITING).split("\n")[0].split() == ["NAME", "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "INFO"]
+    assert printed(JobsQuery(titles=False), WAITING).split()[6] == "-"
+    assert "RUN" in printed(JobsQuery(), WAITING, RUNNING).split("\n")[0]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_no_line_wraps(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    many = fluxjob("a-workload-with-a-name-that-nobody-can-remember", state="Running", nodes=",".join(f"a{i}x" for i in range(30)))
+    text = printed(JobsQuery(), WAITING, RUNNING, many)
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) == 4
+
+
+def test_a_line_of_fields_and_columns_by_paths() -> None:
+    assert printed(JobsQuery(template=read_template("{object} {nodes}")), RUNNING) == "OBJECT NODES\njob/solver node-4 (2)\n"
+    found = printed(JobsQuery(columns=read_custom_columns("NAME:.spec.objectRef.name,ETA:.status.eta"), titles=False), RUNNING)
+    assert found.split() == ["solver", "<none>"]
+
+
+def test_sorted_and_as_names() -> None:
+    query = JobsQuery(output="name", sort=(("pods", True),))
+    names = printed(query, fluxjob("a", pods=1), fluxjob("b", pods=9)).split()
+    assert [name.split("/")[1] for name in names] == ["job-b-1a2b3", "job-a-1a2b3"]
+
+
+def test_a_name_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ClusterError, match='"nobody" not found'):
+        printed(JobsQuery(WorkloadSelection(names=("nobody",))), RUNNING)
+
+
+def test_a_watch_goes_on_with_changes_of_what_is_selected() -> None:
+    server = PluginServer().has_jobs(WAITING)
+    moved = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=2)
+    started = fluxjob("solver", state="Running", nodes="node-1")
+    changes = [event("MODIFIED", with_version(job, "7")) for job in (moved, started)]
+    server.streams[fluxjobs_path()] = [event("MODIFIED", WAITING), *changes, event("DELETED", with_version(moved, "8"))]
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        jobs(server.client, JobsQuery(WorkloadSelection(states=frozenset({"pending"})), watch=True), out, lambda: NOW)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "position 2" in lines[2]
