@@ -147,7 +147,7 @@ class ApiClient:
         field_manager = {"fieldManager": "kubectl-fluxqueue"}
         return self._body(self._answer(_Call("PATCH", path, field_manager, headers=merge, body=json.dumps(change).encode())))
 
-    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:
+    def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> bytes:
         """Send a POST, once, and return the body of the response, which may take a minute.
 
         Parameters
@@ -158,6 +158,8 @@ class ApiClient:
             Sent as JSON; nothing is sent for None.
         headers
             Further headers.
+        params
+            Query parameters.
 
         Raises
         ------
@@ -167,7 +169,7 @@ class ApiClient:
         self.close()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        return self._body(self._answer(_Call("POST", path, None, headers={**typed, **(headers or {})}, body=content)))
+        return self._body(self._answer(_Call("POST", path, params, headers={**typed, **(headers or {})}, body=content)))
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         try:

@@ -32,7 +32,7 @@ _FORBIDDEN = 403
 
 
 class _Metas(PartialObject, frozen=True):
-    items: tuple[PartialObjectMetadata, ...] = ()
+    items: tuple[PartialObjectMetadata, ...] | None = None
     metadata: dict[str, object] | None = None
 
 
@@ -112,7 +112,7 @@ def _metas(client: ApiClient, path: str, selector: str) -> list[PartialObjectMet
     params: dict[str, str] = {"limit": _PAGE, "labelSelector": selector}
     while True:
         page = msgspec.json.decode(client.get(path, params, _METADATA), type=_Metas)
-        found += page.items
+        found += page.items or ()
         token = str((page.metadata or {}).get("continue") or "")
         if not token:
             return found

@@ -24,7 +24,7 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource, Ob
 from fluxqueue.cli.explain import Observed, has_services
 from fluxqueue.cli.listing import collection, list_jobs
 
-__all__ = ["find", "fluxjobs_of", "of_owner"]
+__all__ = ["find", "fluxjobs_of", "observed", "of_owner"]
 
 _OWNERS = {
     "deployment": "deployments",
@@ -83,7 +83,7 @@ class _Pods(PartialObject, frozen=True):
 
 def find(client: ApiClient, namespace: str, name: str) -> list[Observed]:
     """Return the workloads of a name with their objects; see `fluxjobs_of`."""
-    return [_observed(client, job) for job in fluxjobs_of(client, namespace, name)]
+    return [observed(client, job) for job in fluxjobs_of(client, namespace, name)]
 
 
 def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
@@ -263,7 +263,8 @@ def _not_queued(what: str, namespace: str) -> ClusterError:
     )
 
 
-def _observed(client: ApiClient, job: FluxJob) -> Observed:
+def observed(client: ApiClient, job: FluxJob) -> Observed:
+    """Return a workload with its objects, as they are now."""
     namespace, ref = job.metadata.namespace, job.spec.object_ref
     template: PodSpec | None = None
     stated = True

@@ -36,8 +36,11 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "submit": Verb("submit", "submit a Job: a script, or a command in an image"),
     "jobs": Verb("jobs", "the queue as a table"),
     "explain": Verb("explain", "explain one workload: why it waits, where it runs"),
+    "wait": Verb("wait", "wait until workloads have started or ended"),
+    "logs": Verb("logs", "what all pods of a workload print"),
     "queues": Verb("objects", "the queues"),
     "reservations": Verb("objects", "what is set aside for people"),
     "shares": Verb("order", "the accounts: shares, use, and fair-share factors"),
@@ -72,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         parser = plugin_parser(words)
-        arguments = parser.parse_args(words)
+        # What comes after -- is a command of the person, which argparse would mix with ours.
+        own, after = _split(words)
+        arguments = parser.parse_args(own)
+        arguments.after_dashes = after
         if arguments.command is None:
             parser.print_help()
             return 0
@@ -107,6 +113,12 @@ def plugin_parser(words: Sequence[str]) -> UsageParser:
             module.add_options(name, command)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our words and those after ``--``; ``--dry-run`` has a value only after ``=``, as kubectl's."""
+    at = words.index("--") if "--" in words else len(words)
+    return ["--dry-run=client" if word == "--dry-run" else word for word in words[:at]], list(words[at + 1 :])
 
 
 def _common_options() -> UsageParser:

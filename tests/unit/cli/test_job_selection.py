@@ -54,7 +54,8 @@ def test_labels_are_those_of_the_fluxjob_of_its_object_and_of_its_pods() -> None
 
 
 def test_a_kind_that_may_not_be_listed_selects_nothing() -> None:
-    server = PluginServer().has(fluxjobs_path(), meta("fj-one")).has("/apis/batch/v1/namespaces/default/jobs")
+    server = PluginServer().has(fluxjobs_path(), meta("fj-one"))
+    server.objects["/apis/batch/v1/namespaces/default/jobs"] = {"metadata": {}, "items": None}
     server.refusals["/pods"] = ApiRefused(403, "Forbidden", "no")
     assert labelled_uids(server.client, "default", "app=md")(fluxjob("one"))
     server.refusals["/pods"] = ApiRefused(400, "BadRequest", "unable to parse")

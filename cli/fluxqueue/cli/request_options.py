@@ -1,0 +1,175 @@
+"""The options of `kubectl fluxqueue submit` that say what is asked for, typed or in the ``#FQ`` lines of a script."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fluxqueue.api import names
+from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.scripts import Script
+from fluxqueue.cli.submissions import Submission, job_name
+from fluxqueue.cli.usage_errors import UsageParser
+
+__all__ = ["add_request_options", "header_options", "submission"]
+
+_ANNOTATIONS: Final = {
+    "time": names.DURATION_ANNOTATION,
+    "priority": names.PRIORITY_ANNOTATION,
+    "after": names.AFTER_ANNOTATION,
+    "begin": names.BEGIN_ANNOTATION,
+    "deadline": names.DEADLINE_ANNOTATION,
+    "reservation": names.RESERVATION_ANNOTATION,
+    "topology": names.REQUIRED_TOPOLOGY_ANNOTATION,
+    "prefer_topology": names.PREFERRED_TOPOLOGY_ANNOTATION,
+    "exclusive": names.EXCLUSIVE_ANNOTATION,
+}
+_SIMPLE: Final = ("nodes", "pods", "memory", "gpus", "gpu_resource", "retries", "service_account")
+_MOST: Final = 1_000_000
+
+
+def add_request_options(command: UsageParser) -> None:
+    """Add the options; those that are not given are not in the namespace."""
+    size = command.add_argument_group("size")
+    _add(size, "-N", "--nodes", "N", "pods, each on another node", _number("-N/--nodes", 1))
+    _add(size, "--pods", None, "N", "pods in all: 1, or one for each node, if not given", _number("--pods", 1))
+    _add(size, "-c", "--cpus", "CPU", "cores of each pod (default: 1)", _quantity("-c/--cpus"))
+    _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _quantity("-m/--memory"))
+    _add(size, "-g", "--gpus", "N", "GPUs of each pod", _number("-g/--gpus", 0))
+    _add(size, "--gpu-resource", None, "NAME", "the resource that -g counts (default: nvidia.com/gpu)", str)
+    _add(size, "-t", "--time", "TIME", "how long it runs at most: 30m, 1.5h, 01:30:00", _duration)
+    order = command.add_argument_group("order and place")
+    _add(order, "-q", "--queue", "QUEUE", "the queue", str)
+    _add(order, "-p", "--priority", "N", "higher starts earlier", _number("-p/--priority", None))
+    _add(order, "--after", None, "WHAT", "what must have ended or started before: ok:job/prepare", str)
+    _add(order, "--begin", None, "TIME", "not before: +2h, 2026-12-24T18:00:00Z", str)
+    _add(order, "--deadline", None, "TIME", "when it is to be done", str)
+    _add(order, "--reservation", None, "NAME", "on the nodes of a FluxReservation", str)
+    _add(order, "--topology", None, "LEVEL", "all pods below one vertex of this level, such as rack", str)
+    _add(order, "--prefer-topology", None, "LEVEL", "the same if possible", str)
+    order.add_argument("--exclusive", action="store_const", const="true", default=argparse.SUPPRESS, help="share no node with other work")
+    what = command.add_argument_group("what runs")
+    _add(what, "--image", None, "IMAGE", "image of the container", str)
+    _add(what, "-J", "--name", "NAME", "name of the Job; one is made if not given", str)
+    what.add_argument("--env", action="append", default=argparse.SUPPRESS, type=_pair("--env"), metavar="NAME=VALUE", help="a variable")
+    what.add_argument("--label", action="append", default=argparse.SUPPRESS, type=_pair("--label"), metavar="KEY=VALUE", help="of the Job")
+    _add(what, "--retries", None, "N", "how many failed pods are replaced (default: 0)", _number("--retries", 0))
+    _add(what, "--service-account", None, "NAME", "of the pods", str)
+    _add(what, "--keep", None, "TIME", "delete the Job so long after its end", _duration)
+
+
+def header_options(script: Script, path: str) -> dict[str, Any]:
+    """Return the options in the ``#FQ`` lines of a script.
+
+    Raises
+    ------
+    ClusterError
+        One cannot be read; the message names the script.
+    """
+    parser = _HeaderParser(prog="submit", add_help=False, allow_abbrev=False)
+    add_request_options(parser)
+    try:
+        return vars(parser.parse_args(list(script.options)))
+    except _InvalidHeader as error:
+        raise ClusterError(f"error: the #FQ lines of {path}: {error}") from None
+
+
+def submission(options: Mapping[str, Any], command: tuple[str, ...], stem: str) -> Submission:
+    """Return what is asked for.
+
+    Parameters
+    ----------
+    options
+        The given options.
+    command
+        Of the container.
+    stem
+        What the name is made of, if none is given.
+
+    Raises
+    ------
+    ClusterError
+        There is no image.
+    """
+    if not options.get("image"):
+        raise ClusterError("error: submit needs --image, such as kubectl fluxqueue submit -N 2 --image example/solver -- solve input.dat")
+    annotations = {key: str(options[name]) for name, key in _ANNOTATIONS.items() if name in options}
+    labels = dict(options.get("label", ())) | ({names.QUEUE_LABEL: options["queue"]} if "queue" in options else {})
+    simple = {name: options[name] for name in _SIMPLE if name in options}
+    if "cpus" in options:
+        simple["cpu"] = options["cpus"]
+    keep = options.get("keep")
+    return Submission(
+        image=options["image"],
+        command=command,
+        name=options.get("name", ""),
+        stem=job_name(stem),
+        annotations=annotations,
+        labels=labels,
+        environment=dict(options.get("env", ())),
+        keep_s=None if keep is None else parse_duration(keep),
+        **simple,
+    )
+
+
+class _InvalidHeader(Exception):
+    """An option in a script cannot be read."""
+
+
+class _HeaderParser(UsageParser):
+    """Raises instead of ending the program."""
+
+    def error(self, message: str) -> Any:
+        raise _InvalidHeader(self._sentence(message))
+
+
+def _add(group: Any, flag: str, long: str | None, metavar: str, text: str, read: Callable[[str], Any]) -> None:
+    flags = [flag] if long is None else [flag, long]
+    group.add_argument(*flags, default=argparse.SUPPRESS, metavar=metavar, type=read, help=text)
+
+
+def _number(flag: str, least: int | None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = -_MOST - 1
+        if not (-_MOST if least is None else least) <= number <= _MOST:
+            raise argparse.ArgumentTypeError(
+                f"{flag} is a whole number{'' if least is None else f' from {least} on'}: {text[:40]!r} is none"
+            )
+        return number
+
+    return read
+
+
+def _quantity(flag: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        try:
+            parse_quantity(text)
+        except InvalidQuantity:
+            raise argparse.ArgumentTypeError(f"{flag} is an amount such as 4, 500m or 16Gi: {text[:40]!r} is none") from None
+        return text
+
+    return read
+
+
+def _duration(text: str) -> str:
+    try:
+        parse_duration(text)
+    except InvalidDuration as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _pair(flag: str) -> Callable[[str], tuple[str, str]]:
+    def read(text: str) -> tuple[str, str]:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise argparse.ArgumentTypeError(f"{flag} is a name and a value, such as {flag} NAME=VALUE: {text[:40]!r} is none")
+        return name, value
+
+    return read

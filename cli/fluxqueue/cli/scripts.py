@@ -1,0 +1,104 @@
+"""Batch scripts: their interpreter, and the options in their ``#FQ`` lines.
+
+As with ``#SBATCH`` and ``#flux:``, the lines stand before the first command of the script. They have the options of
+`kubectl fluxqueue submit`; what is typed takes precedence. The script travels in the arguments of the container, so that nothing but the
+Job has to be created and deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluxqueue.cli.api_client import ClusterError
+
+__all__ = ["Script", "literal", "read_script"]
+
+_MARK = "#FQ"
+_LARGEST = 100_000
+"""Bytes: the kernel refuses an argument of more than 128 KiB."""
+_SHEBANG = re.compile(r"#!\s*(\S+)(?:\s+(.*\S))?\s*")
+_EXPANDED = re.compile(r"\$(?=[$(])")
+_WITH_C = re.compile(r"(ba|da|k|z|a)?sh|python[0-9.]*")
+
+
+@dataclass(frozen=True)
+class Script:
+    """A batch script.
+
+    Attributes
+    ----------
+    name
+        Of the file, without its suffix.
+    command
+        What runs it: the interpreter, with the text as an argument, and the name of the file as ``$0``.
+    options
+        Words of its ``#FQ`` lines.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def read_script(path: str) -> Script:
+    """Read a script.
+
+    Raises
+    ------
+    ClusterError
+        The file cannot be read, is too large, or has no interpreter that takes a text; the message has the remedy.
+    """
+    try:
+        content = Path(path).read_bytes()
+        text = content.decode()
+    except OSError as error:
+        raise ClusterError(f"error: the script {path} cannot be read ({error.strerror}); a command comes after --") from None
+    except UnicodeDecodeError:
+        raise ClusterError(
+            f"error: {path} is no script, since it is not UTF-8 text: put the program into the image, and it after --"
+        ) from None
+    if len(content) > _LARGEST or "\0" in text:
+        raise ClusterError(f"error: the script {path} is longer than {_LARGEST} bytes: have it in the image, and write it after --")
+    lines = text.splitlines()
+    return Script(Path(path).stem, (*_interpreter(path, lines), literal(text), path), tuple(_options(path, lines)))
+
+
+def literal(text: str) -> str:
+    """Return a text that the kubelet leaves as it is: in arguments, it replaces ``$(NAME)`` and ``$$``."""
+    return _EXPANDED.sub("$$", text)
+
+
+def _interpreter(path: str, lines: list[str]) -> list[str]:
+    match = _SHEBANG.fullmatch(lines[0]) if lines else None
+    if match is None:
+        raise ClusterError(
+            f"error: the script {path} does not name its interpreter: write #!/bin/sh, or another, into its first line"
+        )
+    words = [match[1], *(shlex.split(match[2]) if match[2] else ())]
+    program = (
+        next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "") if words[0].endswith("/env") else words[0]
+    )
+    if not _WITH_C.fullmatch(Path(program).name):
+        raise ClusterError(
+            f"error: the script {path} wants {program or words[0]}, and only shells and Python take a script as text: "
+            "have it in the image, and write it after --"
+        )
+    return [*(word for word in words if word != "-S"), "-c"]
+
+
+def _options(path: str, lines: list[str]) -> list[str]:
+    """Return the words of the lines before the first command."""
+    words: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        mark, _, rest = line.partition(" ")
+        if mark.rstrip(":") == _MARK:
+            try:
+                words += shlex.split(rest, comments=True)
+            except ValueError as error:
+                raise ClusterError(f"error: line {number} of {path} cannot be read ({error}): {line[:80]}") from None
+    return words

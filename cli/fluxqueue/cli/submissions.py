@@ -1,0 +1,133 @@
+"""The Job that `kubectl fluxqueue submit` creates: pure functions of what was asked for.
+
+``-N 4`` are four pods, each on another node, as with ``flux submit -N`` and ``sbatch -N``; ``--pods`` are pods wherever there is room. They
+are the indexes of one Indexed Job, so that they start together, and each knows its rank (``JOB_COMPLETION_INDEX``). Requests are limits
+too, except for cpu, which is shared by requests.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.api import names
+from fluxqueue.cli.api_client import ClusterError
+
+__all__ = ["Submission", "job_manifest", "job_name"]
+
+_NOT_DNS = re.compile(r"[^a-z0-9-]+")
+_LONGEST_STEM = 57
+"""Of a name that the API server makes unique with six more characters."""
+_CONTAINER = "main"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What was asked for.
+
+    Attributes
+    ----------
+    image, command
+        Of the container; without a command, that of the image runs.
+    name
+        Of the Job; empty: one that the API server makes of ``stem``.
+    stem
+        What the name is made of.
+    nodes, pods
+        Pods on different nodes, and pods in all; None: not stated.
+    cpu, memory, gpus, gpu_resource
+        Of each pod: quantities of Kubernetes, and a number of pieces of a resource.
+    annotations, labels
+        Of the Job: duration, priority, dependencies, queue and so on.
+    environment
+        Of the container.
+    retries
+        How often failed pods are replaced.
+    service_account
+        Of the pods; empty: that of the namespace.
+    keep_s
+        The Job is deleted so long after its end; None: never.
+    """
+
+    image: str
+    command: tuple[str, ...] = ()
+    name: str = ""
+    stem: str = "job"
+    nodes: int | None = None
+    pods: int | None = None
+    cpu: str = "1"
+    memory: str = ""
+    gpus: int = 0
+    gpu_resource: str = "nvidia.com/gpu"
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
+    service_account: str = ""
+    keep_s: int | None = None
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods there are."""
+        return self.pods or self.nodes or 1
+
+
+def job_name(text: str) -> str:
+    """Return a text as the beginning of the name of a Job."""
+    return _NOT_DNS.sub("-", text.lower()).strip("-")[:_LONGEST_STEM].rstrip("-") or "job"
+
+
+def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
+    """Return the Job.
+
+    Raises
+    ------
+    ClusterError
+        More nodes than pods are asked for.
+    """
+    pods = asked.pod_count
+    annotations = dict(asked.annotations)
+    if asked.nodes is not None:
+        if asked.nodes > pods:
+            raise ClusterError(
+                f"error: {pods} pods cannot be on {asked.nodes} nodes: ask for at least {asked.nodes} (--pods), or for fewer nodes (-N)"
+            )
+        annotations[names.PODS_PER_NODE_ANNOTATION] = str(math.ceil(pods / asked.nodes))
+    metadata: dict[str, Any] = {"name": asked.name} if asked.name else {"generateName": f"{asked.stem}-"}
+    metadata["namespace"] = namespace
+    if asked.labels:
+        metadata["labels"] = dict(asked.labels)
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: dict[str, Any] = {
+        "parallelism": pods,
+        "completions": pods,
+        "completionMode": "Indexed",
+        "backoffLimit": asked.retries,
+        "template": {"spec": _pod_spec(asked)},
+    }
+    if asked.keep_s is not None:
+        spec["ttlSecondsAfterFinished"] = asked.keep_s
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _pod_spec(asked: Submission) -> dict[str, Any]:
+    amounts = {"cpu": asked.cpu} | ({"memory": asked.memory} if asked.memory else {})
+    if asked.gpus:
+        amounts[asked.gpu_resource] = str(asked.gpus)
+    # A limit of cpu throttles without helping anybody; memory and devices need one.
+    limits = {name: amount for name, amount in amounts.items() if name != "cpu"}
+    container: dict[str, Any] = {"name": _CONTAINER, "image": asked.image, "resources": {"requests": amounts}}
+    if limits:
+        container["resources"]["limits"] = limits
+    if asked.command:
+        container["command"] = list(asked.command)
+    if asked.environment:
+        container["env"] = [{"name": name, "value": value} for name, value in asked.environment.items()]
+    spec: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    if asked.service_account:
+        spec["serviceAccountName"] = asked.service_account
+    return spec

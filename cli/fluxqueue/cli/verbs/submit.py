@@ -1,0 +1,129 @@
+"""`kubectl fluxqueue submit`: its options, and what it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from fluxqueue.api import names
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.lookup import fluxjobs_of
+from fluxqueue.cli.pod_logs import LogOptions, follow_logs
+from fluxqueue.cli.request_options import add_request_options, header_options, submission
+from fluxqueue.cli.scripts import literal, read_script
+from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.submissions import job_manifest
+from fluxqueue.cli.tables import wants_colour
+from fluxqueue.cli.usage_errors import UsageParser
+from fluxqueue.cli.waiting import FINISHED, STARTED, Progress, wait_for
+
+__all__ = ["add_options", "run"]
+
+_EXAMPLE = "kubectl fluxqueue submit -N 4 -c 8 -t 30m --image example/solver -- solve input.dat"
+
+
+def add_options(verb: str, command: UsageParser) -> None:
+    """Add the options of the command."""
+    del verb
+    command.description = (
+        "Submit a Job: its pods start together, or wait together. What runs is a script, whose #FQ lines can have these options, "
+        "or the command after --, or that of the image."
+    )
+    command.example = _EXAMPLE
+    command.add_argument("script", nargs="*", metavar="SCRIPT", help="a script, and its arguments")
+    add_request_options(command)
+    dry_run = "client (or no word), server: create nothing, and show the Job with -o yaml"
+    command.add_argument("--dry-run", default="none", choices=["none", "client", "server"], help=dry_run)
+    command.add_argument("-o", "--output", default="", choices=["yaml", "json", "name"], help="form of the output")
+    command.add_argument("--wait", action="store_true", help="until it has ended; exit code 1 unless it succeeded")
+    command.add_argument("--attach", action="store_true", help="the same, and print what its pods print, with their ranks")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Submit a Job."""
+    asked, after = vars(arguments), tuple(arguments.after_dashes)
+    if arguments.script:
+        path, *words = arguments.script
+        script = read_script(path)
+        given = header_options(script, path)
+        options = given | asked | {name: [*given.get(name, ()), *asked.get(name, ())] for name in ("env", "label")}
+        wanted = submission(options, (*script.command, *map(literal, (*words, *after))), script.name)
+    else:
+        wanted = submission(asked, after, after[0].rpartition("/")[2] if after else "job")
+    if arguments.dry_run == "client":
+        namespace = getattr(arguments, "namespace", None) or "default"
+        return _show(job_manifest(wanted, namespace), arguments.output, " (dry run)")
+    chosen = connection_of(arguments)
+    namespace = namespace_of(arguments, chosen)
+    manifest = job_manifest(wanted, namespace)
+    with ApiClient(chosen) as client:
+        tried = _create(client, manifest, {"dryRun": "All"})
+        if (tried["metadata"].get("labels") or {}).get(names.SEEN_LABEL) != names.SEEN_VALUE:
+            raise ClusterError(
+                f"error: fluxqueue does not manage namespace {namespace}, so the Job would not wait for its turn: an administrator "
+                f"manages it by: kubectl label namespace {namespace} {names.MANAGED_LABEL}=true"
+            )
+        if arguments.dry_run == "server":
+            return _show(tried, arguments.output, " (server dry run)")
+        created = _create(client, manifest, {})
+        _show(created, arguments.output, " created")
+        sys.stdout.flush()
+        return _follow(client, namespace, created, arguments) if arguments.wait or arguments.attach else 0
+
+
+def _create(client: ApiClient, manifest: dict[str, Any], params: dict[str, str]) -> dict[str, Any]:
+    path = f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs"
+    try:
+        created: dict[str, Any] = json.loads(client.post(path, manifest, params={"fieldManager": "kubectl-fluxqueue", **params}))
+    except ApiRefused as error:
+        if "failed calling webhook" in str(error):
+            raise ClusterError(
+                f"error: fluxqueue's webhook does not answer, so nothing can be submitted: kubectl get pods -A -l "
+                f"app.kubernetes.io/name=fluxqueue shows it, or ask an administrator ({error})"
+            ) from None
+        raise
+    return created
+
+
+def _show(job: dict[str, Any], output: str, done: str) -> int:
+    name = job["metadata"].get("name") or f"{job['metadata']['generateName']}..."
+    job["metadata"].pop("managedFields", None)
+    if output == "json":
+        print(json.dumps(job, indent=4))
+    elif output == "yaml":
+        print(_yaml(job), end="")
+    else:
+        print(f"job.batch/{name}{'' if output == 'name' else done}")
+    return 0
+
+
+def _yaml(job: dict[str, Any]) -> str:
+    """Return a Job as YAML, in which a script has its lines."""
+    import yaml
+
+    class _Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    _Dumper.add_representer(str, text)
+    return str(yaml.dump(job, Dumper=_Dumper, sort_keys=False, width=140))
+
+
+def _follow(client: ApiClient, namespace: str, created: dict[str, Any], arguments: argparse.Namespace) -> int:
+    title = f"job/{created['metadata']['name']}"
+    progress = Progress(sys.stderr, sys.stderr, now)
+    try:
+        jobs = fluxjobs_of(client, namespace, title)
+        if arguments.attach:
+            if wait_for(client, jobs, STARTED, None, progress):
+                return 1
+            (job,) = fluxjobs_of(client, namespace, title)
+            follow_logs(client, job, LogOptions(colour=wants_colour(sys.stdout)), sys.stdout, sys.stderr)
+        return wait_for(client, jobs, FINISHED, None, progress)
+    except KeyboardInterrupt:
+        print(f"\n{title} goes on: kubectl fluxqueue logs -f {title} shows it, kubectl fluxqueue cancel {title} ends it", file=sys.stderr)
+        raise

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.scripts import literal, read_script
+
+
+def script(folder: Path, content: str | bytes, name: str = "solve.sh") -> str:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None:
+    text = '#!/bin/bash -e\n#FQ -N 4 -c 8  # four nodes\n\n# about it\n#FQ: --name "my solver"\necho a\n#FQ -N 99\n'
+    path = script(tmp_path, text)
+    found = read_script(path)
+    assert found.options == ("-N", "4", "-c", "8", "--name", "my solver")
+    assert found.command == ("/bin/bash", "-e", "-c", text, path)
+    assert found.name == "solve"
+
+
+@pytest.mark.parametrize("first", ["#!/bin/sh", "#!/usr/bin/env python3", "#!/usr/bin/env -S bash -x", "#! /usr/bin/python3.11 -u"])
+def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> None:
+    command = read_script(script(tmp_path, f"{first}\n1\n")).command
+    assert command[-3] == "-c"
+    assert "-S" not in command
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("echo a\n", "does not name its interpreter: write #!/bin/sh", id="no first line"),
+        pytest.param("#!/usr/bin/perl\n", "wants /usr/bin/perl, and only shells and Python", id="another language"),
+        pytest.param("#!/usr/bin/env node\n", "wants node", id="another language by env"),
+        pytest.param(b"\x7fELF\xff", "is no script", id="a program"),
+        pytest.param("#!/bin/sh\n" + "x" * 100_000, "longer than 100000 bytes", id="too long"),
+        pytest.param("#!/bin/sh\n#FQ --name 'a\n", "line 2 of .* cannot be read", id="a quote that does not end"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_a_sentence(content: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=message):
+        read_script(script(tmp_path, content))
+
+
+def test_a_script_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ClusterError, match="cannot be read .*; a command comes after --"):
+        read_script("/nonexistent.sh")
+
+
+def as_the_kubelet_expands(text: str) -> str:
+    """As third_party/forked/golang/expansion of Kubernetes does, where no variable is known."""
+    out, at = "", 0
+    while at < len(text):
+        if text[at] == "$" and at + 1 < len(text) and text[at + 1] == "$":
+            out, at = out + "$", at + 2
+        else:
+            out, at = out + text[at], at + 1
+    return out
+
+
+@pytest.mark.parametrize("text", ["$$", "$(date)", "$$(x)", "$$$", "a$b$", "${A}$((1+1))", "$", "'$$$$('"])
+def test_the_kubelet_changes_nothing_in_a_script(text: str) -> None:
+    assert as_the_kubelet_expands(literal(text)) == text
+    assert "$(" not in literal(text).replace("$$", "")

@@ -1,0 +1,53 @@
+import pytest
+
+from fluxqueue.api import names
+from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.submissions import Submission, job_manifest, job_name
+
+
+def test_nodes_are_pods_on_different_nodes() -> None:
+    job = job_manifest(Submission("x", nodes=4), "science")
+    assert (job["spec"]["parallelism"], job["spec"]["completions"], job["spec"]["completionMode"]) == (4, 4, "Indexed")
+    assert job["metadata"]["annotations"] == {names.PODS_PER_NODE_ANNOTATION: "1"}
+    assert job["metadata"]["namespace"] == "science"
+
+
+@pytest.mark.parametrize(("nodes", "pods", "per_node"), [(4, 8, "2"), (4, 9, "3"), (None, 8, None)])
+def test_pods_are_divided_among_nodes(nodes: int | None, pods: int, per_node: str | None) -> None:
+    annotations = job_manifest(Submission("x", nodes=nodes, pods=pods), "d")["metadata"].get("annotations", {})
+    assert annotations.get(names.PODS_PER_NODE_ANNOTATION) == per_node
+
+
+def test_fewer_pods_than_nodes_are_refused() -> None:
+    with pytest.raises(ClusterError, match="2 pods cannot be on 4 nodes"):
+        job_manifest(Submission("x", nodes=4, pods=2), "d")
+
+
+def test_memory_and_devices_have_limits_and_cpu_has_none() -> None:
+    (container,) = job_manifest(Submission("x", cpu="8", memory="4Gi", gpus=2, gpu_resource="amd.com/gpu"), "d")["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "8", "memory": "4Gi", "amd.com/gpu": "2"},
+        "limits": {"memory": "4Gi", "amd.com/gpu": "2"},
+    }
+    assert "command" not in container
+
+
+def test_everything_else_has_its_place() -> None:
+    asked = Submission(
+        "x", ("a", "b"), name="solve", labels={"k": "v"}, environment={"A": "1"}, retries=3, service_account="robot", keep_s=60
+    )
+    job = job_manifest(asked, "d")
+    pod = job["spec"]["template"]["spec"]
+    assert job["metadata"] == {"name": "solve", "namespace": "d", "labels": {"k": "v"}}
+    assert (job["spec"]["backoffLimit"], job["spec"]["ttlSecondsAfterFinished"]) == (3, 60)
+    assert (pod["serviceAccountName"], pod["containers"][0]["command"]) == ("robot", ["a", "b"])
+    assert pod["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("My_Solver.v2", "my-solver-v2"), ("---", "job"), ("x" * 90, "x" * 57), ("a" * 56 + "-b", "a" * 56)]
+)
+def test_any_text_becomes_the_beginning_of_a_name(text: str, name: str) -> None:
+    assert job_name(text) == name

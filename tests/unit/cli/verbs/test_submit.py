@@ -1,0 +1,67 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.plugin_server import PluginServer
+
+from fluxqueue.api import names
+from fluxqueue.cli import plugin
+from fluxqueue.cli.api_client import ApiRefused
+from fluxqueue.cli.kubeconfig import Connection
+from fluxqueue.cli.verbs import submit
+
+JOBS = "/apis/batch/v1/namespaces/science/jobs"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
+    server = PluginServer()
+    server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
+    monkeypatch.setattr(submit, "connection_of", lambda _: Connection("https://x", namespace="science"))
+    monkeypatch.setattr(submit, "ApiClient", lambda _: server)
+    return server
+
+
+def test_a_job_is_tried_and_then_created(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main(["submit", "-N", "2", "--image", "x", "--", "solve", "-v"]) == 0
+    assert [(verb, path) for verb, path, _ in server.written] == [("POST?dryRun", JOBS), ("POST", JOBS)]
+    assert capsys.readouterr().out == "job.batch/solve-x created\n"
+
+
+def test_a_script_and_what_is_typed_are_one_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "md.sh"
+    path.write_text("#!/bin/sh\n#FQ -N 2 --image a --env A=1\necho $(hostname)\n")
+    assert plugin.main(["submit", "--dry-run", "-o", "yaml", str(path), "in.dat", "-N", "3", "--env", "B=2", "--", "-v"]) == 0
+    text = capsys.readouterr().out
+    job: dict[str, Any] = yaml.safe_load(text)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["spec"]["parallelism"], container["image"], job["metadata"]["generateName"]) == (3, "a", "md-")
+    assert container["command"][:2] == ["/bin/sh", "-c"]
+    assert container["command"][3:] == [str(path), "in.dat", "-v"]
+    assert container["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    assert "          echo $$(hostname)\n" in text
+
+
+def test_forms_of_a_dry_run(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main(["submit", "--dry-run", "--image", "x", "-J", "solve"]) == 0
+    assert plugin.main(["submit", "--dry-run=server", "--image", "x", "-o", "name"]) == 0
+    assert plugin.main(["submit", "--dry-run=client", "--image", "x", "-o", "json"]) == 0
+    first, second, *third = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("job.batch/solve (dry run)", "job.batch/solve-x")
+    assert json.loads("\n".join(third))["kind"] == "Job"
+    assert [verb for verb, _, _ in server.written] == ["POST?dryRun"]
+
+
+def test_nothing_is_created_where_nothing_would_wait(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x"}}
+    assert plugin.main(["submit", "--image", "x"]) == 1
+    assert "fluxqueue does not manage namespace science" in capsys.readouterr().err
+    assert [verb for verb, _, _ in server.written] == ["POST?dryRun"]
+
+
+def test_a_webhook_that_does_not_answer_is_named(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.refusals[JOBS] = ApiRefused(500, "InternalError", 'failed calling webhook "jobs.fluxqueue": connection refused')
+    assert plugin.main(["submit", "--image", "x"]) == 1
+    assert capsys.readouterr().err.startswith("error: fluxqueue's webhook does not answer, so nothing can be submitted: kubectl get pods")
