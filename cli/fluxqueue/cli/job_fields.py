@@ -140,6 +140,6 @@ def sorted_jobs(jobs: Sequence[FluxJob], keys: Sequence[tuple[str, bool]], now: 
         reader = _KEYS[name]
         known = [(value, job) for job in ordered if (value := reader(job, now)) not in (None, "")]
         unknown = [job for job in ordered if reader(job, now) in (None, "")]
-        known.sort(key=lambda pair: pair[0], reverse=reverse)  # type: ignore[arg-type,return-value]  # the values of a field have one type
+        known.sort(key=lambda pair: pair[0], reverse=reverse)
         ordered = [*(job for _, job in known), *unknown]
     return ordered

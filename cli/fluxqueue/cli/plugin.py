@@ -41,6 +41,8 @@ VERBS: dict[str, Verb] = {
     "explain": Verb("explain", "explain one workload: why it waits, where it runs"),
     "wait": Verb("wait", "wait until workloads have started or ended"),
     "logs": Verb("logs", "what all pods of a workload print"),
+    "nodes": Verb("nodes", "the nodes: state, reason, and use"),
+    "graph": Verb("nodes", "the topology as a tree, with its use"),
     "queues": Verb("objects", "the queues"),
     "reservations": Verb("objects", "what is set aside for people"),
     "shares": Verb("order", "the accounts: shares, use, and fair-share factors"),

@@ -74,9 +74,7 @@ def literal(text: str) -> str:
 def _interpreter(path: str, lines: list[str]) -> list[str]:
     match = _SHEBANG.fullmatch(lines[0]) if lines else None
     if match is None:
-        raise ClusterError(
-            f"error: the script {path} does not name its interpreter: write #!/bin/sh, or another, into its first line"
-        )
+        raise ClusterError(f"error: the script {path} does not name its interpreter: write #!/bin/sh, or another, into its first line")
     words = [match[1], *(shlex.split(match[2]) if match[2] else ())]
     program = (
         next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "") if words[0].endswith("/env") else words[0]

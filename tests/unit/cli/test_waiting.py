@@ -65,7 +65,5 @@ def test_a_fluxjob_that_somebody_deletes_comes_back() -> None:
 
 
 def test_the_end_of_the_time_says_how_to_find_out_why() -> None:
-    with pytest.raises(
-        ClusterError, match="has not started within 0 s: kubectl fluxqueue explain job/solver -n default says why"
-    ):
+    with pytest.raises(ClusterError, match="has not started within 0 s: kubectl fluxqueue explain job/solver -n default says why"):
         waited(WAITING, STARTED, timeout_s=0)
