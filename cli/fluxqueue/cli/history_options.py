@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.names import HISTORY_ACCOUNT
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.exports import FORMATS, Export
@@ -20,23 +21,30 @@ if TYPE_CHECKING:
 __all__ = [
     "DESCRIPTIONS",
     "EXAMPLES",
+    "MOST_SUMMED",
     "add_history_options",
     "add_report_options",
+    "add_stats_options",
     "address",
     "history_request",
     "report_request",
+    "stats_parameters",
 ]
 
 DESCRIPTIONS: Final = {
     "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first.",
+    "stats": "Throughput, waits and use of nodes of the work of a namespace: the last day, in steps of time.",
     "report": "What the work of a namespace used: the last 30 days, in hours of nodes, cores, GiB and GPUs.",
 }
 EXAMPLES: Final = {
     "history": "kubectl fluxqueue history --since 7d --state failed",
+    "stats": "kubectl fluxqueue stats -A --since 7d --step 1d",
     "report": "kubectl fluxqueue report -A --by account,user --since 2026-11-01",
 }
 _FILTERS: Final = ("account", "queue", "user", "since", "until")
 _MOST: Final = 10_000_000
+MOST_SUMMED: Final = 200_000
+"""Workloads that `stats` sums."""
 
 
 def add_history_options(command: UsageParser) -> None:
@@ -54,15 +62,27 @@ def add_report_options(command: UsageParser) -> None:
     )
 
 
+def add_stats_options(command: UsageParser) -> None:
+    """Add the options of `stats`."""
+    _add_filters(command)
+    command.add_argument("--step", default=None, type=_step, metavar="TIME", help="length of a step, such as 15m, 1h, 1d")
+    command.add_argument("-o", "--output", default="", choices=["json"], help="form of the output")
+    command.add_argument("--ascii", action="store_true", help="draw with characters of ASCII")
+
+
 def _add_common(command: UsageParser) -> None:
+    _add_filters(command)
+    command.add_argument("-o", "--output", default="table", choices=["table", *FORMATS], help="form of the output")
+    command.add_argument("--file", default="", metavar="FILE", help="write CSV, JSON or Parquet to this file")
+
+
+def _add_filters(command: UsageParser) -> None:
     command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     command.add_argument("-q", "--queue", default=None, metavar="QUEUE", help="only this queue")
     command.add_argument("--account", default=None, metavar="NAME", help="only this FluxAccount; '' for work without one")
     command.add_argument("--user", default=None, metavar="NAME", help="only what this person submitted")
     command.add_argument("--since", default=None, metavar="TIME", help="2026-11-23, 2026-11-23T08:00:00Z, or how long ago: 12h, 7d")
     command.add_argument("--until", default=None, metavar="TIME", help="until then; now if not given")
-    command.add_argument("-o", "--output", default="table", choices=["table", *FORMATS], help="form of the output")
-    command.add_argument("--file", default="", metavar="FILE", help="write CSV, JSON or Parquet to this file")
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
     command.add_argument("--system-namespace", default=NAMESPACE, metavar="NAME", help="namespace of fluxqueue (default: %(default)s)")
     command.add_argument("--queue-service", default=SERVICE, metavar="NAME", help="the queue's Service there (default: %(default)s)")
@@ -107,6 +127,11 @@ def report_request(arguments: argparse.Namespace, namespace: str) -> ReportReque
     return ReportRequest(parameters=_parameters(arguments, namespace) | by, titles=not arguments.no_headers, export=_export(arguments))
 
 
+def stats_parameters(arguments: argparse.Namespace, namespace: str) -> dict[str, str]:
+    """Return what `stats` asks for."""
+    return _parameters(arguments, namespace)
+
+
 def _parameters(arguments: argparse.Namespace, namespace: str) -> dict[str, str]:
     given = {name: value for name in _FILTERS if (value := getattr(arguments, name)) is not None}
     return given | ({"namespace": namespace} if namespace else {})
@@ -118,6 +143,13 @@ def _export(arguments: argparse.Namespace) -> Export | None:
             raise ClusterError(f"error: --file is for {', '.join(FORMATS)}: choose one with -o")
         return None
     return Export(arguments.output, arguments.file, titles=not arguments.no_headers)
+
+
+def _step(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except InvalidDuration as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _limit(text: str) -> int:

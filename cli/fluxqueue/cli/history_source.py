@@ -93,7 +93,9 @@ class HistorySource:
         """
         return self._ask("/report", parameters)
 
-    def jobs(self, parameters: Mapping[str, str], limit: int, page: int) -> Iterator[tuple[list[dict[str, Any]], bool]]:
+    def jobs(
+        self, parameters: Mapping[str, str], limit: int, page: int, times: dict[str, Any] | None = None
+    ) -> Iterator[tuple[list[dict[str, Any]], bool]]:
         """Yield pages of workloads, and whether there are more behind each.
 
         Parameters
@@ -104,11 +106,15 @@ class HistorySource:
             At most so many workloads.
         page
             At most so many at once.
+        times
+            Gets ``since`` and ``until`` as the queue understood them.
         """
         asked = dict(parameters)
         while limit > 0:
             answer = self._ask("/history", {**asked, "limit": str(min(limit, page))})
             limit -= len(answer["jobs"])
+            if times is not None:
+                times.update({name: answer.get(name) for name in ("since", "until")})
             cursor = answer.get("next")
             yield answer["jobs"], bool(cursor)
             if not cursor:

@@ -23,7 +23,7 @@ from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_jobs
 
-__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "node_uses", "read_cluster"]
+__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_nodes", "node_uses", "read_cluster"]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
 _LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
@@ -149,6 +149,14 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
         listed, _ = list_jobs(client, namespace)
         (notes or sys.stderr).write(f"Only the work of namespace {namespace} is shown: you may not list the FluxJobs of all.\n")
     return node_uses(nodes, [item.job for item in listed])
+
+
+def count_nodes(client: ApiClient) -> int | None:
+    """Return how many nodes there are; None if the person may not list them."""
+    try:
+        return len(_nodes(client, ""))
+    except ApiRefused:
+        return None
 
 
 def _nodes(client: ApiClient, selector: str) -> list[Node]:

@@ -1,4 +1,4 @@
-"""`kubectl fluxqueue history` and `report`: their options, and what they run."""
+"""`kubectl fluxqueue history`, `report` and `stats`: their options, and what they run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 from fluxqueue.cli import history_options as options
 from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.history_source import HistorySource, find_history
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.tables import age
 from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_options", "run"]
@@ -21,7 +24,8 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of one of the commands."""
     command.description = options.DESCRIPTIONS[verb]
     command.example = options.EXAMPLES[verb]
-    (options.add_history_options if verb == "history" else options.add_report_options)(command)
+    add = {"history": options.add_history_options, "report": options.add_report_options, "stats": options.add_stats_options}
+    add[verb](command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,9 +35,44 @@ def run(arguments: argparse.Namespace) -> int:
             from fluxqueue.cli import history
 
             return history.history(source, options.history_request(arguments, namespace), sys.stdout, now)
+        if arguments.command == "stats":
+            return _stats(source, arguments, namespace)
         from fluxqueue.cli import report
 
         return report.report(source, options.report_request(arguments, namespace), sys.stdout)
+
+
+def _stats(source: HistorySource, arguments: argparse.Namespace, namespace: str) -> int:
+    from fluxqueue.cli import throughput
+    from fluxqueue.cli.tables import instant
+
+    parameters = options.stats_parameters(arguments, namespace)
+    rows: list[dict[str, Any]] = []
+    answer: dict[str, Any] = {}
+    for page, _ in source.jobs(parameters, options.MOST_SUMMED, 1_000, answer):
+        rows += page
+    time = now()
+    since = (instant(answer.get("since")) or time).astimezone(time.tzinfo)
+    until = min((instant(answer.get("until")) or time).astimezone(time.tzinfo), time)
+    step = timedelta(seconds=arguments.step) if arguments.step else throughput.default_step(until - since)
+    if arguments.output != "json" and not arguments.no_headers:
+        print(f"From {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}, in steps of {age(step.total_seconds())}")
+    plain = arguments.ascii or "utf" not in (sys.stdout.encoding or "").lower()
+    view = throughput.StatsView(step, _nodes(arguments), titles=not arguments.no_headers, ascii_only=plain)
+    throughput.write_steps(throughput.steps_of(rows, since, until, step), view, arguments.output, sys.stdout)
+    if len(rows) >= options.MOST_SUMMED:
+        print(f"Only {options.MOST_SUMMED} workloads are summed: name a shorter time with --since and --until.", file=sys.stderr)
+    return 0
+
+
+def _nodes(arguments: argparse.Namespace) -> int | None:
+    """Return the number of nodes; None if the person may not see them, or filters the work."""
+    if not arguments.all_namespaces or any(getattr(arguments, name) is not None for name in ("queue", "account", "user")):
+        return None
+    from fluxqueue.cli.node_use import count_nodes
+
+    with ApiClient(connection_of(arguments)) as client:
+        return count_nodes(client)
 
 
 @contextmanager
