@@ -37,7 +37,7 @@ def node(
 def work(name: str, nodes: str, *sizes: SizedPods, state: str = "Running", rules: PlacementRules | None = None) -> FluxJob:
     """Return a FluxJob with pods of some sizes on the nodes of a hostlist."""
     job = fluxjob(name, state=state, nodes=nodes)
-    spec = jobspec_of(name, sizes, 60, rules) if rules else jobspec_of(name, sizes, duration_s=60)
+    spec = jobspec_of(name, sizes, duration_s=60, placement=rules) if rules else jobspec_of(name, sizes, duration_s=60)
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, jobspec=spec))
 
 
