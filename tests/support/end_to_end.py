@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -67,11 +68,11 @@ class Stage:
         """Run kubectl in the namespace, and return the CompletedProcess."""
         return self.cluster.kubectl("-n", self.namespace, *words, stdin=stdin, check=check)
 
-    def plugin(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def plugin(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``kubectl fluxqueue`` in the namespace."""
         program = Path(sys.executable).with_name("kubectl-fluxqueue")
-        command = [str(program), *words, "-n", self.namespace, "--kubeconfig", str(self.cluster.kubeconfig)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        command = [str(program), "-n", self.namespace, "--kubeconfig", str(self.cluster.kubeconfig), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, **(environ or {})})
 
     def apply(self, *things: Mapping[str, Any] | Path) -> list[AppliedExample]:
         """``kubectl apply`` objects or files, in this order."""

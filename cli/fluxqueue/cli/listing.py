@@ -21,9 +21,21 @@ from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource
 from fluxqueue.cli.tables import columns
 
-__all__ = ["Listed", "collection", "list_accounts", "list_jobs", "list_objects", "list_queues", "objects", "print_none", "rendered"]
+__all__ = [
+    "NOT_INSTALLED",
+    "Listed",
+    "collection",
+    "list_accounts",
+    "list_jobs",
+    "list_objects",
+    "list_queues",
+    "objects",
+    "print_none",
+    "rendered",
+]
 
 _PAGE = "500"
+NOT_INSTALLED = 'error: the server doesn\'t have a resource type "{}" (is fluxqueue installed in this cluster?)'
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -125,9 +137,7 @@ def _asked(client: ApiClient, resource: str, namespace: str | None, params: Mapp
     try:
         return client.get(collection(resource, namespace), params, accept)
     except NoSuchResource:
-        raise ClusterError(
-            f'error: the server doesn\'t have a resource type "{resource}" (is fluxqueue installed in this cluster?)'
-        ) from None
+        raise ClusterError(NOT_INSTALLED.format(resource)) from None
 
 
 def list_objects(client: ApiClient, resource: str, namespace: str | None, selector: str = "") -> tuple[list[bytes], str]:

@@ -22,7 +22,7 @@ from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource, ObjectNotFound
 from fluxqueue.cli.explain import Observed, has_services
-from fluxqueue.cli.listing import collection, list_jobs
+from fluxqueue.cli.listing import NOT_INSTALLED, collection, list_jobs
 
 __all__ = ["find", "fluxjobs_of", "observed", "of_owner"]
 
@@ -175,7 +175,7 @@ def _fluxjob(client: ApiClient, namespace: str, name: str) -> FluxJob:
     try:
         return msgspec.json.decode(client.get(f"{collection(names.FLUXJOBS, namespace)}/{name}"), type=FluxJob)
     except NoSuchResource:
-        raise ClusterError('error: the server doesn\'t have a resource type "fluxjobs" (is fluxqueue installed in this cluster?)') from None
+        raise ClusterError(NOT_INSTALLED.format(names.FLUXJOBS)) from None
 
 
 def _job(client: ApiClient, namespace: str, name: str) -> Job:

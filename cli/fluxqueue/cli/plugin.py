@@ -53,6 +53,7 @@ VERBS: dict[str, Verb] = {
     "cancel": Verb("edits", "end a workload: a Job is suspended, a waiting pod is deleted"),
     "prioritize": Verb("edits", "change the priority of a waiting workload"),
     "move": Verb("edits", "move a waiting workload to another queue"),
+    "requeue": Verb("requeue", "stop a Job that runs, and have it wait again"),
     "history": Verb("accounting", "work that has ended, as sacct shows it"),
     "report": Verb("accounting", "what was used, as sreport sums it"),
     "stats": Verb("accounting", "throughput, waits and use of nodes over time"),

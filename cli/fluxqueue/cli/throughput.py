@@ -1,6 +1,7 @@
 """`kubectl fluxqueue stats`: throughput, waits and utilisation over time, from the history.
 
-The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the history applies. count each node of a workload once, from its allocation, or its start, to its end. Utilisation is by the nodes of today, where the person
+The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the history applies. Node-hours
+count each node of a workload once, from its allocation, or its start, to its end. Utilisation is by the nodes of today, where the person
 may see them.
 """
 

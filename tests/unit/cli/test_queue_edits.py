@@ -51,7 +51,7 @@ def test_one_queue_that_is_not_there_does_not_keep_the_others(server: PluginServ
     [
         (
             ApiRefused(403, "Forbidden", 'User "u" cannot create resource'),
-            "you may not change queues; an administrator gives you the right by",
+            "you may not change queues; an administrator gives",
         ),
         (NoSuchResource(404, "NotFound", "x"), "is fluxqueue installed in this cluster"),
         (ApiRefused(403, "Forbidden", "denied the request: spec.policy"), "denied the request: spec.policy"),

@@ -49,18 +49,9 @@ def test_a_dry_run_shows_the_queue(server: PluginServer, capsys: pytest.CaptureF
     assert [verb for verb, _, _ in server.written] == ["POST?dryRun"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["queue", "hold", "a", "--priority", "1"],
-            "error: queue hold takes names only; kubectl edit fluxqueue changes the other fields\n",
-        ),
-    ],
-)
-def test_a_state_takes_names_only(words: list[str], message: str, server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plugin.main(words) == 1
-    assert capsys.readouterr().err == message
+def test_a_state_takes_names_only(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main(["queue", "hold", "a", "--priority", "1"]) == 1
+    assert capsys.readouterr().err == "error: queue hold takes names only; kubectl edit fluxqueue changes the other fields\n"
     assert server.written == []
 
 
