@@ -11,9 +11,11 @@ import enum
 import hashlib
 import re
 
-from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
 __all__ = [
+    "Condition",
+    "ConditionReason",
     "FluxJob",
     "FluxJobSpec",
     "FluxJobStatus",
@@ -96,6 +98,29 @@ class Outcome(enum.StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Condition(enum.StrEnum):
+    """The types of a FluxJob's conditions; ``Reconciling`` and ``Stalled`` are there only while they are true (kstatus)."""
+
+    ALLOCATED = "Allocated"
+    STARTED = "Started"
+    FINISHED = "Finished"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class ConditionReason(enum.StrEnum):
+    """The reasons of conditions, beside those of `Reason` and `Outcome`: a closed set."""
+
+    QUEUED = "Queued"
+    WAITING = "Waiting"
+    NODES_FOUND = "NodesFound"
+    STARTING = "Starting"
+    PODS_RAN = "PodsRan"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    UNKNOWN = "Unknown"
+
+
 class ObjectRef(PartialObject, frozen=True):
     """A reference to the user's object."""
 
@@ -131,7 +156,8 @@ class FluxJobStatus(PartialObject, frozen=True):
 
     ``account`` is the FluxAccount it belongs to. ``nodes`` is an RFC 29 hostlist; entry i is the node of rank i. ``eta`` is the planned
     start. ``eta_soonest`` is the start if running workloads end early. ``eta_first`` is the first ``eta`` that was published.
-    ``requeue_reasons`` has the last requeues, the newest last.
+    ``requeue_reasons`` has the last requeues, the newest last. The conditions are not here: the queue writes them
+    (`fluxqueue.queue.status.fluxjob_conditions`), and nothing of the project reads them.
     """
 
     state: str = ""
@@ -152,7 +178,6 @@ class FluxJobStatus(PartialObject, frozen=True):
     outcome: str = ""
     requeues: int = 0
     requeue_reasons: list[RequeueReason] | None = None
-    conditions: list[ObjectCondition] | None = None
 
 
 class FluxJob(PartialObject, frozen=True):

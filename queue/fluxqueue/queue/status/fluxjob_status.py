@@ -14,6 +14,7 @@ from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
+from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_edits import acknowledgement, expected_spec
 
 __all__ = ["ShownEstimates", "StartEstimates", "estimates_to_show", "fluxjob_manifest", "status_json", "status_of"]
@@ -103,7 +104,7 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
 
 
 def status_json(status: FluxJobStatus) -> dict[str, Any]:
-    """Return the status as JSON, without empty fields."""
+    """Return the status as JSON, without empty fields and with its conditions."""
     fields = {
         "state": status.state,
         "reason": status.reason or None,
@@ -123,6 +124,7 @@ def status_json(status: FluxJobStatus) -> dict[str, Any]:
         "outcome": status.outcome or None,
         "requeues": status.requeues or None,
         "requeueReasons": msgspec.to_builtins(status.requeue_reasons) if status.requeue_reasons else None,
+        "conditions": conditions_of(status) or None,
     }
     return {field: value for field, value in fields.items() if value is not None}
 
