@@ -43,8 +43,8 @@ class Controllers:
         Evicts workloads.
     startup_monitor
         Ends starts that take too long.
-    fluxjobs
-        Shows the scheduler's estimates.
+    fluxjobs, events
+        Show the scheduler's estimates.
     fluxaccounts
         Shows the fair shares.
     """
@@ -54,6 +54,7 @@ class Controllers:
     requeuer: Requeuer
     startup_monitor: StartupMonitor
     fluxjobs: FluxJobWriter
+    events: EventReporter
     fluxaccounts: FluxAccountWriter
 
 
@@ -104,4 +105,4 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         pod_refusals,
         bind_refusals,
     )
-    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, fluxaccounts)
+    return Controllers(controllers, releaser, requeuer, startup_monitor, fluxjobs, events, fluxaccounts)

@@ -113,6 +113,7 @@ class Leader:
         parts = make_controllers(context, capacity.port_volume_pools)
         planning = make_planning(context, capacity, parts.requeuer.evict)
         parts.fluxjobs.show(planning.scheduler.estimates)
+        parts.events.show(planning.scheduler.estimates)
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
         parts.fluxaccounts.show_guarantees(planning.guaranteed)
         planning.priorities.subscribe(parts.fluxaccounts.resync)

@@ -1,8 +1,12 @@
 """Reports what happens to a workload on the user's own object: Events, and the label of work that can never start.
 
 An Event costs a write, and somebody's attention. So work that starts at once gets none. A problem that only a person can solve is
-reported at once. Waiting for nodes is reported once for each reason, after it has lasted for a while, and then the release is reported
+reported at once. Waiting for nodes is reported after it has lasted for a while, with the expected start, and then the release is reported
 too. A requeue is always reported, with its cause.
+
+An API server keeps Events for an hour. So what still waits is reported again before that, or when its expected start has moved, but not
+within ten minutes, and for all work together at most once a second: ``kubectl describe`` answers why and until when, and a burst of work
+costs no further Events.
 
 `kubectl get jobs -l fluxqueue/unschedulable=yes` finds work that no set of nodes of this cluster could hold: the label
 ``fluxqueue/unschedulable`` is set as long as that is so.
@@ -10,9 +14,10 @@ too. A requeue is always reported, with its cause.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -26,20 +31,30 @@ from fluxqueue.kube.kinds import JOBS, PODS, Kind, T
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.groups import OVERDUE_S
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.status.reached_levels import reached_levels
+from fluxqueue.queue.status.repeat_budget import RepeatBudget
+from fluxqueue.queue.status.start_words import has_moved, start_words
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["NOTABLE_S", "DueEvent", "EventReporter", "LastReport", "due_events"]
+__all__ = ["AGAIN_S", "EXPIRES_S", "NOTABLE_S", "DueEvent", "EventReporter", "LastReport", "due_events"]
 
 log = structlog.get_logger()
 
 NOTABLE_S = 10.0
 """Work that waits for a shorter time gets no Event."""
+AGAIN_S = 600.0
+"""Least time between two Events about the same wait."""
+EXPIRES_S = 2_700.0
+"""After this time an Event about work that still waits is sent again: API servers forget it after an hour."""
 _WORKERS = 4
 _SETTLED_S = 0.5
+_REPEATS_EVERY_S = 1.0
+_REPEATS_AT_ONCE = 60
+"""Of all work together, an Event that repeats another may be sent each second, and so many after a quiet minute."""
 _LONGEST_NODES = 200
 
 _NEEDS_A_PERSON = frozenset(
@@ -72,7 +87,7 @@ _WAITING = frozenset(
         Reason.PROVISIONING,
     }
 )
-"""They replace each other as the cluster changes: the first is reported, and then the release."""
+"""They replace each other as the cluster changes: the first is reported, and from time to time the present one."""
 _QUIET = frozenset({Reason.NONE, Reason.USER_SUSPENDED})
 """A user who suspended a Job knows it."""
 
@@ -89,25 +104,34 @@ class LastReport:
         True if the waiting was reported, so that the release is too.
     requeues
         Number of requeues that were reported.
+    at, eta
+        When the last Event about the wait was sent, and the start that it named.
     """
 
     reason: Reason = Reason.NONE
     message: str = ""
     waited: bool = False
     requeues: int = 0
+    at: datetime | None = None
+    eta: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DueEvent:
-    """An Event to send."""
+    """An Event to send; one that ``repeats`` an earlier one can wait."""
 
     reason: str
     message: str
     severity: Severity = Severity.NORMAL
+    repeats: bool = False
 
 
 def due_events(
-    workload: Workload, last: LastReport, now: datetime, reached: Callable[[Workload], str] = lambda _: ""
+    workload: Workload,
+    last: LastReport,
+    now: datetime,
+    reached: Callable[[Workload], str] = lambda _: "",
+    estimate: Estimate | None = None,
 ) -> tuple[list[DueEvent], LastReport, float | None]:
     """Return what to report about a workload.
 
@@ -121,45 +145,65 @@ def due_events(
         On the clock of the workload's times.
     reached
         Returns where the nodes of a workload are in the topology, in words.
+    estimate
+        Of its start.
 
     Returns
     -------
     tuple
         The Events, the report after them, and in how many seconds to check again although nothing changes (None: not needed).
     """
-    waited_s = (now - workload.submitted_at).total_seconds()
     reason, message = workload.reason, workload.message
     if workload.requeues > last.requeues:
-        report = LastReport(reason, message, waited=True, requeues=workload.requeues)
+        report = LastReport(reason, message, waited=True, requeues=workload.requeues, at=now)
         if reason is Reason.USER_SUSPENDED:
             return [], report, None
         text = message or f"{workload.ref} was requeued into the queue {workload.queue!r}"
         return [DueEvent("Requeued", text, Severity.WARNING)], report, None
     if reason in _NEEDS_A_PERSON:
         changed = (reason, message) != (last.reason, last.message)
-        events = [DueEvent(str(reason), message, Severity.WARNING)] if changed else []
-        return events, LastReport(reason, message, last.waited, last.requeues), None
+        again = not changed and _is_older(last, now, EXPIRES_S)
+        events = [DueEvent(str(reason), message, Severity.WARNING, repeats=again)] if changed or again else []
+        report = LastReport(reason, message, last.waited, last.requeues, at=now if events else last.at)
+        return events, report, None
     if workload.state is State.PENDING:
-        return _due_while_pending(workload, last, waited_s)
+        return _due_while_pending(workload, last, now, estimate)
     if last.waited and workload.state in (State.ALLOCATED, State.RUNNING) and workload.jobid is not None:
         nodes = format_nodes(workload.hosts)
         shown = nodes if len(nodes) <= _LONGEST_NODES else f"{nodes[:_LONGEST_NODES]}..."
         place = f", {where}," if (where := reached(workload)) else ""
+        waited_s = (now - workload.submitted_at).total_seconds()
         text = f"{workload.ref} starts on {shown}{place} after {waited_s:.0f} s in the queue {workload.queue!r}"
         return [DueEvent("Released", text)], LastReport(requeues=last.requeues), None
     return [], last, None
 
 
-def _due_while_pending(workload: Workload, last: LastReport, waited_s: float) -> tuple[list[DueEvent], LastReport, float | None]:
+def _due_while_pending(
+    workload: Workload, last: LastReport, now: datetime, estimate: Estimate | None
+) -> tuple[list[DueEvent], LastReport, float | None]:
     reason, message = workload.reason, workload.message
-    report = LastReport(reason, message, waited=True, requeues=last.requeues)
+    waited_s = (now - workload.submitted_at).total_seconds()
+    eta = estimate.eta if estimate is not None and reason in _WAITING else None
+    report = LastReport(reason, message, waited=True, requeues=last.requeues, at=now, eta=eta)
     if reason is Reason.WAITING_FOR_GROUP and waited_s >= OVERDUE_S and message != last.message:
         return [DueEvent(str(reason), message, Severity.WARNING)], report, None
-    if reason in _QUIET or reason is last.reason or (last.waited and reason in _WAITING):
+    if reason in _QUIET:
+        return [], last, None
+    text = message
+    if reason in _WAITING and (expected := start_words(estimate, workload.queue)):
+        text = f"{message}; {expected}" if message else expected
+    if reason is last.reason or (last.waited and reason in _WAITING):
+        moved = last.at is not None and has_moved(last.eta, last.at, eta)
+        if _is_older(last, now, AGAIN_S if moved else EXPIRES_S):
+            return [DueEvent(str(reason), text, repeats=True)], report, None
         return [], last, None
     if reason in _WAITING and waited_s < NOTABLE_S:
         return [], last, NOTABLE_S - waited_s
-    return [DueEvent(str(reason), message)], report, None
+    return [DueEvent(str(reason), text)], report, None
+
+
+def _is_older(report: LastReport, now: datetime, age_s: float) -> bool:
+    return report.at is not None and (now - report.at).total_seconds() >= age_s
 
 
 class EventReporter:
@@ -180,8 +224,14 @@ class EventReporter:
         self._recorder = recorder
         self._keys: WorkQueue[WorkloadId] = WorkQueue("events")
         self._reports: dict[WorkloadId, LastReport] = {}
+        self._estimates: Mapping[WorkloadId, Estimate] = {}
+        self._repeats = RepeatBudget(_REPEATS_EVERY_S, _REPEATS_AT_ONCE)
         self._started = False
         ledger.subscribe(self._workload_changed)
+
+    def show(self, estimates: Mapping[WorkloadId, Estimate]) -> None:
+        """Name the starts that these estimates have, which the scheduler keeps up to date, from now on."""
+        self._estimates = estimates
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -189,9 +239,12 @@ class EventReporter:
 
     def resync(self) -> None:
         """Check every workload. The first call, at the start of the leader, takes what it finds as reported."""
+        now = self._ledger.clock()
         for workload in self._ledger.all():
             if not self._started:
-                self._reports[workload.id] = LastReport(workload.reason, workload.message, waited=True, requeues=workload.requeues)
+                # When the former leader reported it is unknown: it is reported again at some time before that can have expired twice.
+                sent = now - timedelta(seconds=workload.id % EXPIRES_S)
+                self._reports[workload.id] = LastReport(workload.reason, workload.message, True, workload.requeues, at=sent)
             self._keys.add(workload.id)
         self._started = True
 
@@ -214,7 +267,11 @@ class EventReporter:
 
     def _report(self, workload: Workload, last: LastReport) -> float | None:
         """Send the Events that are due; return the seconds after which to check again."""
-        events, self._reports[workload.id], again_s = due_events(workload, last, self._ledger.clock(), self._reached)
+        estimate = self._estimates.get(workload.id)
+        events, report, again_s = due_events(workload, last, self._ledger.clock(), self._reached, estimate)
+        if any(event.repeats for event in events) and not self._repeats.take(asyncio.get_running_loop().time()):
+            return None  # the next sweep looks again
+        self._reports[workload.id] = report
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ():
             for event in events:
                 self._recorder.record(subject, event.reason, event.message, severity=event.severity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from support.builders import make_job, make_pod
@@ -14,7 +15,8 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.records import FluxionJobId
+from fluxqueue.queue.model.estimates import Estimate
+from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.status.events import EventReporter
 
 IMPOSSIBLE = a_workload("lammps", uid="job-uid", reason=Reason.UNSATISFIABLE, message="no node has 99 cpu")
@@ -84,6 +86,37 @@ async def test_what_a_new_leader_finds_counts_as_reported(ledger: RecordingLedge
     ledger.put(replace(IMPOSSIBLE, message="no node has 98 cpu"))
     await until(lambda: events.events)
     assert [message for _, _, message, _ in events.events] == ["no node has 98 cpu"]
+
+
+async def test_no_burst_raises_the_rate_of_repeated_events(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+) -> None:
+    """Two hundred waited when the former leader ended, an hour ago: a minute of the rate is sent at once."""
+    for number in range(200):
+        ledger._put_workload(replace(IMPOSSIBLE, id=WorkloadId(number + 1)))
+    reporter.resync()
+    ledger.now += timedelta(hours=1)
+    reporter.resync()
+    await until(lambda: len(events.events) >= 60)
+    await until(lambda: not len(reporter._keys))
+    assert 60 <= len(events.events) < 100
+
+
+async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+) -> None:
+    burst = [replace(IMPOSSIBLE, id=WorkloadId(number + 1), reason=Reason.WAITING_FOR_NODES, message="") for number in range(50)]
+    reporter.resync()
+    for workload in burst:
+        ledger._put_workload(workload)
+    for minutes in range(1, 10):
+        start = ledger.clock() + timedelta(hours=minutes)
+        reporter.show({workload.id: Estimate(position=1, eta=start) for workload in burst})
+        ledger.now += timedelta(minutes=1)
+        reporter.resync()
+        await until(lambda: not len(reporter._keys))
+    assert events.reasons == ["WaitingForNodes"] * len(burst)
+    assert all("expected to start by" in message for _, _, message, _ in events.events)
 
 
 @pytest.mark.usefixtures("reporter")

@@ -1,6 +1,7 @@
 """Which Events are due for a workload, when, and how often."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.kube.events import Severity
+from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.groups import OVERDUE_S
 from fluxqueue.queue.model.records import Workload
-from fluxqueue.queue.status.events import NOTABLE_S, LastReport, due_events
+from fluxqueue.queue.status.events import AGAIN_S, EXPIRES_S, NOTABLE_S, LastReport, due_events
 
 NEW = LastReport()
 
@@ -84,3 +86,48 @@ def test_a_requeue_is_reported_with_its_cause_and_so_is_the_start_after_it() -> 
 def test_a_user_who_suspended_a_job_gets_no_event() -> None:
     assert after(waiting(Reason.USER_SUSPENDED, "by its user", requeues=1), 60)[0] == []
     assert after(waiting(Reason.USER_SUSPENDED), 60)[0] == []
+
+
+WAITS = waiting()
+BLOCKED = replace(WAITS, reason=Reason.BLOCKED_BY_RESERVATION, message="of job/a")
+
+
+def expected(minutes: float, position: int = 3) -> Estimate:
+    return Estimate(position=position, eta=WAITS.submitted_at + timedelta(minutes=minutes))
+
+
+def told(workload: Workload, seconds: float, last: LastReport, estimate: Estimate | None) -> tuple[list[tuple[str, bool]], LastReport]:
+    """Messages of the Events that are due, each with whether it repeats another, and the report after them."""
+    events, last, _ = due_events(workload, last, workload.submitted_at + timedelta(seconds=seconds), estimate=estimate)
+    return [(event.message, event.repeats) for event in events], last
+
+
+def test_the_event_about_a_wait_says_until_when() -> None:
+    events, last = told(WAITS, 20, NEW, expected(30))
+    at = f"{WAITS.submitted_at + timedelta(minutes=30):%Y-%m-%d %H:%M:%S UTC}"
+    assert events == [(f"8 cpu are short; expected to start by {at}, position 3 in the queue 'default'", False)]
+    assert isinstance(last.eta, datetime)
+
+
+def test_a_wait_is_told_again_before_the_event_expires_with_the_present_reason() -> None:
+    _, last = told(WAITS, 20, NEW, None)
+    assert told(WAITS, 20 + EXPIRES_S - 1, last, None)[0] == []
+    events, last = told(BLOCKED, 20 + EXPIRES_S, last, None)
+    assert events == [("of job/a", True)]
+    assert told(BLOCKED, 60 + EXPIRES_S, last, None)[0] == []
+
+
+@pytest.mark.parametrize("reason", [Reason.UNSATISFIABLE, Reason.HELD])
+def test_what_a_person_has_to_solve_is_told_again_too(reason: Reason) -> None:
+    work = replace(WAITS, reason=reason)
+    _, last = told(work, 1, NEW, None)
+    assert told(work, EXPIRES_S + 2, last, None)[0] == [("8 cpu are short", True)]
+
+
+def test_a_start_that_moved_is_told_again_but_not_soon() -> None:
+    _, last = told(WAITS, 20, NEW, expected(60))
+    assert told(WAITS, 20 + AGAIN_S - 1, last, expected(120))[0] == []
+    assert told(WAITS, 20 + AGAIN_S, last, expected(65))[0] == [], "five minutes are no news"
+    (event,), last = told(WAITS, 20 + AGAIN_S, last, expected(120))
+    assert event[1]
+    assert told(WAITS, 30 + AGAIN_S, last, expected(240))[0] == []
