@@ -17,8 +17,9 @@ from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, Server
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection
 from fluxqueue.cli.lookup import fluxjobs_of
+from fluxqueue.cli.remedies import described
 
-__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released"]
+__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released", "title"]
 
 _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
 _FORBIDDEN = 403
@@ -95,7 +96,7 @@ def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], chan
         except ServerUnreachable:
             raise
         except ClusterError as error:
-            errors.append(str(error))
+            errors.append(described(error))
     if errors:
         raise ClusterError("\n".join(errors))
     return 0
@@ -129,18 +130,18 @@ def edit_selected(
     if not chosen:
         out.write("Nothing that is selected can be changed.\n" if jobs else "Nothing is selected.\n")
         return 0
-    if not agreed([_title(job) for job in chosen]):
+    if not agreed([title(job) for job in chosen]):
         out.write("Nothing was changed.\n")
         return 1
     errors: list[str] = []
     for job in chosen:
         try:
             _change(client, job, change)
-            out.write(f"{_title(job)} {change.done}\n")
+            out.write(f"{title(job)} {change.done}\n")
         except ServerUnreachable:
             raise
         except ClusterError as error:
-            errors.append(str(error))
+            errors.append(described(error))
     if errors:
         raise ClusterError("\n".join(errors))
     return 0
@@ -150,13 +151,14 @@ def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit
     objections = [(job, change.objection(job)) for job in fluxjobs_of(client, namespace, name)]
     if all(objection for _, objection in objections):
         job, objection = objections[0]
-        raise ClusterError(f"error: {_title(job)} {objection}")
+        raise ClusterError(f"error: {title(job)} {objection}")
     for job, objection in objections:
         if not objection:
-            out.write(f"{_title(job)} {change.done}{'' if _change(client, job, change) else ' (no change)'}\n")
+            out.write(f"{title(job)} {change.done}{'' if _change(client, job, change) else ' (no change)'}\n")
 
 
-def _title(job: FluxJob) -> str:
+def title(job: FluxJob) -> str:
+    """Return what a person calls a workload: its object, or its FluxJob."""
     return object_name(job) or job.metadata.name
 
 

@@ -173,6 +173,9 @@ def _token(server: ApiClient, address: HistoryAddress) -> str:
         token: str = json.loads(server.post(f"/api/v1/namespaces/{where}/serviceaccounts/{account}/token", body))["status"]["token"]
     except ApiRefused as error:
         if error.status == 404:
+            from fluxqueue.cli.listing import require_installed
+
+            require_installed(server, where)
             raise ClusterError(
                 f"error: the namespace {where} has no account {account}, so nobody reads its history; an administrator makes it by: "
                 f"kubectl -n {where} create serviceaccount {account} && kubectl -n {where} create rolebinding {account} "

@@ -13,13 +13,14 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli import jobs as rows
-from fluxqueue.cli.api_client import ApiClient, ClusterError
+from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.custom_columns import CustomColumn, cell
 from fluxqueue.cli.fitting import fitted, line_width, without_empty
 from fluxqueue.cli.job_changes import job_changes
 from fluxqueue.cli.job_fields import Template, sorted_jobs
 from fluxqueue.cli.job_selection import WorkloadSelection, is_called, labelled_uids
 from fluxqueue.cli.listing import Listed, list_jobs, print_none, rendered
+from fluxqueue.cli.remedies import not_found
 from fluxqueue.cli.tables import columns, wants_colour
 
 __all__ = ["JobsQuery", "jobs", "selected_jobs"]
@@ -89,7 +90,7 @@ def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool 
     chosen = [item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))]
     for name in selection.names:
         if not any(is_called(item.job, name) for item in chosen):
-            raise ClusterError(f'Error from server (NotFound): {names.FLUXJOBS}.{names.GROUP} "{name}" not found')
+            raise not_found(f"{names.FLUXJOBS}.{names.GROUP}", name)
     return chosen, version
 
 

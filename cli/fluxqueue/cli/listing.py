@@ -18,7 +18,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
-from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource
+from fluxqueue.cli.remedies import INSTALL
 from fluxqueue.cli.tables import columns
 
 __all__ = [
@@ -32,10 +33,11 @@ __all__ = [
     "objects",
     "print_none",
     "rendered",
+    "require_installed",
 ]
 
 _PAGE = "500"
-NOT_INSTALLED = 'error: the server doesn\'t have a resource type "{}" (is fluxqueue installed in this cluster?)'
+NOT_INSTALLED = f'error: the server doesn\'t have a resource type "{{}}" ({INSTALL})'
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -150,6 +152,22 @@ def list_objects(client: ApiClient, resource: str, namespace: str | None, select
     return items, version
 
 
+def require_installed(client: ApiClient, namespace: str) -> None:
+    """Ask for a FluxJob where another error may only mean that fluxqueue is not installed.
+
+    Raises
+    ------
+    ClusterError
+        The server has no FluxJobs. Other errors are those of a person without rights, and say nothing.
+    """
+    try:
+        client.get(collection(names.FLUXJOBS, namespace), {"limit": "1"})
+    except NoSuchResource:
+        raise ClusterError(NOT_INSTALLED.format(names.FLUXJOBS)) from None
+    except ApiRefused:
+        return
+
+
 def _pages(client: ApiClient, resource: str, namespace: str | None, selector: str) -> Iterator[_RawList]:
     token = ""
     while True:
@@ -168,14 +186,32 @@ def print_none(namespace: str | None) -> None:
 
 def rendered(raw: Sequence[bytes], output: str, resource: str, *, alone: bool) -> str:
     """Return objects as JSON, YAML or names; ``alone`` is true for one object by its name, which is not wrapped in a list."""
-    items: list[dict[str, Any]] = [msgspec.json.decode(item) for item in raw]
-    for item in items:
-        item.get("metadata", {}).pop("managedFields", None)
     if output == "name":
-        return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{item['metadata']['name']}\n" for item in items)
+        called = (str(_shown(item)["metadata"]["name"]) for item in raw)
+        return "".join(f"{resource.removesuffix('s')}.{names.GROUP}/{name}\n" for name in called)
+    if output == "json" and not alone:
+        return _json_list(raw)
+    items = [_shown(item) for item in raw]
     documents = items if alone else [{"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}]
     if output == "json":
         return "".join(msgspec.json.format(msgspec.json.encode(item), indent=4).decode() + "\n" for item in documents)
     import yaml
 
     return "---\n".join(yaml.safe_dump(item, sort_keys=True, default_flow_style=False, allow_unicode=True) for item in documents)
+
+
+def _shown(item: bytes) -> dict[str, Any]:
+    """Return an object without the fields that kubectl does not show."""
+    document: dict[str, Any] = msgspec.json.decode(item)
+    document.get("metadata", {}).pop("managedFields", None)
+    return document
+
+
+def _json_list(raw: Sequence[bytes]) -> str:
+    """Return a List, made object by object: thousands of decoded objects take more memory than all their text."""
+    texts = (msgspec.json.format(msgspec.json.encode(_shown(item)), indent=4).decode() for item in raw)
+    items = ",\n".join("        " + text.replace("\n", "\n        ") for text in texts)
+    listed = f"[\n{items}\n    ]" if items else "[]"
+    head = f'{{\n    "apiVersion": "v1",\n    "items": {listed}'
+    tail = '"kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n'
+    return f"{head},\n    {tail}"

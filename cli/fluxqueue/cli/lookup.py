@@ -168,7 +168,7 @@ def _by_bare_name(client: ApiClient, namespace: str, name: str) -> list[FluxJob]
             return lookup()
         except ObjectNotFound:
             continue
-    raise ClusterError(f'Error from server (NotFound): {names.FLUXJOBS}.{names.GROUP} "{name}" not found, nor an object of that name')
+    raise ObjectNotFound(404, "NotFound", f'{names.FLUXJOBS}.{names.GROUP} "{name}" not found, nor an object of that name')
 
 
 def _fluxjob(client: ApiClient, namespace: str, name: str) -> FluxJob:

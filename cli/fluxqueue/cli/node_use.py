@@ -22,8 +22,9 @@ from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_jobs
+from fluxqueue.cli.remedies import not_found
 
-__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_nodes", "node_uses", "read_cluster"]
+__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_nodes", "list_nodes", "node_uses", "read_cluster"]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
 _LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
@@ -132,7 +133,7 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
         The person may not list nodes; the message says how to get the right.
     """
     try:
-        nodes = _nodes(client, selector)
+        nodes = list_nodes(client, selector)
     except ApiRefused as error:
         if error.status != _FORBIDDEN:
             raise
@@ -154,12 +155,13 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
 def count_nodes(client: ApiClient) -> int | None:
     """Return how many nodes there are; None if the person may not list them."""
     try:
-        return len(_nodes(client, ""))
+        return len(list_nodes(client))
     except ApiRefused:
         return None
 
 
-def _nodes(client: ApiClient, selector: str) -> list[Node]:
+def list_nodes(client: ApiClient, selector: str = "") -> list[Node]:
+    """Return the nodes with some labels; raises `ClusterError` where the server refuses."""
     found: list[Node] = []
     params = {"limit": _PAGE, **({"labelSelector": selector} if selector else {})}
     while True:
@@ -232,5 +234,5 @@ def chosen(uses: Sequence[NodeUse], wanted: Sequence[str], states: Sequence[str]
     known = {use.name for use in uses}
     for name in wanted:
         if name not in known:
-            raise ClusterError(f'Error from server (NotFound): nodes "{name}" not found')
+            raise not_found("nodes", name)
     return [use for use in uses if (not wanted or use.name in wanted) and (not states or use.state in states)]

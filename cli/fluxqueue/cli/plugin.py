@@ -25,6 +25,8 @@ __all__ = ["VERBS", "Verb", "main", "plugin_parser"]
 
 _FAILED = 1
 _INTERRUPTED = 130
+_DRY_RUNS = ("submit", "queue")
+"""Commands whose --dry-run has a value."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = arguments.run
         return command(arguments)
     except (InvalidKubeconfig, ClusterError) as error:
-        print(f"error: {error}" if isinstance(error, InvalidKubeconfig) else error, file=sys.stderr)
+        if isinstance(error, InvalidKubeconfig):
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            from fluxqueue.cli.remedies import described
+
+            print(described(error), file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -121,9 +128,18 @@ def plugin_parser(words: Sequence[str]) -> UsageParser:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our words and those after ``--``; ``--dry-run`` has a value only after ``=``, as kubectl's."""
+    """Return our words and those after ``--``.
+
+    ``--dry-run`` has a value only after ``=``, as kubectl's. What follows ``--sort`` is its value, also with a minus sign before it.
+    """
     at = words.index("--") if "--" in words else len(words)
-    return ["--dry-run=client" if word == "--dry-run" else word for word in words[:at]], list(words[at + 1 :])
+    own = list(words[:at])
+    if "--sort" in own[:-1]:
+        before = own.index("--sort")
+        own[before : before + 2] = [f"--sort={own[before + 1]}"]
+    if any(word in _DRY_RUNS for word in own):
+        own = ["--dry-run=client" if word == "--dry-run" else word for word in own]
+    return own, list(words[at + 1 :])
 
 
 def _common_options() -> UsageParser:

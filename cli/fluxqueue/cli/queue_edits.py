@@ -14,7 +14,8 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueue, QueueState
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource, ObjectNotFound
-from fluxqueue.cli.listing import collection
+from fluxqueue.cli.listing import NOT_INSTALLED, collection
+from fluxqueue.cli.remedies import described
 
 __all__ = ["STATES", "create_queue", "queue_manifest", "set_state"]
 
@@ -61,7 +62,7 @@ def set_state(client: ApiClient, wanted: Sequence[str], state: QueueState, out: 
             changed = _set(client, name, state)
             out.write(f"queue {name} is {_SAID[state]}{'' if changed else ' (no change)'}\n")
         except ApiRefused as error:
-            errors.append(str(error))
+            errors.append(described(error))
         except ClusterError as error:
             if len(wanted) == 1:
                 raise
@@ -92,9 +93,7 @@ def _allowed(call: Callable[[], bytes]) -> bytes:
     try:
         return call()
     except NoSuchResource:
-        raise ClusterError(
-            'error: the server doesn\'t have a resource type "fluxqueues" (is fluxqueue installed in this cluster?)'
-        ) from None
+        raise ClusterError(NOT_INSTALLED.format(names.FLUXQUEUES)) from None
     except ApiRefused as error:
         if error.status == _FORBIDDEN and error.reason == "Forbidden" and "cannot" in str(error):
             raise ClusterError(f"error: you may not change queues; {_RIGHT} ({error})") from None

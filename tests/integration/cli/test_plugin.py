@@ -13,6 +13,7 @@ from fluxqueue.local.binaries import Tool
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
 
+WORK = " (kubectl fluxqueue jobs lists the work of the namespace; -n NAME chooses another)"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -73,7 +74,7 @@ def test_says_that_there_is_nothing_as_kubectl_does(kubectl: Run) -> None:
 def test_says_that_a_name_is_not_there_as_kubectl_does(kubectl: Run) -> None:
     done = kubectl("fluxqueue", "jobs", "nobody")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == 'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found\n'
+    assert done.stderr == f'Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found{WORK}\n'
 
 
 def test_prints_the_servers_objects_as_json_yaml_and_names(kubectl: Run) -> None:
@@ -123,7 +124,7 @@ def test_tells_an_object_outside_the_queue_from_one_that_is_not_there(kubectl: R
     assert (outside.returncode, missing.returncode, bare.returncode) == (1, 1, 1)
     assert outside.stderr.startswith("error: job/unlisted exists, but no FluxJob belongs to it: ")
     assert names.MANAGED_LABEL in outside.stderr
-    assert missing.stderr == 'Error from server (NotFound): jobs.batch "nobody" not found\n'
+    assert missing.stderr == f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n'
     assert bare.stderr.startswith('Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found')
 
 
@@ -163,7 +164,7 @@ def test_watching_goes_on_with_a_line_for_each_change(cluster: ControlPlane, kub
             watching.stdout.close()
 
 
-def test_a_person_without_the_right_reads_what_kubectl_would_say(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(cluster: ControlPlane, tmp_path: Path) -> None:
     cluster.client.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
     kubeconfig = cluster.service_account_kubeconfig("default", "nobody")
     program = Path(sys.executable).with_name("kubectl-fluxqueue")
@@ -172,7 +173,8 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say(cluster: Contro
     theirs = subprocess.run(
         command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, "KUBECACHEDIR": str(tmp_path)}
     )
-    assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+    remedy = "an administrator gives you the right by: kubectl create rolebinding NAME -n default --clusterrole=view --user=YOU"
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, f"{theirs.stderr.rstrip()} ({remedy})\n")
 
 
 @pytest.mark.parametrize(
@@ -209,16 +211,17 @@ def test_a_verb_writes_one_field(words: list[str], said: str, field: str, value:
         pytest.param(["cancel", "done"], "error: job/done has ended already (Completed)\n", id="cancel what ended"),
         pytest.param(
             ["move", "waiting", "-q", "nowhere"],
-            'Error from server (NotFound): fluxqueues.jobs.converged-computing.org "nowhere" not found\n',
+            'Error from server (NotFound): fluxqueues.jobs.converged-computing.org "nowhere" not found'
+            " (kubectl fluxqueue queues lists the queues)\n",
             id="to nowhere",
         ),
         pytest.param(
             ["prioritize", "job/nobody", "running", "3"],
-            'Error from server (NotFound): jobs.batch "nobody" not found\n'
+            f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n'
             "error: job/running runs: only what waits can be given another priority\n",
             id="each of several names that cannot be",
         ),
-        pytest.param(["hold", "job/nobody"], 'Error from server (NotFound): jobs.batch "nobody" not found\n', id="hold nobody"),
+        pytest.param(["hold", "job/nobody"], f'Error from server (NotFound): jobs.batch "nobody" not found{WORK}\n', id="hold nobody"),
     ],
 )
 def test_a_verb_that_makes_no_sense_is_one_sentence_and_exit_1(words: list[str], said: str, kubectl: Run) -> None:

@@ -11,6 +11,7 @@ from fluxqueue.cli.api_client import ApiRefused, ClusterError, ObjectNotFound
 from fluxqueue.cli.history_source import HistoryAddress, HistorySource, find_history
 
 TOKEN = "/api/v1/namespaces/science/serviceaccounts/fluxqueue-history/token"  # a path
+FLUXJOBS = "/apis/jobs.converged-computing.org/v1alpha1/namespaces/science/fluxjobs"
 PROXY = "/api/v1/namespaces/fluxqueue-system/services/https:fluxqueue-queue:metrics/proxy"
 
 
@@ -40,7 +41,7 @@ class Server:
 
 
 def found(answers: dict[str, list[Any]], namespace: str = "science") -> tuple[Any, Server]:
-    server: Any = Server({TOKEN: [{"status": {"token": "abc"}}], **answers})
+    server: Any = Server({TOKEN: [{"status": {"token": "abc"}}], FLUXJOBS: [{"items": []}], **answers})
     return find_history(HistoryAddress(namespace=namespace), lambda _timeout_s: server), server
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from fluxqueue.api.logs import configure_logging
+from fluxqueue.cli.remedies import UNREACHABLE
 from fluxqueue.cli.uninstall import removal as stages
 from fluxqueue.cli.uninstall.held_work import HeldWork, ReleasePass, find_held, pages, release_pass
 from fluxqueue.cli.uninstall.helm_release import HelmFailed, has_record, helm_command, run_helm
@@ -30,7 +31,7 @@ from fluxqueue.cli.uninstall.removal import QueueStillRuns, Removal
 from fluxqueue.cli.usage_errors import UsageParser
 from fluxqueue.kube import kinds
 from fluxqueue.kube.credentials import NoConfiguration
-from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.errors import ApiError, Forbidden, Unreachable
 from fluxqueue.kube.transport import Api
 
 __all__ = ["UninstallRefused", "Uninstaller", "main", "run"]
@@ -67,9 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_uninstall(read_uninstall_options(arguments)))
     except _EXPECTED as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}{_remedy(error)}", file=sys.stderr)
         return _FAILED
     return 0
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, Unreachable):
+        return f" ({UNREACHABLE})"
+    return " (ask an administrator of the cluster)" if isinstance(error, Forbidden) else ""
 
 
 async def _uninstall(options: UninstallOptions) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.listing import require_installed
 from fluxqueue.cli.lookup import fluxjobs_of
 from fluxqueue.cli.pod_logs import LogOptions, follow_logs
 from fluxqueue.cli.request_options import add_request_options, header_options, submission
@@ -61,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ApiClient(chosen) as client:
         tried = _create(client, manifest, {"dryRun": "All"})
         if (tried["metadata"].get("labels") or {}).get(names.SEEN_LABEL) != names.SEEN_VALUE:
+            require_installed(client, namespace)
             raise ClusterError(
                 f"error: fluxqueue does not manage namespace {namespace}, so the Job would not wait for its turn: an administrator "
                 f"manages it by: kubectl label namespace {namespace} {names.MANAGED_LABEL}=true"
