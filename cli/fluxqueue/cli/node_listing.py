@@ -14,7 +14,7 @@ from fluxqueue.cli.fitting import Narrowing, fitted, without_empty
 from fluxqueue.cli.node_use import NODE_STATES, Amounts, NodeUse
 from fluxqueue.cli.tables import columns
 
-__all__ = ["STATE_STYLES", "TreeOptions", "each_table", "grouped_table", "tree"]
+__all__ = ["STATE_STYLES", "TreeOptions", "each_cells", "each_table", "grouped_table", "tree"]
 
 STATE_STYLES = {"idle": "good", "mixed": "busy", "allocated": "busy", "draining": "waits", "drained": "waits", "down": "bad"}
 _NARROWING = Narrowing((("WORK", 24), ("NODELIST", 24), ("REASON", 16), ("WORK", 12), ("NODELIST", 12)))
@@ -38,13 +38,17 @@ def grouped_table(uses: Sequence[NodeUse], *, titles: bool = True, width: int | 
 
 def each_table(uses: Sequence[NodeUse], *, wide: bool = False, titles: bool = True, width: int | None = None, colour: bool = False) -> str:
     """Return a line for each node, with the workloads that use it; ``wide`` shows all of them, and memory."""
+    return _text(*each_cells(uses, wide=wide), titles=titles, width=None if wide else width, colour=colour)
+
+
+def each_cells(uses: Sequence[NodeUse], *, wide: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Return the titles and the cells of `each_table`."""
     rows = []
     for use in uses:
         memory = [_of(use.used.memory_gib, use.total.memory_gib)] if wide else []
         work = _work(use, len(use.work) if wide else _SHOWN)
         rows.append([use.name, use.state, _of(use.used.cpu, use.total.cpu), _gpus(use.used, use.total), *memory, use.reason, work])
-    headers = ["NODE", "STATE", "CPU", "GPU", *(["MEMORY-GIB"] if wide else []), "REASON", "WORK"]
-    return _text(headers, rows, titles=titles, width=None if wide else width, colour=colour)
+    return ["NODE", "STATE", "CPU", "GPU", *(["MEMORY-GIB"] if wide else []), "REASON", "WORK"], rows
 
 
 def _text(headers: Sequence[str], rows: Sequence[Sequence[str]], *, titles: bool, width: int | None, colour: bool) -> str:

@@ -40,6 +40,7 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "submit": Verb("submit", "submit a Job: a script, or a command in an image"),
     "jobs": Verb("jobs", "the queue as a table"),
+    "top": Verb("top", "work, nodes and queues on a screen that stays open, with keys"),
     "explain": Verb("explain", "explain one workload: why it waits, where it runs"),
     "wait": Verb("wait", "wait until workloads have started or ended"),
     "logs": Verb("logs", "what all pods of a workload print"),
@@ -98,6 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             from fluxqueue.cli.remedies import described
 
             print(described(error), file=sys.stderr)
+        return _FAILED
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package in ("", "fluxqueue"):
+            raise
+        print(f"error: this needs the Python package {package}, which is not installed: pip install fluxqueue has all", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED

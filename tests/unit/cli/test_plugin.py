@@ -16,7 +16,7 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        pytest.param(["jbos"], "there is no command 'jbos': there are submit, jobs, explain,", id="a slip"),
+        pytest.param(["jbos"], "there is no command 'jbos': there are submit, jobs, top, explain,", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
         pytest.param(
             ["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name or custom-columns=TITLE:PATH, not 'toml'", id="no such form"

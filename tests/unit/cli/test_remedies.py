@@ -20,6 +20,7 @@ from fluxqueue.cli.remedies import described
 COMMANDS = {
     "submit": ["submit", "--image", "busybox", "--", "true"],
     "jobs": ["jobs"],
+    "top": ["top"],
     "explain": ["explain", "nobody"],
     "wait": ["wait", "nobody"],
     "logs": ["logs", "nobody"],
