@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Connection", "InvalidKubeconfig", "connection"]
+__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_TIMEOUT_S = 60
@@ -78,14 +78,7 @@ def connection(
         With kubectl's message, if it has one.
     """
     env = os.environ if environ is None else environ
-    if kubeconfig is not None:
-        paths = [Path(kubeconfig)]
-        if not paths[0].is_file():
-            raise InvalidKubeconfig(f"stat {kubeconfig}: no such file or directory")
-    elif listed := env.get("KUBECONFIG", ""):
-        paths = [Path(part) for part in listed.split(os.pathsep) if part]
-    else:
-        paths = [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
+    paths = _paths(kubeconfig, env)
     present = [path for path in paths if path.is_file()]
     if not present:
         if "KUBERNETES_SERVICE_HOST" in env and (service_account / "token").is_file():
@@ -95,6 +88,22 @@ def connection(
             '(for the local control plane: eval "$(fluxqueue local env)")'
         )
     return _chosen(_merged(present), context, env)
+
+
+def context_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the contexts in the files that `connection` reads by default."""
+    present = [path for path in _paths(None, os.environ if environ is None else environ) if path.is_file()]
+    return sorted(_merged(present).contexts)
+
+
+def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
+    if kubeconfig is not None:
+        if not Path(kubeconfig).is_file():
+            raise InvalidKubeconfig(f"stat {kubeconfig}: no such file or directory")
+        return [Path(kubeconfig)]
+    if listed := env.get("KUBECONFIG", ""):
+        return [Path(part) for part in listed.split(os.pathsep) if part]
+    return [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
 
 
 @dataclass(frozen=True)

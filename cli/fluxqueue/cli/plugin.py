@@ -21,7 +21,7 @@ from fluxqueue.cli.usage_errors import UsageParser
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["VERBS", "Verb", "main", "plugin_parser"]
+__all__ = ["VERBS", "Verb", "main", "plugin_parser", "verb_parser"]
 
 _FAILED = 1
 _INTERRUPTED = 130
@@ -62,6 +62,7 @@ VERBS: dict[str, Verb] = {
     "stats": Verb("accounting", "throughput, waits and use of nodes over time"),
     "doctor": Verb("operations", "compare the cluster, the queue's tables and its graph"),
     "uninstall": Verb("operations", "removes fluxqueue from a cluster; releases or keeps what it holds"),
+    "completion": Verb("completion", "what a shell needs to complete commands, options and names"),
     "version": Verb("operations", "versions of this program and of the server, and the state of the queue's replicas"),
 }
 
@@ -118,20 +119,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _FAILED
 
 
-def plugin_parser(words: Sequence[str]) -> UsageParser:
-    """Return the parser of a command line; the options of a command are known if its name is among the words."""
+def plugin_parser(words: Sequence[str] | None = None) -> UsageParser:
+    """Return the parser of a command line; the options of a command are known if its name is among the words (None: of all)."""
     common = _common_options()
     parser = UsageParser(prog="kubectl fluxqueue", description="What waits and what runs in fluxqueue, and why.", parents=[common])
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=UsageParser)
-    typed = set(words)
+    typed = set(VERBS if words is None else words)
     for name, verb in VERBS.items():
         command: UsageParser = commands.add_parser(name, parents=[common], help=verb.summary)
         if name in typed:
-            module: Any = importlib.import_module(f"fluxqueue.cli.verbs.{verb.module}")
-            command.description = f"{verb.summary[0].upper()}{verb.summary[1:]}."
-            module.add_options(name, command)
-            command.set_defaults(run=module.run)
+            _fill(command, name)
     return parser
+
+
+def verb_parser(name: str) -> UsageParser:
+    """Return the parser of one command."""
+    command = UsageParser(prog=f"kubectl fluxqueue {name}", parents=[_common_options()])
+    _fill(command, name)
+    return command
+
+
+def _fill(command: UsageParser, name: str) -> None:
+    verb = VERBS[name]
+    module: Any = importlib.import_module(f"fluxqueue.cli.verbs.{verb.module}")
+    command.description = f"{verb.summary[0].upper()}{verb.summary[1:]}."
+    module.add_options(name, command)
+    command.set_defaults(run=module.run)
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

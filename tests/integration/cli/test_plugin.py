@@ -29,6 +29,20 @@ def test_kubectl_finds_the_plugin(kubectl: Run) -> None:
     assert "kubectl-fluxqueue" in kubectl("plugin", "list").stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["ho"], "hold\tkeep a waiting workload from starting"),
+        (["explain", "job/wai"], "job/waiting\tPending WaitingForNodes"),
+        (["jobs", "-q", "ni"], "night"),
+        (["nodes", "node-1"], "node-1"),
+        (["jobs", "-n", "kube-p"], "kube-public"),
+    ],
+)
+def test_kubectl_completes_a_command_line_of_the_plugin(words: list[str], found: str, kubectl: Run) -> None:
+    assert kubectl("__complete", "fluxqueue", *words).stdout == f"{found}\n:4\n"
+
+
 def test_lists_what_runs_waits_and_ended_in_that_order(kubectl: Run) -> None:
     done = kubectl("fluxqueue", "jobs")
     assert done.returncode == 0, done.stderr

@@ -42,6 +42,7 @@ COMMANDS = {
     "stats": ["stats"],
     "doctor": ["doctor"],
     "uninstall": ["uninstall", "--release-held", "--dry-run"],
+    "completion": ["completion", "bash"],
     "version": ["version"],
 }
 NO_CLUSTER = {"completion"}
