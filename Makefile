@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto clean setup unit integration e2e conformance controlplane
+.PHONY: demo test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -149,6 +149,10 @@ requirements:
 # The manifests for people without Helm.
 deploy: controlplane
 	@$(BIN)/python deploy/render.py
+
+# Archives of the kubectl plugin for krew, and the manifest that names them below URL=: build/krew.
+krew: setup
+	@$(BIN)/python deploy/krew/krew_archives.py --url $(URL)
 
 # The pages and pictures that are derived from the code.
 reference: setup
