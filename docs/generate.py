@@ -1,4 +1,4 @@
-"""Writes what the documentation says of the code: the list of log events, and the pictures of the architecture.
+"""Writes what the documentation says of the code: the pages of docs/reference, and the pictures of the architecture.
 
 ``python docs/generate.py`` writes the pages, ``python docs/generate.py --check`` names those that differ. Pictures stand between
 ``<!-- generated: NAME -->`` and ``<!-- end -->``.
@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reference_cli import cli_page
+
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.states import ENDED, sources
 
@@ -22,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("api", "certs", "cli", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 LOGGERS = ("log", "_log", "logger")
+REFERENCES = {"cli": cli_page}
+"""The pages of docs/reference by their name, besides that of the log events."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,7 @@ def pages() -> dict[Path, str]:
     pictures = {"states": states_picture(), "queue-rooms": rooms_picture("queue"), "fluxion-rooms": rooms_picture("fluxion")}
     return {
         ROOT / "docs" / "reference" / "logs.md": logs_page(log_events(list(modules(*PROGRAMS)))),
+        **{ROOT / "docs" / "reference" / f"{name}.md": page() for name, page in REFERENCES.items()},
         architecture: with_pictures(architecture.read_text(), pictures),
     }
 
