@@ -85,3 +85,32 @@ def test_types_and_reasons_are_of_a_closed_set_and_every_time_is_known(state: St
 
 def test_a_row_without_a_time_of_submission_has_none() -> None:
     assert conditions_of(FluxJobStatus(state="Pending")) == []
+
+
+def kstatus(status: FluxJobStatus) -> str:
+    """Return what kstatus computes for an object of a kind that it does not know (sigs.k8s.io/cli-utils, generic rules)."""
+    conditions = {each["type"]: each["status"] for each in conditions_of(status)}
+    if conditions.get("Reconciling") == "True":
+        return "InProgress"
+    if conditions.get("Stalled") == "True":
+        return "Failed"
+    return "Current" if conditions.get("Ready", "True") == "True" else "InProgress"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "computed"),
+    [
+        ("Pending", "WaitingForNodes", "InProgress"),
+        ("Pending", "Held", "InProgress"),
+        ("Pending", "Unsatisfiable", "Failed"),
+        ("Allocated", "", "InProgress"),
+        ("Running", "", "Current"),
+        ("Running", "TimeLimit", "Current"),
+        ("Draining", "", "InProgress"),
+        ("Completed", "", "Current"),
+        ("Failed", "", "Failed"),
+        ("Cancelled", "", "Current"),
+    ],
+)
+def test_kstatus_computes_what_people_expect(state: str, reason: str, computed: str) -> None:
+    assert kstatus(FluxJobStatus(state=state, reason=reason, outcome="Failed", submitted_at=SUBMITTED, finished_at=ENDED)) == computed
