@@ -146,7 +146,12 @@ plans = st.lists(
 )
 
 
+ONE_NODE = nodes(1, slot(1, cpu=1))
+HELD_BEYOND_ITS_END = [("nodes", ONE_NODE, 10, 0), ("nodes", ONE_NODE, 10, 1), ("nodes", ONE_NODE, 10, 0), ("improve", 3, None, 9)]
+
+
 @RELAXED
+@example("lonode", [node("n0", cpu=90, pods=1), node("n1", cpu=90, pods=1)], HELD_BEYOND_ITS_END)
 @given(st.sampled_from(["lonode", "hinode", "lonodex", "first"]), specs, plans)
 def test_a_reservation_has_the_start_that_trying_every_time_finds(policy: str, made_of: list[GraphNodeSpec], wanted: Any) -> None:
     quick, slow = engine(*made_of, policy=policy), engine(*made_of, policy=policy)
@@ -165,8 +170,10 @@ def test_a_reservation_has_the_start_that_trying_every_time_finds(policy: str, m
             if text is None:
                 continue
             before = quick.job_info(jobid, now).at if kind == "improve" and jobid in state_of(quick).jobs else None
+            overdue = any(not job.reserved and job.end <= clock for job in state_of(quick).jobs.values())
             answer = ask(quick, text, jobid, now, reserve=True, improve=kind == "improve")
-            assert before is None or answer.at <= max(before, clock)
+            # A reservation that is due moves while a job on its nodes is held beyond its planned end; nothing else delays one.
+            assert before is None or answer.at <= max(before, clock) or (before <= clock and overdue)
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(matching, "plan_for", lambda *_: None)
                 assert ask(slow, text, jobid, now, reserve=True, improve=kind == "improve") == answer
