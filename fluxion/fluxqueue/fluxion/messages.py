@@ -134,6 +134,9 @@ class JobMatchRequest:
         Match policy of this job alone; the graph's if empty.
     latest_nodes
         A reservation takes, of the nodes that suffice at its start, those that become free last. The others stay free until then.
+    min_slots
+        The job may start with as few slots (or nodes with a slot) as this, for proportionally longer, where it ends sooner than if it
+        waited for all of them; 0: it may not. No reservation is made for fewer.
     """
 
     jobspec: str
@@ -145,6 +148,7 @@ class JobMatchRequest:
     improve: bool = False
     policy: str = ""
     latest_nodes: bool = False
+    min_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)

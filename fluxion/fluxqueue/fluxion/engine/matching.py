@@ -16,6 +16,7 @@ from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement
 from fluxqueue.fluxion.graph.vertices import Vertex
 from fluxqueue.fluxion.match.jobspec import InvalidJobspec, Jobspec
 from fluxqueue.fluxion.match.matcher import LaterPlacement, Matcher, Restriction
+from fluxqueue.fluxion.match.molding import Molded, Molder
 from fluxqueue.fluxion.match.policies import UnknownPolicy, read_policy
 from fluxqueue.fluxion.match.state import GraphState
 from fluxqueue.fluxion.match.windows import Window
@@ -34,6 +35,7 @@ class JobMatching:
         self._state = state
         self._matcher = matcher
         self._matchers: dict[str, Matcher] = {"": matcher, state.policy.name: matcher}
+        self._molder = Molder()
         self._no_fit: dict[tuple[object, ...], MatchResult] = {}
         self._no_fit_at = (-1, -1)
 
@@ -80,7 +82,7 @@ class JobMatching:
     ) -> MatchResult:
         state = self._state
         end = state.end_of(state.now, duration_s)
-        key = (jobspec, request.exclude, end - state.now, request.reserve, request.explain, matcher.policy.name)
+        key = (jobspec, request.exclude, end - state.now, request.reserve, request.explain, matcher.policy.name, request.min_slots)
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
@@ -90,6 +92,8 @@ class JobMatching:
         placement, later = self._search(jobspec, duration_s, request, matcher)
         if placement is not None:
             return self._book(MatchVerdict.GRANTED, request.jobid, state.now, end, placement, with_allocation)
+        if (molded := self._mold(jobspec, duration_s, request, matcher, later)) is not None:
+            return self._book_molded(molded, request, with_allocation)
         if later.placement is not None:
             blocked_by, reason = self._blocked(jobspec, end, request, matcher)
             booked = self._book_later(request, jobspec, later, duration_s, with_allocation)
@@ -114,6 +118,36 @@ class JobMatching:
                 if later.placement is not None:
                     break
         return None, later
+
+    def _mold(
+        self, jobspec: Jobspec, duration_s: int, request: JobMatchRequest, matcher: Matcher, later: LaterPlacement, start: int = 0
+    ) -> Molded | None:
+        """Return a start with fewer slots that ends sooner than the job would if it waited for all; None if there is none.
+
+        ``start`` is that of a reservation that the job has, unless ``later`` is earlier.
+        """
+        state, size, least = self._state, self._molder.size(jobspec), request.min_slots
+        if not 0 < least < size or not duration_s:
+            return None
+        for room in rooms(state, jobspec, self._vertices(request.exclude)):
+
+            def place(wanted: Jobspec, length: int, room: Restriction = room) -> GraphPlacement | None:
+                return matcher.place(wanted, state.now, state.end_of(state.now, length), room)
+
+            molded = self._molder.start(jobspec, least, duration_s, place)
+            if molded is None:
+                continue
+            if later.placement is None and not start and not request.reserve:
+                later = matcher.reserve(jobspec, duration_s, room)
+            start = later.start if later.placement is not None else start
+            if not start or state.now + molded.duration_s < start + duration_s:
+                return molded
+        return None
+
+    def _book_molded(self, molded: Molded, request: JobMatchRequest, with_allocation: bool) -> MatchResult:
+        now = self._state.now
+        end = self._state.end_of(now, molded.duration_s)
+        return self._book(MatchVerdict.GRANTED, request.jobid, now, end, molded.placement, with_allocation)
 
     def _blocked(self, jobspec: Jobspec, end: int, request: JobMatchRequest, matcher: Matcher) -> tuple[str, str]:
         """Return which advance reservation alone keeps a request from starting now, and that in a sentence; empty if none does."""
@@ -151,21 +185,30 @@ class JobMatching:
         """Replace a reservation by an earlier start, if there is one."""
         state = self._state
         alike = state.end_of(job.start, duration_s) == job.end and not request.exclude and not jobspec.reservation
-        if not alike or matcher.may_improve(job, jobspec, duration_s):
-            end = state.end_of(state.now, duration_s)
+        improvable = not alike or matcher.may_improve(job, jobspec, duration_s)
+        if improvable or request.min_slots:
+            now: GraphPlacement | None = None
+            molded: Molded | None = None
+            later = LaterPlacement()
             # Out of the graph only: derived structures change only if the reservation is really replaced.
             job.release()
             try:
-                now, later = self._search(jobspec, duration_s, request, matcher, replaced=job)
+                if improvable:
+                    now, later = self._search(jobspec, duration_s, request, matcher, replaced=job)
+                if now is None:
+                    molded = self._mold(jobspec, duration_s, request, matcher, later, job.start)
             finally:
                 job.book()
             if now is not None:
                 state.free(job)
-                return self._book(MatchVerdict.GRANTED, job.jobid, state.now, end, now, with_allocation)
+                return self._book(MatchVerdict.GRANTED, job.jobid, state.now, state.end_of(state.now, duration_s), now, with_allocation)
+            if molded is not None:
+                state.free(job)
+                return self._book_molded(molded, request, with_allocation)
             if later.placement is not None:
                 state.free(job)
                 return self._book_later(request, jobspec, later, duration_s, with_allocation)
-            if alike:
+            if alike and improvable:
                 self._record_shortfall(job, request, later)
         return self._answer(MatchVerdict.RESERVED, job, with_allocation)
 
@@ -222,7 +265,7 @@ class JobMatching:
             return MatchResult(MatchVerdict.BUSY, jobid)
         if jobspec.reservation and (reason := refusal_inside(state, jobspec, duration_s)):
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason)
-        if matcher.on_empty(jobspec, everywhere) is None:
+        if not self._ever(jobspec, request, matcher, everywhere):
             reason, shortages = self._why_never(matcher, jobspec, everywhere)
             return MatchResult(MatchVerdict.UNSATISFIABLE, jobid, reason=reason, shortages=shortages)
         end = state.end_of(state.now, duration_s)
@@ -236,6 +279,12 @@ class JobMatching:
         window = Window(state.now, end, state.now, constraint=jobspec.constraint, exclude=exclude)
         reason, shortages = matcher.explain(jobspec, window)
         return MatchResult(MatchVerdict.BUSY, jobid, reason=reason, shortages=shortages)
+
+    def _ever(self, jobspec: Jobspec, request: JobMatchRequest, matcher: Matcher, everywhere: Restriction) -> bool:
+        """Return True if a request, or the smallest start that it allows, fits the graph without jobs."""
+        if 0 < request.min_slots < self._molder.size(jobspec):
+            jobspec = self._molder.with_slots(jobspec, request.min_slots, request.min_slots)
+        return matcher.on_empty(jobspec, everywhere) is not None
 
     def _why_never(self, matcher: Matcher, jobspec: Jobspec, restriction: Restriction) -> tuple[str, tuple[Shortage, ...]]:
         constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None

@@ -226,6 +226,7 @@ def _write_job(job: JobMatchRequest) -> pb.JobRequest:
         improve=job.improve,
         policy=job.policy,
         latest_nodes=job.latest_nodes,
+        min_slots=job.min_slots,
     )
 
 
@@ -240,6 +241,7 @@ def _read_job(message: pb.JobRequest) -> JobMatchRequest:
         improve=message.improve,
         policy=message.policy,
         latest_nodes=message.latest_nodes,
+        min_slots=message.min_slots,
     )
 
 
