@@ -216,6 +216,7 @@ class FluxQueueSpec(PartialObject, frozen=True):
     node_selector: dict[str, str] | None = None
     namespaces: Members | None = None
     topology: TopologyDefaults | None = None
+    min_pods_percent: int | None = None
 
 
 class FluxQueueStatus(WorkStatus, frozen=True):

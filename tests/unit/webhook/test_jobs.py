@@ -152,3 +152,33 @@ def test_a_controllers_job_with_an_invalid_annotation_passes_with_a_warning() ->
     admitted = admit(make_job().owned_by("CronJob").annotation("fluxqueue/duration", "soon").annotation("fluxqueue/priority", "x"))
     assert admitted.decision.outcome is AdmissionOutcome.HELD
     assert ["duration" in warning or "priority" in warning for warning in admitted.decision.warnings] == [True, True]
+
+
+def test_a_job_may_say_with_how_few_pods_it_starts() -> None:
+    admitted = admit(make_job().indexed(4).annotation("fluxqueue/min-pods", "2"))
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
+    assert admitted.decision.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (make_job().indexed(4).annotation("fluxqueue/min-pods", "5"), "write a whole number from 1 to 4"),
+        (make_job().pods(4, 4).annotation("fluxqueue/min-pods", "2"), "set completionMode: Indexed"),
+        (
+            make_job().indexed(4).annotation("fluxqueue/min-pods", "2").pod_annotation("fluxqueue/topology-slice", "2@rack"),
+            "fluxqueue/topology-slice cannot both hold",
+        ),
+    ],
+)
+def test_a_job_that_needs_all_its_pods_is_refused_if_it_asks_to_start_with_fewer(job: JobBuilder, words: str) -> None:
+    admitted = admit(job)
+    assert admitted.decision.outcome is AdmissionOutcome.REFUSED
+    assert admitted.sentence.startswith("Job default/j: annotation fluxqueue/min-pods")
+    assert words in admitted.sentence
+
+
+def test_a_controllers_job_that_cannot_start_with_fewer_passes_with_a_warning() -> None:
+    admitted = admit(make_job().pods(4, 4).owned_by("CronJob").annotation("fluxqueue/min-pods", "2"))
+    assert admitted.decision.outcome is AdmissionOutcome.HELD
+    assert len(admitted.decision.warnings) == 1

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.moldable import JobSize, min_pods_problem
 from fluxqueue.webhook import patches
 from fluxqueue.webhook.annotations import carried_keys, forged, not_installed, unreadable
-from fluxqueue.webhook.brokers import broker_problem, copied_annotations
+from fluxqueue.webhook.brokers import broker_problem, copied_annotations, requests_broker
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import Exemption, job_exemption
 from fluxqueue.webhook.reviews import Review, ReviewedJob
@@ -57,6 +58,7 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     problems = unreadable(review, job.metadata, template)
     if (unfit := broker_problem(review, job)) is not None:
         problems = (*problems, unfit)
+    problems += _min_pods_problems(review, job)
     if problems and job.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:
@@ -76,6 +78,23 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
         # The operation for the labels has created the metadata if there was none.
         operations += patches.annotate(_TEMPLATE, template or ObjectMeta(), flux) if template or copied else _metadata(flux)
     return Decision(AdmissionOutcome.HELD, tuple(operations), problems)
+
+
+def _min_pods_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:
+    """Return why a Job may not start with fewer pods as it asks for; nothing if it does not ask, or may."""
+    spec, template = job.spec, job.spec.template.metadata or ObjectMeta()
+    if (text := job.metadata.annotation(names.MIN_PODS_ANNOTATION)) is None:
+        return ()
+    keys = (names.TOPOLOGY_SLICE_ANNOTATION, names.KUEUE_SLICE_SIZE_ANNOTATION)
+    size = JobSize(
+        spec.completion_mode == "Indexed",
+        spec.completions,
+        spec.parallelism,
+        cluster=requests_broker(job.metadata) or requests_broker(template),
+        slices=any(part.annotation(key) for part in (job.metadata, template) for key in keys),
+    )
+    problem = min_pods_problem(text, size)
+    return (f"{review.describe()}: {problem}",) if problem else ()
 
 
 def _metadata(annotations: dict[str, str]) -> list[patches.Operation]:

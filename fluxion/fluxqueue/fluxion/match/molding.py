@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fluxqueue.api.moldable import molded_duration
 from fluxqueue.fluxion.graph.jobs import GraphPlacement
 from fluxqueue.fluxion.graph.vertices import NODE
 from fluxqueue.fluxion.match.jobspec import SLOT, Count, Jobspec, Resource
 
-__all__ = ["Molded", "Molder", "molded_duration"]
+__all__ = ["Molded", "Molder"]
 
 _MAX_CACHED = 4_096
 _MOST_TRIES = 64
@@ -33,11 +34,6 @@ class Molded:
     slots: int
     duration_s: int
     placement: GraphPlacement
-
-
-def molded_duration(duration_s: int, size: int, slots: int) -> int:
-    """Return how long the work of a job takes that is started with some of its slots, in whole seconds."""
-    return -(-duration_s * size // slots)
 
 
 class Molder:

@@ -39,6 +39,8 @@ class QueueDefaults:
         The namespaces that may use the queue.
     topology
         What work asks of the topology that says nothing itself, by the key of the annotation.
+    min_pods_percent
+        With how many percent of its pods a Job may start that does not say it itself; None: with all.
     """
 
     priority: int = 0
@@ -49,6 +51,7 @@ class QueueDefaults:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     members: Members = _ALL_NAMESPACES
     topology: Mapping[str, str] = field(default_factory=dict)
+    min_pods_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +104,5 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
         node_selector=spec.node_selector or {},
         members=spec.namespaces or Members(),
         topology=spec.topology.annotations if spec.topology is not None else {},
+        min_pods_percent=spec.min_pods_percent,
     )

@@ -23,6 +23,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import MiniCluster
+from fluxqueue.api.moldable import JobSize
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.submitters import readable_submitter
@@ -35,7 +36,8 @@ from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, Grou
 from fluxqueue.queue.model.indexes import done_indexes, write_indexes
 from fluxqueue.queue.model.jobs import pods_wanted, release_mode_of
 from fluxqueue.queue.model.jobspecs import reservation_in, takes_whole_nodes
-from fluxqueue.queue.model.minicluster_jobs import flux_pods
+from fluxqueue.queue.model.minicluster_jobs import flux_pods, is_flux_cluster
+from fluxqueue.queue.model.moldable import at_full_size
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
 
@@ -79,6 +81,7 @@ def describe_job(
     """
     if not _is_ours(job, has_gated_pods=has_gated_pods):
         return None
+    job = at_full_size(job)
     meta, spec = job.metadata, job.spec
     template_labels = spec.template.metadata.labels or {}
     wanted, mode = pods_wanted(job), release_mode_of(job)
@@ -97,6 +100,7 @@ def describe_job(
             done_indexes=write_indexes(done_indexes(job)) if mode is ReleaseMode.PIN and wanted < spec.pods_at_once else "",
             extra_requests=workload.extra_requests,
             annotations=(meta.annotations, spec.template.metadata.annotations),
+            size=JobSize(spec.indexed, spec.completions, spec.parallelism, is_flux_cluster(job) or minicluster is not None),
             partly_done=wanted < spec.pods_at_once,
             problem=_job_problem(job, flux.problem or blocked_by),
         ),

@@ -21,6 +21,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import InvalidTopology, TopologyRequest, topology_of
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
+from fluxqueue.queue.intake.min_pods_resolver import min_pods_of
 from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import PodTemplate, Submission
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
@@ -93,6 +94,7 @@ def _jobspec(
         apart = _keeps_off(rules, submission.services, cluster)
         services = ServicesPod({**pod_needs(spec), **services_volumes.requests}, apart)
     pods = [SizedPods({**pod_needs(each.spec), **own.requests}, each.count) for each, own in zip(templates, volumes, strict=True)]
+    topology = _topology(submission, queue, cluster)
     jobspec = jobspec_of(
         f"{namespace}/{submission.meta.name}",
         pods,
@@ -101,11 +103,12 @@ def _jobspec(
             _all_of(constraint, _beside(submission), *volumes[0].rules, *services_volumes.rules),
             _one_per_node(rules, pods, cluster),
             msgspec.to_builtins(rules) if rules.any else None,
-            _topology(submission, queue, cluster),
+            topology,
             reservation,
         ),
         services=services,
         extra_requests=submission.extra_requests,
+        min_pods=min_pods_of(submission, queue, duration_s, slices=topology.slice_size > 0, pod_rules=rules.any),
     )
     return jobspec, next((each.waits for each in (*volumes, services_volumes) if each.waits), "")
 

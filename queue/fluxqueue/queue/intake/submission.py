@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.moldable import JobSize
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.intake.problems import Problem
@@ -94,6 +95,8 @@ class Submission:
         Where it says what it asks of the topology: those of the object and of its pod template, the first count first.
     topology
         What it asks of the topology, if that does not follow from annotations and from the defaults of its queue.
+    size
+        Of a Job, for whether it may start with fewer pods; None: it is none.
     partly_done
         True if some of its pods have completed, so that fewer run at once than its spec says.
     beside
@@ -115,6 +118,7 @@ class Submission:
     extra_requests: Mapping[str, int] = field(default_factory=dict)
     annotations: tuple[Mapping[str, str] | None, ...] = ()
     topology: TopologyRequest | None = None
+    size: JobSize | None = None
     partly_done: bool = False
     beside: tuple[str, ...] = ()
     problem: Problem | None = None

@@ -54,12 +54,15 @@ def hosts_by_index(hosts: Sequence[str], done: str) -> tuple[str, ...]:
     Parameters
     ----------
     hosts
-        The granted nodes, one for each index that is not done.
+        The granted nodes, one for each index that is not done. Of a Job that starts with fewer pods there are fewer.
     done
         The indexes that are done, as `fluxqueue.queue.model.records.Workload` stores them (``0-2,5``).
     """
     over = parse_indexes(done)
     if not over:
         return tuple(hosts)
-    left = iter(hosts)
-    return tuple(names.NO_NODE if index in over else next(left) for index in range(len(hosts) + len(over)))
+    placed: list[str] = []
+    left = list(reversed(hosts))
+    while left or len(placed) in over:
+        placed.append(names.NO_NODE if len(placed) in over else left.pop())
+    return tuple(placed)

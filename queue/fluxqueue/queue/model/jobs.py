@@ -10,7 +10,7 @@ from fluxqueue.queue.model.indexes import done_indexes
 from fluxqueue.queue.model.minicluster_jobs import is_flux_cluster
 from fluxqueue.queue.model.records import ReleaseMode
 
-__all__ = ["is_elastic", "pods_wanted", "release_mode_of", "template_can_hold_node"]
+__all__ = ["is_elastic", "pods_wanted", "release_mode_of", "started_with_fewer", "template_can_hold_node"]
 
 _LONGEST_REPEATED_LIST = 1_000
 """Indexes of a Job that runs one pod at a time: a hostlist of that length still fits into an annotation easily."""
@@ -42,8 +42,17 @@ def pods_wanted(job: Job) -> int:
 
 
 def is_elastic(job: Job) -> bool:
-    """True for an elastic Indexed Job: each index has its own slot, and the highest indexes come and go as the Job is scaled."""
-    return job.spec.indexed and job.spec.completions is not None and job.spec.completions == job.spec.pods_at_once
+    """True for an elastic Indexed Job: each index has its own slot, and the highest indexes come and go as the Job is scaled.
+
+    A Job that was started with fewer pods passes its slots on from index to index, and is none, even after it has grown.
+    """
+    spec = job.spec
+    return spec.indexed and spec.completions is not None and spec.completions == spec.pods_at_once and not started_with_fewer(job)
+
+
+def started_with_fewer(job: Job) -> bool:
+    """True if the queue started a Job with fewer pods than it asks for, so that its parallelism is not what its user wrote."""
+    return bool(job.metadata.annotation(names.STARTED_PODS_ANNOTATION))
 
 
 def template_can_hold_node(job: Job, scheduler: SchedulerName) -> bool:

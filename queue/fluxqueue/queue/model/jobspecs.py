@@ -30,6 +30,7 @@ from fluxqueue.queue.model.topology_levels import below_levels, divided, node_ru
 
 __all__ = [
     "ANY_NODE",
+    "MIN_PODS",
     "SERVICES_SLOT",
     "SLOT",
     "PlacementRules",
@@ -57,7 +58,8 @@ SERVICES_SLOT = "services"
 """Label of the slot of a MiniCluster's services pod. Its rank comes after those of the brokers."""
 
 _EXTRA_REQUESTS = "surplus"
-"""Attribute of stored jobspecs: its name is part of their format."""
+MIN_PODS = "minPods"
+"""Attributes of stored jobspecs: their names are part of the format."""
 _MEBI = Decimal(1 << 20)
 _MILLI = Decimal(1000)
 
@@ -158,6 +160,7 @@ def jobspec_of(
     placement: PlacementRules = ANY_NODE,
     services: ServicesPod | None = None,
     extra_requests: Mapping[str, int] | None = None,
+    min_pods: int = 0,
 ) -> str:
     """Write a workload's jobspec (RFC 14, version 1).
 
@@ -176,6 +179,8 @@ def jobspec_of(
         A services pod, of whatever size.
     extra_requests
         What each pod requests beyond ``pods``, in the graph's units (`fluxqueue.queue.model.extra_requests`). Not added to ``services``.
+    min_pods
+        With how few pods it may start (`fluxqueue.queue.model.moldable`); 0 if only with all.
 
     Returns
     -------
@@ -192,8 +197,11 @@ def jobspec_of(
     topology, slices = divided(placement.topology, count, sizes=len(sizes), services=services is not None)
     slots, resources = _resources(sizes, placement.one_per_node, services, divided_by=slices or 1)
     attributes: dict[str, Any] = {"system": _system(duration_s, placement, topology)}
+    user: dict[str, Any] = {MIN_PODS: min_pods} if 0 < min_pods < count else {}
     if extra_requests:
-        attributes["user"] = {_EXTRA_REQUESTS: dict(sorted(extra_requests.items()))}
+        user[_EXTRA_REQUESTS] = dict(sorted(extra_requests.items()))
+    if user:
+        attributes["user"] = user
     spec = {
         "version": 1,
         "resources": with_levels(resources, topology, slices),

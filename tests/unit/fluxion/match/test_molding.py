@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, node, nodes, slot, state_of
 
+from fluxqueue.api.moldable import molded_duration
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.match.jobspec import read_jobspec
-from fluxqueue.fluxion.match.molding import Molder, molded_duration
+from fluxqueue.fluxion.match.molding import Molder
 from fluxqueue.fluxion.messages import AdvanceReservation, CallContext, JobMatchRequest, MatchResult, MatchVerdict
 
 EIGHT = jobspec(slot(8, cpu=100), duration=100)
@@ -26,10 +27,6 @@ def busy_until(end: int, cpu: int = 800, taken: int = 400, name: str = "a") -> E
 
 def slots_of(result: MatchResult) -> int:
     return sum(count for share in result.shares for count in share.slots.values())
-
-
-def test_work_that_scales_takes_longer_with_fewer() -> None:
-    assert [molded_duration(100, 8, slots) for slots in (8, 4, 3, 1)] == [100, 200, 267, 800]
 
 
 @pytest.mark.parametrize("reserve", [False, True])

@@ -18,6 +18,11 @@ def test_done_indexes_have_no_node_so_that_position_and_index_agree() -> None:
     assert hosts_by_index(["n7", "n8"], "") == ("n7", "n8")
 
 
+def test_a_start_with_fewer_pods_leaves_the_last_indexes_without_a_node() -> None:
+    assert hosts_by_index(["n7"], "0,2") == (names.NO_NODE, "n7", names.NO_NODE)
+    assert hosts_by_index(["n7", "n8"], "0,5") == (names.NO_NODE, "n7", "n8")
+
+
 @given(st.sets(st.integers(0, 50)))
 def test_indexes_are_written_as_kubernetes_writes_them(indexes: set[int]) -> None:
     assert parse_indexes(write_indexes(indexes)) == indexes

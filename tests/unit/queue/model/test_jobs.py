@@ -4,7 +4,7 @@ from support.queue_builders import a_job
 
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.templatepins import node_affinity
-from fluxqueue.queue.model.jobs import pods_wanted, template_can_hold_node
+from fluxqueue.queue.model.jobs import is_elastic, pods_wanted, started_with_fewer, template_can_hold_node
 
 STOCK, FLUXION = SchedulerName.STOCK, SchedulerName.FLUXION
 
@@ -57,3 +57,9 @@ def test_a_template_holds_the_node_of_pods_that_come_one_at_a_time(job: JobBuild
 )
 def test_other_templates_leave_the_node_to_the_webhook_or_the_queue(job: JobBuilder, scheduler: SchedulerName) -> None:
     assert not template_can_hold_node(a_job(job.suspended()), scheduler)
+
+
+def test_each_index_of_an_elastic_job_has_its_own_slot_unless_it_was_started_with_fewer_pods() -> None:
+    elastic, small = make_job().indexed(4), make_job().indexed(4).annotation("fluxqueue/started-pods", "2")
+    assert [is_elastic(a_job(each)) for each in (elastic, elastic.with_("spec.parallelism", 2), small)] == [True, False, False]
+    assert [started_with_fewer(a_job(each)) for each in (elastic, small)] == [False, True]

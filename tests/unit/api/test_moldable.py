@@ -1,0 +1,44 @@
+import pytest
+
+from fluxqueue.api.moldable import JobSize, min_pods_problem, molded_duration, read_min_pods
+
+EIGHT = JobSize(indexed=True, completions=8, parallelism=8)
+
+
+@pytest.mark.parametrize(("text", "number"), [("1", 1), ("008", 8), ("", None), ("-1", None), ("1.5", None), ("²", None), ("9" * 10, None)])
+def test_the_least_number_of_pods_is_a_whole_number(text: str, number: int | None) -> None:
+    assert read_min_pods(text) == number
+
+
+@pytest.mark.parametrize("size", [EIGHT, JobSize(indexed=True, completions=1, parallelism=None)])
+def test_an_indexed_job_whose_pods_run_together_may_start_with_fewer(size: JobSize) -> None:
+    assert min_pods_problem("1", size) == ""
+
+
+@pytest.mark.parametrize("text", ["0", "9", "two", "", "8 "])
+def test_another_number_is_refused_with_those_that_are_possible(text: str) -> None:
+    expected = f"annotation fluxqueue/min-pods: {text!r} is not a number of its pods: write a whole number from 1 to 8"
+    assert min_pods_problem(text, EIGHT) == expected
+
+
+def test_a_long_text_is_cut_in_the_sentence() -> None:
+    assert len(min_pods_problem("x" * 100_000, EIGHT)) < 200
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (JobSize(indexed=False, completions=8, parallelism=8), "set completionMode: Indexed"),
+        (JobSize(indexed=True, completions=8, parallelism=4), "parallelism the same as completions"),
+        (JobSize(indexed=True, completions=8, parallelism=None), "parallelism the same as completions"),
+        (JobSize(indexed=True, completions=None, parallelism=8), "parallelism the same as completions"),
+        (JobSize(indexed=True, completions=8, parallelism=8, cluster=True), "is not for Flux clusters"),
+        (JobSize(indexed=True, completions=8, parallelism=8, slices=True), "fluxqueue/topology-slice cannot both hold"),
+    ],
+)
+def test_a_job_that_needs_all_its_pods_cannot_have_it(size: JobSize, words: str) -> None:
+    assert words in min_pods_problem("2", size)
+
+
+def test_work_that_scales_takes_longer_with_fewer() -> None:
+    assert [molded_duration(100, 8, slots) for slots in (8, 4, 3, 1)] == [100, 200, 267, 800]
