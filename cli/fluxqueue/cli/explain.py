@@ -20,6 +20,7 @@ from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
+from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
 from fluxqueue.cli.tables import age, clock, columns, instant, paint
 from fluxqueue.cli.topology_words import topology_words
 
@@ -97,8 +98,13 @@ class _System(PartialObject, frozen=True):
     domains: list[dict[str, Any]] | None = None
 
 
+class _User(PartialObject, frozen=True):
+    min_pods: int = 0
+
+
 class _Attributes(PartialObject, frozen=True):
     system: _System = _System()
+    user: _User = _User()
 
 
 class _Jobspec(PartialObject, frozen=True):
@@ -151,6 +157,7 @@ def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: b
     facts = [
         ("Asked for", _asked(seen)),
         *_where(seen.job),
+        *_pods_by_size(seen),
         *_account(seen.job, guaranteed),
         *_waiting(seen.job, now),
         *_history(seen.job, now),
@@ -212,16 +219,26 @@ def _asked(seen: Observed) -> str:
 
 def _where(job: FluxJob) -> list[tuple[str, str]]:
     """Return the constraint on nodes and what is asked of the topology, where there is any."""
-    try:
-        jobspec = msgspec.json.decode(job.spec.jobspec or b"{}", type=_Jobspec)
-    except msgspec.MsgspecError:
-        return []
+    jobspec = _jobspec(job)
     system = jobspec.attributes.system
     facts = [
         ("Only nodes", format_constraint(system.constraints)),
         ("Topology", topology_words(jobspec.resources or [], system.domains or [])),
     ]
     return [(name, words) for name, words in facts if words]
+
+
+def _jobspec(job: FluxJob) -> _Jobspec:
+    try:
+        return msgspec.json.decode(job.spec.jobspec or b"{}", type=_Jobspec)
+    except msgspec.MsgspecError:
+        return _Jobspec()
+
+
+def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:
+    """Return with how many pods moldable work starts, or was started."""
+    words = moldable_words(seen.job, _jobspec(seen.job).attributes.user.min_pods, seen.pods)
+    return [("Pods", words)] if words else []
 
 
 def _account(job: FluxJob, guaranteed: str) -> list[tuple[str, str]]:
@@ -293,7 +310,7 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         before = time
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
-        end = started + timedelta(seconds=job.spec.duration_seconds)
+        end = started + timedelta(seconds=duration_with_started_pods(job, _jobspec(job).attributes.user.min_pods))
         facts.append(("Ends by", clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration"))
     if status.outcome:
         facts.append(("Outcome", f"{status.outcome}{f': {status.message}' if status.message else ''}"))
@@ -316,7 +333,7 @@ class _PlacedPod:
     pod: Pod | None
 
 
-def placement(nodes: str, pods: Sequence[Pod]) -> list[_PlacedPod]:
+def placement(nodes: str, pods: Sequence[Pod], *, by_index: bool = True) -> list[_PlacedPod]:
     """Return the pod of each rank.
 
     An indexed pod has its rank as completion index. Any other pod gets a rank of its node, so that a row with two different nodes is a pod
@@ -328,6 +345,8 @@ def placement(nodes: str, pods: Sequence[Pod]) -> list[_PlacedPod]:
         RFC 29 hostlist; entry i is the node of rank i. An invalid one counts as empty.
     pods
         The workload's pods; if several have one index, the newest counts.
+    by_index
+        True if an index is a rank. It is none of a Job that was started with fewer pods.
 
     Returns
     -------
@@ -342,7 +361,7 @@ def placement(nodes: str, pods: Sequence[Pod]) -> list[_PlacedPod]:
     others: list[Pod] = []
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), reverse=True):
         index = pod.completion_index
-        if index is not None and index < len(hosts):
+        if by_index and index is not None and index < len(hosts):
             if index in taken:
                 continue
             taken[index] = pod
@@ -379,7 +398,8 @@ def pod_state(pod: Pod) -> str:
 
 
 def _pods(seen: Observed, *, every_pod: bool) -> str:
-    placed = placement(seen.job.status.nodes, seen.pods)
+    fewer = was_started_with_fewer(seen.job, _jobspec(seen.job).attributes.user.min_pods)
+    placed = placement(seen.job.status.nodes, seen.pods, by_index=not fewer)
     if not placed:
         return ""
     shown = placed if every_pod else placed[:_MANY_PODS]

@@ -1,0 +1,60 @@
+"""With how many pods moldable work may start, was started and runs, in words, and when it ends with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.api import hostlists, names
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.hostlists import InvalidHostlist
+from fluxqueue.api.moldable import molded_duration
+from fluxqueue.api.pods import Pod
+
+__all__ = ["duration_with_started_pods", "moldable_words", "was_started_with_fewer"]
+
+_ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
+    """Return what explains the number of pods of a workload; empty if it starts with all or not at all.
+
+    Parameters
+    ----------
+    job
+        As it is shown.
+    least
+        With how few pods it may start, as its jobspec says; 0: with all.
+    pods
+        Its pods, as they were read.
+    """
+    if not 0 < least < job.spec.pods:
+        return ""
+    started = _started_pods(job)
+    if job.status.state in ("", State.PENDING) or not started:
+        return f"starts with {least} to {job.spec.pods}: with fewer where that ends it sooner"
+    if started >= job.spec.pods:
+        return f"all {job.spec.pods} since its start"
+    at_start = f"{started} of {job.spec.pods} at its start"
+    if job.status.state in _ENDED:
+        return at_start
+    now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
+    return f"{at_start}, {now} now: it grows when nodes are free that no other work can use"
+
+
+def duration_with_started_pods(job: FluxJob, least: int) -> int:
+    """Return for how many seconds a workload is planned with the pods that it was started with; 0 if it has no end."""
+    if not was_started_with_fewer(job, least):
+        return job.spec.duration_seconds
+    return molded_duration(job.spec.duration_seconds, job.spec.pods, _started_pods(job))
+
+
+def was_started_with_fewer(job: FluxJob, least: int) -> bool:
+    """True if a workload was started with fewer pods than it asks for."""
+    return 0 < least < job.spec.pods and 0 < _started_pods(job) < job.spec.pods
+
+
+def _started_pods(job: FluxJob) -> int:
+    try:
+        return sum(1 for host in hostlists.parse(job.status.nodes) if host != names.NO_NODE) if job.status.nodes else 0
+    except InvalidHostlist:
+        return 0
