@@ -20,6 +20,7 @@ from support.scheduler_crashes import RUN_SECONDS, SchedulerCrashes
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State, fluxjob_name
 from fluxqueue.api.pinwindows import pin_until
+from fluxqueue.local.verdicts import settled
 from fluxqueue.queue.crashpoints import CrashPoint
 from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
@@ -121,6 +122,8 @@ class CrashLoad:
                 return self._overrun_and_block
             case CrashPoint.TIME_LIMIT_STORED | CrashPoint.TIME_LIMIT_ASKED:
                 return self._reach_time_limit
+            case CrashPoint.RESIZED:
+                return self.grow
             case CrashPoint.PREEMPTION_TOLD:
                 return self._preempt_with_grace
             case CrashPoint.MINICLUSTER_CREATED | CrashPoint.PREPARED:
@@ -175,6 +178,18 @@ class CrashLoad:
             time.sleep(0.1)
         urgent = self._gang("urgent", 3, "0").annotation(names.PRIORITY_ANNOTATION, "10")
         self.stage.apply_all(urgent.label(names.QUEUE_LABEL, "crash-preemption").build())
+
+    def grow(self) -> None:
+        """Let a Job start with one of its pods beside a long one, which ends early: it grows into what no other work can use."""
+        self.let_all_go_on()
+        deadline = time.monotonic() + 20
+        while self.armed.exists() and time.monotonic() < deadline and not settled(self.stage.rows()):
+            time.sleep(0.1)
+        if not self.armed.exists():
+            return  # the process is gone
+        self.stage.apply_all(self._gang("ends-early", 3, "3").annotation(names.DURATION_ANNOTATION, "1h").build())
+        grows = self._gang("grows", 4, "8").annotation(names.DURATION_ANNOTATION, "10m").annotation(names.MIN_PODS_ANNOTATION, "1")
+        self.stage.apply_all(grows.build())
 
     def _depend(self) -> None:
         """Apply two Jobs of which one waits for the other."""

@@ -141,14 +141,17 @@ class CrashSuite:
 
     # ---- crashes -----------------------------------------------------------------------------------------------------------------
 
-    def crash_at(self, point: AnyPoint) -> Crash | None:
-        """Kill the queue or the scheduler at a point, and return the crash; None if the point was not reached in time."""
+    def crash_at(self, point: AnyPoint, *, growing: bool = False) -> Crash | None:
+        """Kill the queue or the scheduler at a point, and return the crash; None if the point was not reached in time.
+
+        If ``growing``, it is provoked by a Job that starts with fewer pods and grows.
+        """
         next_life = point in AT_START or point is CrashPoint.EDITED
         again_s, within_s = (20.0, 90.0) if next_life else (3.0, 30.0)  # a starting process needs that long to reach it
         programs = self._schedulers.names if isinstance(point, SchedulerCrashPoint) else ["queue"]
         armed = self._load.armed
         self._load.arm(point)
-        provoke = self._load.provocation(point)
+        provoke = self._load.grow if growing else self._load.provocation(point)
         deadline = time.monotonic() + within_s
         provoked_at = float("-inf")
         lives = self._lives(programs)

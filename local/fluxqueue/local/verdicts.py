@@ -16,6 +16,7 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import JobInfo, JobMode
+from fluxqueue.queue.model.moldable import min_pods_in
 
 __all__ = [
     "OWNING_KINDS",
@@ -191,6 +192,8 @@ def differences(row: Row) -> list[str]:
     if status.state != expected:
         return [f"{who} should be {expected}, but is {describe_state(row)}"]
     wrong = [] if expected is State.RUNNING or status.outcome == Outcome.SUCCEEDED else [f"{who} ended as {status.outcome or 'nothing'}"]
+    if 0 < min_pods_in(row.fluxjob.spec.jobspec) <= len(row.hosts) < row.fluxjob.spec.pods:
+        return wrong + _bound_early(row)  # it started with fewer pods: the others have allocations of their own
     if len(row.hosts) != row.fluxjob.spec.pods:
         wrong.append(f"{who} asked for {row.fluxjob.spec.pods} pods, but its allocation {status.nodes!r} has {len(row.hosts)} slots")
     if row.indexed:

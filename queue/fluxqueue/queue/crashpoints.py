@@ -27,6 +27,7 @@ class CrashPoint(enum.StrEnum):
     CLAIMED = "release-claimed-before-patch"
     RELEASED = "release-patched-before-noted"
     EDITED = "edited-requeued-before-reread"
+    RESIZED = "job-resized-before-pods-matched"
     SLOTS_TAKEN = "slots-taken-before-pods-ungated"
     UNGATED = "one-pod-ungated-before-the-next"
     SLOTS_ENDED = "slots-ended-before-workload"

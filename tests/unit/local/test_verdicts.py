@@ -227,3 +227,11 @@ def test_an_indexed_pod_that_ran_counts_after_it_was_deleted() -> None:
     assert seen.pods == RIGHT
     (row,) = rows_of([LAMMPS], NamespaceSnapshot((fluxjob(),), seen.pods))
     assert differences(row) == []
+
+
+def test_a_job_that_started_with_fewer_pods_has_others_on_nodes_of_their_own() -> None:
+    small = fluxjob(pods=4)
+    moldable = msgspec.structs.replace(small.spec, jobspec='{"attributes":{"user":{"minPods":2}}}')
+    pods = (*RIGHT, pod("c", "n8", index=2), pod("d", "n9", index=3))
+    assert differences(Row(LAMMPS, msgspec.structs.replace(small, spec=moldable), pods)) == []
+    assert len(differences(Row(LAMMPS, small, pods))) == 2

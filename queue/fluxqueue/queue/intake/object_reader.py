@@ -21,8 +21,9 @@ from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.groups import jobset_of
 from fluxqueue.queue.model.job_slots import lacks_slot
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
+from fluxqueue.queue.model.moldable import growth_of, started_pods
 from fluxqueue.queue.model.pods import owning_job_uid
-from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NewWorkload, Workload
+from fluxqueue.queue.model.records import NO_REQUEUE_STATE, Allocation, NewWorkload, Workload
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -201,9 +202,16 @@ class ObjectReader:
             return workload  # all its slots were freed: it was scaled to zero, or its pods are all matched alone
         if allocation.released_at is None or any(slot.pod_uid == pod.metadata.uid for slot in allocation.slots):
             return None
+        if started_pods(workload) < workload.pods and job.spec.pods_at_once > len(allocation.open_slots):
+            workload = self._as_growth(workload, allocation, row)
         if row is not None:
             return workload
         own = [each for each in self._caches.pods_of_job(job_uid) if self._ledger.by_uid(each.metadata.uid) is None]
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         closed = self._caches.closed_to_job(job, own, started=workload.state is State.RUNNING, refused=refused)
         return workload if lacks_slot(pod, job, own, allocation, closed) else None
+
+    def _as_growth(self, workload: Workload, allocation: Allocation, row: Workload | None) -> Workload:
+        """Return the workload of a Job that was started with fewer pods, for a pod by which it grows. A pod keeps its first duration."""
+        grown = growth_of(workload, allocation, self._ledger.clock())
+        return grown if row is None else replace(grown, duration_s=row.duration_s)

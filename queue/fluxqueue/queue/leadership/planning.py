@@ -21,6 +21,7 @@ from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
@@ -67,7 +68,7 @@ class Planning:
     priorities
         Keeps use, fair shares and the order of work.
     controllers
-        That one, a provisioner where nodes can be added, and what reservations need.
+        That one, a provisioner where nodes can be added, what resizes Jobs, and what reservations need.
     guaranteed
         Returns what is guaranteed to accounts and used of it now.
     """
@@ -117,6 +118,8 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         store.add_handler(lambda _change: scheduler.soon())
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
+    resizer = JobResizer(context.api, caches, ledger, context.recorder)
+    scheduler.resize_jobs(resizer)
     book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))
     caches.nodes.add_handler(lambda change: book.note_nodes_changed() if view_changed(change) else None)
     scheduler.respect_reservations(book)
@@ -134,7 +137,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     def guaranteed() -> GuaranteesShown:
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
 
-    return Planning(scheduler, priorities, (priorities, *provisioners, writer, maintenances), guaranteed)
+    return Planning(scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed)
 
 
 def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:

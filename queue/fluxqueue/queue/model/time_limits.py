@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
 from fluxqueue.queue.model.records import Workload
 
 __all__ = ["LimitTimes", "ending_within_limit", "is_over_time_limit", "limit_times", "over_limit_message", "warning_message"]
@@ -32,12 +33,13 @@ def limit_times(workload: Workload, rules: EnforceDuration | None) -> LimitTimes
 
     Work that is shorter than twice the grace is warned at the half of its duration.
     """
-    if rules is None or not rules.enabled or workload.started_at is None or workload.duration_s is None:
+    duration_s = planned_duration_s(workload)
+    if rules is None or not rules.enabled or workload.started_at is None or duration_s is None:
         return None
     if workload.state not in (State.RUNNING, State.DRAINING) or workload.evicting:
         return None
-    end_at = workload.started_at + timedelta(seconds=workload.duration_s)
-    grace_s = min(rules.grace_seconds, workload.duration_s / 2)
+    end_at = workload.started_at + timedelta(seconds=duration_s)
+    grace_s = min(rules.grace_seconds, duration_s / 2)
     return LimitTimes(end_at - timedelta(seconds=grace_s) if grace_s else None, end_at)
 
 
@@ -71,4 +73,6 @@ def warning_message(workload: Workload, end_at: datetime) -> str:
 
 def _span(workload: Workload) -> str:
     assumed = ", the default of its queue" if workload.duration_assumed else ""
-    return f"{workload.duration_s} s{assumed}"
+    pods = started_pods(workload)
+    fewer = f" with {pods} of {workload.pods} pods" if pods < workload.pods else ""
+    return f"{planned_duration_s(workload)} s{fewer}{assumed}"

@@ -22,6 +22,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
 from fluxqueue.queue.metrics import REPAIRS
 from fluxqueue.queue.model.jobids import jobid_of
+from fluxqueue.queue.model.jobs import pods_wanted, started_with_fewer
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT, SLOT, sizes_in
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import FluxionJobId, Grant, NewWorkload
@@ -102,8 +103,11 @@ def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandida
         if _may_be_unknown(job, ledger) and _admitted(job, caches, ledger):
             cluster, minicluster = caches.cluster_context(job.metadata.namespace), caches.minicluster_of(job)
             new = describe_job(job_before_release(job), cluster, has_gated_pods=True, minicluster=minicluster)
-            claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), new.pods, ledger.clock()) if new is not None else None
-            if new is not None and claim is not None and _has_one_size(new):
+            if new is None:
+                continue
+            wanted = pods_wanted(job) if started_with_fewer(job) else new.pods
+            claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), wanted, ledger.clock())
+            if claim is not None and _has_one_size(new):
                 yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
     for pod in caches.pods.list():
         if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or pod.metadata.label(names.POD_GROUP_LABEL) is not None:

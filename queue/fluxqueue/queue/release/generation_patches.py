@@ -45,7 +45,11 @@ def by_generation(job: Job, patch: Mapping[str, Any]) -> list[Operation] | None:
         {"op": "test", "path": "/metadata/generation", "value": meta.generation},
         *_entries("/metadata/labels", meta.labels, changed["labels"]),
         *_entries("/metadata/annotations", meta.annotations, changed["annotations"]),
-        {"op": "add", "path": "/spec/suspend", "value": patch["spec"]["suspend"]},
+        *(
+            {"op": "add", "path": f"/spec/{field}", "value": patch["spec"][field]}
+            for field in ("parallelism", "suspend")
+            if field in patch["spec"]
+        ),
         *_entries("/spec/template/metadata/labels", template.metadata.labels, wanted.get("labels", {})),
         *_entries("/spec/template/metadata/annotations", template.metadata.annotations, wanted["annotations"]),
     ]

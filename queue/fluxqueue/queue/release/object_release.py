@@ -27,6 +27,7 @@ from fluxqueue.kube.kinds import JOBS, PODS
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.jobs import template_can_hold_node
+from fluxqueue.queue.model.moldable import is_moldable, parallelism_at_start, started_pods
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.noderules.node_fitness import NodeFitness
 from fluxqueue.queue.release.generation_patches import by_generation
@@ -211,16 +212,18 @@ class ObjectReleaser:
         await self._api.patch(JOBS, job.metadata.name, operations or patch, namespace=job.metadata.namespace, patch_type=kind)
 
     def _job_patch(self, job: Job, workload: Workload, allocation: Allocation) -> dict[str, object]:
+        parallelism = parallelism_at_start(job, workload, allocation)
         if not job.spec.suspend:
             # Its user resumed it: the template cannot change any more. Its pods are gated, and are released one by one.
-            return label_job(job, allocation.jobid)
+            return label_job(job, allocation.jobid, parallelism=parallelism)
         scheduler = self._scheduler_of(job, workload)
-        if workload.release_mode is not ReleaseMode.PIN:
-            return gate_release_job(job, allocation.jobid, scheduler)
-        if template_can_hold_node(job, scheduler):
+        if workload.release_mode is not ReleaseMode.PIN or started_pods(workload) < workload.pods:
+            return gate_release_job(job, allocation.jobid, scheduler, parallelism=parallelism)
+        if template_can_hold_node(job, scheduler) and not is_moldable(workload):
             return hold_node_release_job(job, allocation.jobid, allocation.hosts[0], scheduler)
         pin_until = self._clock() + pin_window(len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting)
-        return pin_release_job(job, allocation.jobid, allocation.hosts, pin_until, scheduler, len(allocation.open_slots))
+        gang = len(allocation.open_slots)
+        return pin_release_job(job, allocation.jobid, allocation.hosts, pin_until, scheduler, gang, parallelism=parallelism)
 
     def _scheduler_of(self, job: Job, workload: Workload) -> SchedulerName:
         template = job.spec.template

@@ -39,6 +39,7 @@ __all__ = [
     "label_job",
     "pin_release_job",
     "release_pod",
+    "resize_job",
     "suspend_for_user",
     "suspend_job",
     "tell_preemption",
@@ -60,6 +61,8 @@ def pin_release_job(
     pin_until: datetime,
     scheduler: SchedulerName = SchedulerName.STOCK,
     gang_size: int = 1,
+    *,
+    parallelism: int | None = None,
 ) -> Patch:
     """Resume a suspended Job with the node of every index in its template (strategic merge patch).
 
@@ -79,21 +82,24 @@ def pin_release_job(
         Binds its pods.
     gang_size
         The number of pods that are bound together.
+    parallelism
+        That of a Job that was started with fewer pods before; None leaves it as it is.
     """
     listed = list(hosts)
     if len(listed) == 1 and job.spec.indexed:
         listed *= job.spec.completions or 1
     nodes = hostlists.encode(listed)
     if len(nodes) > LONGEST_LIST_BYTES:
-        return gate_release_job(job, jobid, scheduler)
+        return gate_release_job(job, jobid, scheduler, parallelism=parallelism)
     return _guarded(
         job.metadata,
         {
             "metadata": {
                 "labels": {names.JOBID_LABEL: str(jobid)},
-                "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+                "annotations": {names.SUSPENDED_BY_ANNOTATION: None, **_started_with(job, parallelism)},
             },
             "spec": {
+                **_sized(parallelism),
                 "suspend": False,
                 "template": {
                     "metadata": {
@@ -146,16 +152,22 @@ def hold_node_release_job(job: Job, jobid: FluxionJobId, node: str, scheduler: S
     )
 
 
-def gate_release_job(job: Job, jobid: FluxionJobId, scheduler: SchedulerName = SchedulerName.STOCK) -> Patch:
-    """Resume a suspended Job whose pods are created gated and released one by one (strategic merge patch)."""
+def gate_release_job(
+    job: Job, jobid: FluxionJobId, scheduler: SchedulerName = SchedulerName.STOCK, *, parallelism: int | None = None
+) -> Patch:
+    """Resume a suspended Job whose pods are created gated and released one by one (strategic merge patch).
+
+    ``parallelism`` is that of a Job that starts with fewer pods than it asked for; None leaves it as it is.
+    """
     return _guarded(
         job.metadata,
         {
             "metadata": {
                 "labels": {names.JOBID_LABEL: str(jobid)},
-                "annotations": {names.SUSPENDED_BY_ANNOTATION: None},
+                "annotations": {names.SUSPENDED_BY_ANNOTATION: None, **_started_with(job, parallelism)},
             },
             "spec": {
+                **_sized(parallelism),
                 "suspend": False,
                 "template": {
                     "metadata": {"annotations": {names.SCHEDULER_LABEL: scheduler.value}},
@@ -166,9 +178,32 @@ def gate_release_job(job: Job, jobid: FluxionJobId, scheduler: SchedulerName = S
     )
 
 
-def label_job(job: Job, jobid: FluxionJobId) -> Patch:
-    """Write the allocation's id on a Job that its user resumed: its template cannot change, and its pods are released one by one."""
-    return _guarded(job.metadata, {"metadata": {"labels": {names.JOBID_LABEL: str(jobid)}}})
+def _sized(parallelism: int | None) -> Patch:
+    return {} if parallelism is None else {"parallelism": parallelism}
+
+
+def _started_with(job: Job, parallelism: int | None) -> Patch:
+    """Note on a Job with how many pods it starts if these are fewer than it asks for, and take back an earlier note."""
+    if parallelism is None:
+        return {}
+    fewer = parallelism < (job.spec.completions or 0)
+    return {names.STARTED_PODS_ANNOTATION: str(parallelism) if fewer else None}
+
+
+def resize_job(job: Job, parallelism: int) -> Patch:
+    """Change how many pods of a running Job run at once."""
+    return _guarded(job.metadata, {"spec": {"parallelism": parallelism}})
+
+
+def label_job(job: Job, jobid: FluxionJobId, *, parallelism: int | None = None) -> Patch:
+    """Write the allocation's id on a Job that its user resumed: its template cannot change, and its pods are released one by one.
+
+    ``parallelism`` is that of a Job that starts with as many pods as have a node; None leaves it as it is.
+    """
+    marks: Patch = {"labels": {names.JOBID_LABEL: str(jobid)}}
+    if parallelism is None:
+        return _guarded(job.metadata, {"metadata": marks})
+    return _guarded(job.metadata, {"metadata": {**marks, "annotations": _started_with(job, parallelism)}, "spec": _sized(parallelism)})
 
 
 def suspend_job(job: Job) -> Patch:

@@ -29,10 +29,11 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.graphnames import display_name
 from fluxqueue.fluxion.messages import GraphNodeSpec
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
+from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, ScopeUse, bare_amount
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
-from fluxqueue.queue.scheduling.policies.demands import amounts_of
+from fluxqueue.queue.scheduling.policies.demands import amounts_of, held_amounts
 
 __all__ = ["NODES", "NO_GUARANTEES", "GuaranteeUse", "Guarantees", "held_nodes", "largest_of"]
 
@@ -85,7 +86,7 @@ class Guarantees:
             for workload, nodes in held:
                 unique = set(nodes)
                 for scope in self._above(workload.account):
-                    self._uses[scope.title].add(scope, _amounts(workload.jobspec), unique)
+                    self._uses[scope.title].add(scope, held_amounts(workload), unique)
 
     @property
     def any(self) -> bool:
@@ -120,7 +121,7 @@ class Guarantees:
         use = self._uses[scope.title].copy()
         for each, its_nodes in before:
             if scope.title in self._accounts.path_of(each.account):
-                use.add(scope, _amounts(each.jobspec), set(its_nodes))
+                use.add(scope, held_amounts(each), set(its_nodes))
         return scope.refusal(use, _amounts(workload.jobspec)) is None and scope.excess(use, set(nodes)) is None
 
     def losing(self, workload: Workload, running: Sequence[Holding], *, reclaim: bool) -> Iterator[WorkloadId]:
@@ -147,7 +148,7 @@ class Guarantees:
                 continue
             unique = set(nodes)
             for scope in self._above(victim.account):
-                uses[scope.title].remove(scope, _amounts(victim.jobspec), unique)
+                uses[scope.title].remove(scope, held_amounts(victim), unique)
             yield victim.id
 
     def first(self, backlogs: Iterable[Backlog], largest: Mapping[str, int]) -> frozenset[WorkloadId]:
@@ -167,7 +168,7 @@ class Guarantees:
         chosen: set[WorkloadId] = set()
         for workload in self._first_of_each(backlogs):
             scope = self._own(workload)
-            if scope is None:
+            if scope is None or workload.priority == GROWTH_PRIORITY:
                 continue
             wanted = _nodes_of(workload, largest)
             fits = scope.nodes is None or nodes[scope.title] + wanted <= scope.nodes

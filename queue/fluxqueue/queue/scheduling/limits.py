@@ -27,7 +27,7 @@ from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
 from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.policies.demands import amounts_of
+from fluxqueue.queue.scheduling.policies.demands import amounts_of, held_amounts
 
 __all__ = ["Accounts", "Quotas", "no_accounts"]
 
@@ -170,7 +170,7 @@ class Quotas:
         if not scopes:
             return
         self.remove_usage(workload.id)
-        self._held[workload.id] = holding = _Holding(scopes, _amounts(workload.jobspec), frozenset(hosts))
+        self._held[workload.id] = holding = _Holding(scopes, held_amounts(workload), frozenset(hosts))
         for scope in scopes:
             if (use := self._uses.get(scope.key)) is None:
                 use = self._uses[scope.key] = ScopeUse()

@@ -5,7 +5,8 @@
 3. *Match*: the policies of all queues propose and the matcher answers. Grants are stored meanwhile.
 4. *Store* the reservations that were made, moved or dropped.
 5. *Report* why each of the others waits.
-6. *Look ahead*: preempt for the first that wait, and, every few seconds, estimate the starts of those without a reservation.
+6. *Look ahead*: preempt for the first that wait, let Jobs grow that were started with fewer pods, and, every few seconds, estimate the
+   starts of those without a reservation.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.graph import GraphKeeper
+from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.scheduling.limits import Accounts, Quotas, no_accounts
@@ -69,6 +71,8 @@ class CyclePhases:
         Returns the accounts with their limits; called in every cycle.
     book
         What is set aside for people; None: nothing.
+    growth
+        Lets Jobs grow.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class CyclePhases:
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
         self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines)
         self._preemptor = Preemptor(ledger, graph, evict, rules)
+        self.growth = Growth(ledger, graph, wakeup)
         self.accounts: Accounts = no_accounts
         self.book: ReservationBook | None = None
         self.estimates = self._estimator.estimates
@@ -208,6 +213,7 @@ class CyclePhases:
             self._wakeup.soon()
         elif self._preemptor.retry_after_s is not None:
             self._wakeup.soon(self._preemptor.retry_after_s)
+        await self.growth.run(cycle, backlogs)
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.match_policies):
             self._wakeup.soon(wait_s)
         else:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.moldable import planned_duration_s
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.model.time_limits import is_over_time_limit
@@ -82,8 +83,9 @@ class PlannedEnds:
             stated = None if workload.evicting or limited else _stated_end(workload, allocation)
             if limited:
                 end = now + timedelta(seconds=_DRAIN_S)
-            elif stated is not None and workload.duration_s is not None:
-                end = end_beyond_prediction(allocation.start, allocation.end, now, workload.duration_s)
+            elif stated is not None:
+                stated_s = round((stated - allocation.start).total_seconds())
+                end = end_beyond_prediction(allocation.start, allocation.end, now, stated_s)
             else:
                 end = extended_end(allocation.start, allocation.end, now)
             answer = await self._graph.fluxion.extend(allocation.jobid, int(end.timestamp()), call=self._graph.call())
@@ -104,7 +106,8 @@ class PlannedEnds:
 
 def _stated_end(workload: Workload, allocation: Allocation) -> datetime | None:
     """Return when work ends as it stated, if it is planned to end sooner because of a prediction; else None."""
-    if workload.duration_s is None or allocation.end is None:
+    duration_s = planned_duration_s(workload)
+    if duration_s is None or allocation.end is None:
         return None
-    stated = allocation.start + timedelta(seconds=workload.duration_s)
+    stated = allocation.start + timedelta(seconds=duration_s)
     return stated if allocation.end < stated - _LATE else None

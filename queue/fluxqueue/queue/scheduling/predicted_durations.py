@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.predictions import DurationHistory, PredictionKey
@@ -78,7 +79,7 @@ class PredictedDurations:
                 key, started_at = ran
                 self._history.add(key, (self._ledger.clock() - started_at).total_seconds())
                 self._ended.add(key)
-        elif workload.started_at is None or workload.state is State.PENDING:
+        elif workload.started_at is None or workload.state is State.PENDING or started_pods(workload) < workload.pods:
             self._running.pop(workload_id, None)
         else:
             self._running[workload_id] = key_of(workload), workload.started_at

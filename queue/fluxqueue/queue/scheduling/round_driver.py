@@ -7,6 +7,9 @@ A request on which the matcher fails does not keep others from their answers. Th
 one that fails then gets the answer of an invalid request.
 
 Work under rules about other pods is matched one by one, each under the rules after the grants before it.
+
+Moldable work may be granted with fewer slots (`fluxqueue.fluxion.match.molding`). That delays no reservation, not even one of another queue
+that yields to the work. So where reservations yield, it is tried with fewer slots in a call of its own, once they are in the graph again.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from fluxqueue.fluxion.messages import CallContext, JobMatchRequest, MatchBatch,
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.policies.passes import CancelStep, HeldReservation, ImproveStep, MatchStep, PassResult, Step
@@ -130,7 +134,10 @@ class RoundDriver:
                 return (), {}
             case ImproveStep() | MatchStep():
                 requests = await self._requests(step, reservations, call.now or 0)
-                batch = await self._match_step(step, requests, [reservation.jobid for reservation in lower], reservations, call)
+                first = [replace(each, min_slots=0) for each in requests] if lower else requests
+                batch = await self._match_step(step, first, [reservation.jobid for reservation in lower], reservations, call)
+                if lower:
+                    batch = await self._mold(requests, batch, call)
                 for workload, answer in zip(step.workloads, batch.results, strict=False):
                     _keep(reservations, workload, answer)
                 gone = set(batch.displaced)
@@ -170,6 +177,19 @@ class RoundDriver:
             results += batch.results
             displaced.update(batch.displaced)
         return MatchBatch(tuple(results), call.instance, displaced=tuple(displaced))
+
+    async def _mold(self, requests: Sequence[JobMatchRequest], batch: MatchBatch, call: CallContext) -> MatchBatch:
+        """Try moldable work that was not granted with fewer slots, beside all reservations."""
+        waiting = (MatchVerdict.BUSY, MatchVerdict.RESERVED)
+        numbers = [number for number, each in enumerate(batch.results) if requests[number].min_slots and each.verdict in waiting]
+        if not numbers:
+            return batch
+        again = [replace(requests[number], improve=batch.results[number].verdict is MatchVerdict.RESERVED) for number in numbers]
+        answers = (await self._match(again, (), call, stop=False)).results
+        results = list(batch.results)
+        for number, answer in zip(numbers, answers, strict=True):
+            results[number] = answer
+        return replace(batch, results=tuple(results))
 
     async def _match_under(
         self,
@@ -227,6 +247,7 @@ class RoundDriver:
                     improve=True,
                     policy=self.match_policies.get(workload.queue, ""),
                     latest_nodes=workload.queue in self.latest_nodes,
+                    min_slots=min_pods_in(workload.jobspec),
                 )
                 for workload, nodes in zip(step.workloads, excluded, strict=True)
             ]
@@ -237,6 +258,7 @@ class RoundDriver:
             reservation = reservations.get(workload.id)
             if reservation is not None and duration_s and reservation.start < now <= reservation.start + _LATE_S:
                 duration_s = max(reservation.end - now, 1)
+            predicted = step.predicted and workload.predicted_s is not None
             requests.append(
                 JobMatchRequest(
                     workload.jobspec,
@@ -247,6 +269,7 @@ class RoundDriver:
                     duration_s=duration_s,
                     policy=self.match_policies.get(workload.queue, ""),
                     latest_nodes=workload.queue in self.latest_nodes,
+                    min_slots=0 if predicted else min_pods_in(workload.jobspec),
                 )
             )
         return requests

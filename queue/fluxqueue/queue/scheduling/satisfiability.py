@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
 from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.moldable import smallest
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
@@ -84,7 +85,7 @@ class SatisfiabilityCache:
                 self._unsatisfiable[workload.shape] = failed[1]
             elif demand.count > self._fits.get(demand.family, 0):
                 asked += 1
-                answer = await self._graph.fluxion.satisfy(workload.jobspec, call=self._graph.call())
+                answer = await self._graph.fluxion.satisfy(smallest(workload.jobspec), call=self._graph.call())
                 if answer.verdict is MatchVerdict.UNSATISFIABLE:
                     self._unsatisfiable[workload.shape] = answer
                     self._fails[demand.family] = demand.count, answer

@@ -20,6 +20,7 @@ from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
+from fluxqueue.queue.scheduling.growth import JobSizes
 from fluxqueue.queue.scheduling.limits import Accounts
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
@@ -104,6 +105,10 @@ class Scheduler:
     def read_checkpoints(self, checkpoints: Checkpoints) -> None:
         """Have the choice of work to preempt consider what it would lose."""
         self._phases.read_checkpoints(checkpoints)
+
+    def resize_jobs(self, sizes: JobSizes) -> None:
+        """Have Jobs grow that were started with fewer pods than they asked for."""
+        self._phases.growth.sizes = sizes
 
     def respect_reservations(self, book: ReservationBook) -> None:
         """Have nodes set aside for people. The book is brought up to date in every cycle."""

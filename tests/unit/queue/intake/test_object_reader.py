@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
-from support.builders import PodBuilder, make_node, make_pod
+from support.builders import PodBuilder, make_job, make_node, make_pod
 from support.controller_bench import managed_caches
 from support.memory_api import MemoryApi
-from support.queue_builders import a_pod, a_workload, an_allocation
+from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.topology import TopologyRequest
@@ -22,6 +25,7 @@ from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, takes_whole_nodes
+from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 
@@ -77,3 +81,30 @@ def test_it_gets_a_whole_node_if_its_group_is_exclusive(caches: Caches, ledger: 
 def test_slices_do_not_bind_it(caches: Caches, ledger: RecordingLedger) -> None:
     found = replacement(caches, ledger, TopologyRequest(slice_level="rack", slice_size=2), topology_slice="2@rack")
     assert (found.reason, found.pods) == (Reason.NONE, 1)
+
+
+def grown_pod(caches: Caches, ledger: RecordingLedger, parallelism: int, slots: int = 2) -> NewWorkload | None:
+    """Describe a further pod of a Job of eight that was started with two."""
+    jobspec = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 8)], duration_s=600, min_pods=2)
+    started = make_job("mpi").indexed(8).with_("spec.parallelism", parallelism).annotation(names.STARTED_PODS_ANNOTATION, "2")
+    caches.jobs.apply(a_job(started.with_("spec.suspend", False), uid="uid-of-mpi"))
+    workload = a_workload("mpi", uid="uid-of-mpi", jobspec=jobspec, pods=8, duration_s=600, state=State.RUNNING, hosts="n[1-2]", priority=5)
+    ledger.put(workload, replace(an_allocation(["n1", "n2"], pods=["p0", "p1"]), end=EPOCH + timedelta(seconds=2_400)))
+    for name in ("n1", "n2"):
+        caches.nodes.apply(msgspec.convert(make_node(name).build(), Node))
+    for number in range(slots):
+        caches.pods.apply(a_pod(make_pod(f"p{number}").owned_by("Job", "mpi").index(number).on_node("n1"), uid=f"p{number}"))
+    caches.pods.apply(a_pod(make_pod("p2").owned_by("Job", "mpi").index(2).gate("fluxqueue").cpu("1"), uid="p2"))
+    return ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None).describe(
+        "p2", None
+    )
+
+
+def test_a_pod_by_which_a_job_grows_comes_behind_all_other_work(caches: Caches, ledger: RecordingLedger) -> None:
+    found = grown_pod(caches, ledger, parallelism=3)
+    assert found is not None
+    assert (found.priority, found.duration_s, found.pods) == (GROWTH_PRIORITY, 2_400, 1)
+
+
+def test_a_later_pod_of_a_small_start_gets_the_slot_that_became_free(caches: Caches, ledger: RecordingLedger) -> None:
+    assert grown_pod(caches, ledger, parallelism=2, slots=1) is None

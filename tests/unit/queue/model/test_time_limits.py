@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import EnforceDuration
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import RequeueState
 from fluxqueue.queue.model.time_limits import ending_within_limit, is_over_time_limit, limit_times, over_limit_message
 
@@ -82,3 +84,12 @@ def test_other_work_ends_as_it_is_seen_to() -> None:
 
 def test_an_assumed_duration_is_named_as_such() -> None:
     assert "3600 s, the default of its queue" in over_limit_message(running(duration_assumed=True))
+
+
+def test_work_that_was_started_with_fewer_pods_may_run_for_longer() -> None:
+    jobspec = jobspec_of("default/a", [SizedPods({"cpu": Decimal(1)}, 8)], duration_s=3600, min_pods=2)
+    small = running(jobspec=jobspec, pods=8, hosts="n[1-4]")
+    times = limit_times(small, RULES)
+    assert times is not None
+    assert times.end_at == NOW + timedelta(hours=2)
+    assert "7200 s with 4 of 8 pods" in over_limit_message(small)

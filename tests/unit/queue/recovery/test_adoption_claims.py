@@ -206,3 +206,10 @@ def test_a_pod_of_our_scheduler_claims_the_node_of_its_annotation() -> None:
     assert claim_of_pod(pod) == AllocationClaim(FluxionJobId(7), ("n2",))
     assert pod_before_release(pod).held
     assert claim_of_pod(msgspec.convert(make_pod().by_fluxion().build(), Pod)) is None
+
+
+def test_a_job_that_was_started_with_fewer_pods_claims_a_slot_for_each_of_them() -> None:
+    small = read_job(released(None, pods=8).with_("spec.parallelism", 3).annotation(names.STARTED_PODS_ANNOTATION, "2"))
+    pods = [a_pod("a", "n5", index=4), a_pod("b", "n6", index=5), a_pod("c", "n7", index=6, jobid="9")]
+    assert claim_of_job(small, pods, 3, NOW) == AllocationClaim(FluxionJobId(7), ("n5", "n6"))
+    assert claim_of_job(small, pods[:1], 3, NOW) is None

@@ -1,16 +1,20 @@
 """Which scheduler binds the pods of a released Job, by the Job, its queue and the installation."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
 from support.builders import JobBuilder, make_job
 from support.queue_builders import EPOCH, a_job, a_workload, an_allocation
 
+from fluxqueue.api import hostlists, names
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.release.object_release import ObjectReleaser, ReleaseSettings
 
@@ -53,3 +57,16 @@ def test_a_release_writes_down_who_binds(
     assert pinned["fluxqueue/scheduler"] == chosen
     assert pinned["fluxqueue/gang-size"] == "3"
     assert released(job, queue, default, ReleaseMode.GATE) == {"fluxqueue/scheduler": chosen}
+
+
+@pytest.mark.parametrize(("hosts", "pinned"), [(["n1"], False), (["n1", "n2"], False), (["n1", "n2", "n3"], True)])
+def test_a_moldable_job_is_released_by_gate_where_it_starts_with_fewer_pods(hosts: list[str], pinned: bool) -> None:
+    caches, anything = Caches(cast(Api, None)), cast(Any, None)
+    releaser = ObjectReleaser(anything, caches, lambda: EPOCH, anything, anything, ReleaseSettings())
+    jobspec = jobspec_of("default/lammps", [SizedPods({"cpu": Decimal(1)}, 3)], duration_s=60, min_pods=1)
+    workload = a_workload(jobspec=jobspec, pods=3, state=State.ALLOCATED, hosts=hostlists.encode(hosts))
+    was = JOB.with_("spec.parallelism", 1).annotation(names.STARTED_PODS_ANNOTATION, "1")
+    patch = cast(Any, releaser._job_patch(a_job(was), workload, replace(an_allocation(hosts), workload=workload.id)))
+    assert patch["spec"]["parallelism"] == len(hosts)
+    assert (names.NODES_ANNOTATION in patch["spec"]["template"]["metadata"]["annotations"]) == pinned
+    assert "affinity" not in patch["spec"]["template"]["spec"], "its later pods have other nodes"

@@ -16,8 +16,10 @@ from fluxqueue.queue.release.patches import (
     clear_job,
     gate_release_job,
     hold_node_release_job,
+    label_job,
     pin_release_job,
     release_pod,
+    resize_job,
     withdraw_pod,
 )
 
@@ -175,3 +177,28 @@ def test_a_withdrawal_removes_the_allocation_of_the_version_that_was_read() -> N
     assert metadata["labels"] == {"fluxqueue/jobid": None, "fluxqueue/pinned": None}
     keys = ("allocation", "fluxion-nodes", "gang-size", "pin-until")
     assert metadata["annotations"] == {f"fluxqueue/{key}": None for key in keys}
+
+
+@pytest.mark.parametrize("parallelism", [3, 8])
+def test_a_release_sets_the_parallelism_of_a_moldable_job_and_notes_a_smaller_start(parallelism: int) -> None:
+    job = a_job(make_job().indexed(8).suspended())
+    note = str(parallelism) if parallelism < 8 else None
+    for patch in (
+        gate_release_job(job, JOBID, parallelism=parallelism),
+        pin_release_job(job, JOBID, ["n1"] * 8, UNTIL, parallelism=parallelism),
+    ):
+        assert patch["spec"]["parallelism"] == parallelism
+        assert patch["metadata"]["annotations"]["fluxqueue/started-pods"] == note
+
+
+def test_a_job_that_its_user_resumed_gets_its_parallelism_with_the_label() -> None:
+    small = a_job(make_job().indexed(8).with_("spec.parallelism", 2).annotation("fluxqueue/started-pods", "2"))
+    patch = label_job(small, JOBID, parallelism=8)
+    assert patch["spec"] == {"parallelism": 8}
+    assert patch["metadata"]["annotations"] == {"fluxqueue/started-pods": None}
+    assert "spec" not in label_job(small, JOBID)
+
+
+def test_a_resize_is_guarded_and_changes_nothing_else() -> None:
+    patch = resize_job(a_job(make_job().indexed(8)), 5)
+    assert patch == {"metadata": {"uid": "job-uid", "resourceVersion": "10"}, "spec": {"parallelism": 5}}

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from fluxqueue.fluxion.match.levels import GROUP, PREFERRED
+from fluxqueue.queue.model.jobspecs import MIN_PODS
+from fluxqueue.queue.model.moldable import started_pods
+from fluxqueue.queue.model.records import Workload
 
-__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of"]
+__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of", "held_amounts"]
 
 FOREVER_S = 1 << 40
 """Duration of work without an end: longer than any other."""
@@ -44,7 +48,8 @@ def demand_of(jobspec: str) -> Demand:
     """Return the demand of a jobspec.
 
     Jobspecs whose only top-level resource has a plain count share a family if they differ in that count alone. Labelled levels with one
-    vertex above that resource do not change that. Any other jobspec is a family of its own.
+    vertex above that resource do not change that. Moldable work is a family of its own for each least number of pods: what
+    is refused with all of them may fit with fewer. Any other jobspec is a family of its own.
 
     Parameters
     ----------
@@ -56,6 +61,7 @@ def demand_of(jobspec: str) -> Demand:
         resources = spec["resources"]
         system = dict(spec.get("attributes", {}).get("system", {}))
         system.pop("duration", None)
+        least = spec.get("attributes", {}).get("user", {}).get(MIN_PODS)
         levels = []
         while (
             len(resources) == 1 and resources[0].get("count") == 1 and len(resources[0].get("with") or ()) == 1 and _labelled(resources[0])
@@ -68,6 +74,8 @@ def demand_of(jobspec: str) -> Demand:
             resources = [{**resources[0], "count": 1}]
         if levels:
             resources = [levels, *resources]
+        if least:
+            system = {**system, MIN_PODS: least}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
         return Demand(jobspec, 1)
     return Demand(orjson.dumps([resources, system], option=orjson.OPT_SORT_KEYS).decode(), count)
@@ -93,6 +101,15 @@ def amounts_of(jobspec: str) -> Mapping[str, int]:
     except (orjson.JSONDecodeError, TypeError, AttributeError, ValueError):
         return {}
     return {kind: min(amount, _LARGEST) for kind, amount in amounts.items()}
+
+
+_amounts = lru_cache(maxsize=16_384)(amounts_of)
+
+
+def held_amounts(workload: Workload) -> Mapping[str, int]:
+    """Return what a workload requests with the pods that it was started with, or with all of them while it waits."""
+    amounts, pods = _amounts(workload.jobspec), started_pods(workload)
+    return amounts if pods == workload.pods else {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
 
 
 def _add(amounts: Counter[str], resource: Mapping[str, Any], times: int) -> None:

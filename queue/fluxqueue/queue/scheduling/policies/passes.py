@@ -17,6 +17,7 @@ import numpy as np
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, NodeShare
 from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.moldable import is_moldable
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
@@ -291,7 +292,9 @@ class Refusals:
         family, count, duration = self._queue.backlog.request_kind(row)
         if not predicted and workload.predicted_s is not None and workload.duration_s is not None:
             duration = workload.duration_s
-        bound = family, count, self._shortest_equivalent(duration), workload.order_priority
+        # A smaller start of moldable work lasts longer, so other reservations may be in its way.
+        least = duration if is_moldable(workload) else self._shortest_equivalent(duration)
+        bound = family, count, least, workload.order_priority
         self._cache.now.append(bound)
         self._close(self.open, bound, row)
         if ever:
