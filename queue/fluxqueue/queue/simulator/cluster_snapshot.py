@@ -25,6 +25,7 @@ from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Planning, QueueSt
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.graphnames import POD_SLOTS
 from fluxqueue.api.hostlists import InvalidHostlist, decode
+from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
@@ -35,6 +36,7 @@ from fluxqueue.queue.cluster.port_volume_pools import pool_types_in, pools_for, 
 from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
+from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.reservation_plans import BookedReservation, choose_nodes, plan_of
 from fluxqueue.queue.model.topology_levels import levels_asked_for
@@ -307,7 +309,8 @@ def _allocation(number: int, job: FluxJob, now: datetime) -> RestoredJob | str:
     start = _time(job.status.allocated_at) or now
     end = 0
     if job.spec.duration_seconds:
-        planned = start + timedelta(seconds=job.spec.duration_seconds)
+        pods = min(len(hosts), job.spec.pods) if min_pods_in(job.spec.jobspec) else job.spec.pods
+        planned = start + timedelta(seconds=molded_duration(job.spec.duration_seconds, job.spec.pods, pods))
         end = int((planned if planned > now else extended_end(start, planned, now)).timestamp())
     sizes = {label: members for label, _, members in slots}
     whole = takes_whole_nodes(job.spec.jobspec)

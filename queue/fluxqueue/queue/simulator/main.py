@@ -30,7 +30,8 @@ from fluxqueue.queue.simulator.pictures import occupancy_chart, utilisation_char
 from fluxqueue.queue.simulator.reports import accounts_table, as_csv, as_json, as_table
 from fluxqueue.queue.simulator.simulated_guarantees import parse_guarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares, parse_accounts, with_accounts
-from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
+from fluxqueue.queue.simulator.simulation import Simulation
 from fluxqueue.queue.simulator.swf import InvalidTrace, read_swf
 from fluxqueue.queue.simulator.traces import Trace
 
@@ -109,6 +110,7 @@ def _forecast_cluster(options: argparse.Namespace) -> int:
             "account",
             "half_life",
             "guarantee",
+            "min_pods",
         )
         for name in of_traces:
             if getattr(options, name) is not None:
@@ -179,6 +181,8 @@ def _trace(options: argparse.Namespace) -> Trace:
         trace = trace.scaled(options.load)
     if options.overestimate is not None:
         trace = trace.overestimated(*_range(options.overestimate), options.seed)
+    if options.min_pods is not None:
+        trace = trace.moldable(options.min_pods)
     return _prioritised(trace, options.priority) if options.priority else trace
 
 
@@ -285,6 +289,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--free-last", action="store_true", help="reserve the nodes that become free last (planning.reservedNodes)")
     parser.add_argument("--predict", action="store_true", help="backfill by predicted durations (planning.backfillDurations)")
     parser.add_argument("--preempt", metavar="LEAST:GRACE", help="preempt for higher priority: least run time and grace in seconds")
+    parser.add_argument(
+        "--min-pods",
+        type=_percent,
+        metavar="PERCENT",
+        help="let jobs start with this part of their nodes, and grow",
+    )
     parser.add_argument("--priority", action="append", metavar="NODES=N", help="priority of jobs of at most so many nodes; may be repeated")
     parser.add_argument("--match-policy", default="lonode", metavar="NAME", help="how Fluxion chooses nodes (default lonode)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of everything that is random (default 1)")
@@ -292,6 +302,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write summaries")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw utilisation, waits by size and the first day's occupancy (SVG)")
     return parser
+
+
+def _percent(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 100")
+    return int(text)
 
 
 def _positive(text: str) -> int:

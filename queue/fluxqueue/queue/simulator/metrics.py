@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.queue.simulator.simulation import SimulatedJob
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
 
 __all__ = ["SIZE_CLASSES", "Summary", "size_class", "summarise", "utilisation_over_time"]
 
@@ -43,6 +43,8 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
         Number of rounds, and how long the simulation took.
     limited, preemptions
         Jobs that were ended at the end of their duration, and how often jobs were preempted.
+    molded
+        Jobs that started with fewer nodes than they asked for.
     """
 
     jobs: int
@@ -60,6 +62,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=False):
     seconds: float
     limited: int = 0
     preemptions: int = 0
+    molded: int = 0
 
 
 def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: float) -> Summary:
@@ -72,10 +75,11 @@ def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: 
     """
     first, last = ran[0].job.submit_s, ran[-1].job.submit_s
     window = max(last - first, 1)
-    busy = sum(each.job.nodes * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)
+    busy = sum(_mean_nodes(each) * max(0, min(each.end_s, last) - max(each.start_s, first)) for each in ran)
     waits = np.array([each.wait_s for each in ran], dtype=np.float64)
     runtimes = np.array([each.job.runtime_s for each in ran], dtype=np.float64)
-    slowdowns = np.maximum((waits + runtimes) / np.maximum(runtimes, _SHORT_S), 1.0)
+    ran_s = np.array([each.end_s - each.start_s if each.molded else each.job.runtime_s for each in ran], dtype=np.float64)
+    slowdowns = np.maximum((waits + ran_s) / np.maximum(runtimes, _SHORT_S), 1.0)
     reserved = [each for each in ran if each.first_reserved_start_s is not None]
     errors = [abs(each.start_s - (each.first_reserved_start_s or 0)) / max(each.wait_s, _LEAST_WAIT_S) for each in reserved]
     within = [(each.soonest_s or 0) <= each.start_s <= (each.first_reserved_start_s or 0) for each in reserved]
@@ -95,7 +99,15 @@ def summarise(ran: Sequence[SimulatedJob], nodes: int, *, cycles: int, seconds: 
         seconds=seconds,
         limited=sum(each.limited for each in ran),
         preemptions=sum(each.preempted for each in ran),
+        molded=sum(each.molded for each in ran),
     )
+
+
+def _mean_nodes(ran: SimulatedJob) -> float:
+    """Return how many nodes a job had on average."""
+    if not ran.molded:
+        return ran.job.nodes
+    return ran.job.nodes * (ran.job.requested_s if ran.limited else ran.job.runtime_s) / (ran.end_s - ran.start_s)
 
 
 def utilisation_over_time(ran: Sequence[SimulatedJob], nodes: int, points: int) -> npt.NDArray[np.float64]:
@@ -104,7 +116,7 @@ def utilisation_over_time(ran: Sequence[SimulatedJob], nodes: int, points: int) 
     edges = np.linspace(first, max(last, first + 1), points + 1)
     starts = np.array([each.start_s for each in ran], dtype=np.float64)
     ends = np.array([each.end_s for each in ran], dtype=np.float64)
-    sizes = np.array([each.job.nodes for each in ran], dtype=np.float64)
+    sizes = np.array([_mean_nodes(each) for each in ran], dtype=np.float64)
     used = np.array([(sizes * np.clip(np.minimum(ends, edge) - starts, 0, None)).sum() for edge in edges])
     averages: npt.NDArray[np.float64] = np.diff(used) / (np.diff(edges) * nodes)
     return averages

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from fluxqueue.queue.simulator.metrics import SIZE_CLASSES, size_class, utilisation_over_time
-from fluxqueue.queue.simulator.simulation import SimulatedJob
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
 
 __all__ = ["occupancy_chart", "utilisation_chart", "waits_chart"]
 

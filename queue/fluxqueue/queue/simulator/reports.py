@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fluxqueue.queue.simulator.metrics import Summary
-from fluxqueue.queue.simulator.simulation import SimulatedJob
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
 from fluxqueue.queue.simulator.traces import Trace
 
 __all__ = ["accounts_table", "as_csv", "as_json", "as_table"]
@@ -53,6 +53,7 @@ def as_table(trace: Trace, summaries: Mapping[str, Summary]) -> str:
         paired = zip(cells, _COLUMNS, strict=True)
         lines.append("  ".join(cell.rjust(width) if index else cell.ljust(width) for index, (cell, (_, width)) in enumerate(paired)))
     lines += [f"{name}: {each.limited} jobs reached their time limit" for name, each in summaries.items() if each.limited]
+    lines += [f"{name}: {each.molded} jobs started with fewer nodes" for name, each in summaries.items() if each.molded]
     lines += [f"{name}: jobs were preempted {each.preemptions} times" for name, each in summaries.items() if each.preemptions]
     return "\n".join(lines) + "\n"
 

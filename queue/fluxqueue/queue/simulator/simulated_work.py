@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import orjson
 
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.queue.model.jobspecs import SLOT
+from fluxqueue.api.moldable import molded_duration
+from fluxqueue.queue.model.jobspecs import MIN_PODS, SLOT
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.scheduling.policies.predictions import PredictionKey
 from fluxqueue.queue.simulator.traces import TraceJob
 
-__all__ = ["EPOCH", "EPOCH_S", "node_name", "prediction_key", "time_at", "workload_of"]
+__all__ = ["EPOCH", "EPOCH_S", "SimulatedJob", "node_name", "node_number", "node_request", "prediction_key", "time_at", "workload_of"]
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """Beginning of each trace."""
 EPOCH_S = int(EPOCH.timestamp())
+
+
+@dataclass(slots=True)
+class SimulatedJob:
+    """A job and when it ran. Times are seconds from the beginning of the trace.
+
+    Attributes
+    ----------
+    reserved_at, first_reserved_start_s, soonest_s
+        When it got its first reservation, the reserved start, and the early end of the estimated range then; None if it had none.
+    hosts
+        Numbers of the nodes it ran on, those that it got later at the end.
+    started_nodes
+        With how many nodes it started.
+    limited
+        True if its queue ended it at the end of its duration.
+    preempted
+        How often it was preempted; it then began again.
+    eligible_s
+        From when on it waited for nodes only, if that was after its submission.
+    """
+
+    job: TraceJob
+    start_s: int = -1
+    end_s: int = -1
+    reserved_at: int | None = None
+    first_reserved_start_s: int | None = None
+    soonest_s: int | None = None
+    hosts: tuple[int, ...] = ()
+    limited: bool = False
+    preempted: int = 0
+    started_nodes: int = 0
+    eligible_s: int = 0
+
+    @property
+    def wait_s(self) -> int:
+        """Seconds from submission to start, without those that it waited for another job."""
+        return self.start_s - max(self.job.submit_s, self.eligible_s)
+
+    @property
+    def molded(self) -> bool:
+        """True if it started with fewer nodes than it asked for."""
+        return 0 < self.started_nodes < self.job.nodes
+
+    @property
+    def stated_s(self) -> int:
+        """How long it takes by what it stated, with the nodes that it started with."""
+        return molded_duration(self.job.requested_s, self.job.nodes, self.started_nodes) if self.molded else self.job.requested_s
 
 
 def node_name(number: int) -> str:
@@ -24,21 +74,35 @@ def node_name(number: int) -> str:
     return f"n{number:05}"
 
 
+def node_number(name: str) -> int:
+    """Return the number of a node."""
+    return int(name[1:])
+
+
 def time_at(second: int) -> datetime:
     """Return the time of a second of the trace."""
     return EPOCH + timedelta(seconds=second)
 
 
-_JOBSPECS: dict[int, str] = {}
+_JOBSPECS: dict[tuple[int, int], str] = {}
 
 
-def _jobspec(nodes: int) -> str:
-    """The jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share a jobspec."""
-    text = _JOBSPECS.get(nodes)
+def node_request(nodes: int, least: int = 0) -> str:
+    """Return the jobspec of whole nodes. The duration is sent with each call, so that jobs of one size share a jobspec.
+
+    Parameters
+    ----------
+    nodes
+        Their number.
+    least
+        With how few the job may start; 0: with all.
+    """
+    text = _JOBSPECS.get((nodes, least))
     if text is None:
         slot = {"type": "slot", "count": nodes, "label": SLOT, "with": [{"type": "core", "count": 1}]}
-        text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": {"system": {}}}).decode()
-        _JOBSPECS[nodes] = text
+        attributes = {"system": {}, "user": {MIN_PODS: least}} if least else {"system": {}}
+        text = orjson.dumps({"version": 1, "resources": [slot], "tasks": [], "attributes": attributes}).decode()
+        _JOBSPECS[nodes, least] = text
     return text
 
 
@@ -58,8 +122,8 @@ def workload_of(job: TraceJob, predicted_s: int | None = None) -> Workload:
         name=f"job-{job.number}",
         queue=job.queue,
         priority=job.priority,
-        jobspec=_jobspec(job.nodes),
-        shape=f"{job.nodes}/{job.requested_s}",
+        jobspec=node_request(job.nodes, job.least_nodes),
+        shape=f"{job.nodes}/{job.least_nodes}/{job.requested_s}",
         pods=job.nodes,
         duration_s=job.requested_s,
         duration_assumed=False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, NodeShare, Pool, RestoredJob
@@ -26,12 +26,22 @@ from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.preemption import SimulatedPreemption
 from fluxqueue.queue.simulator.simulated_chains import SimulatedChains
+from fluxqueue.queue.simulator.simulated_growth import SimulatedGrowth
 from fluxqueue.queue.simulator.simulated_guarantees import SimulatedGuarantees
 from fluxqueue.queue.simulator.simulated_shares import SimulatedShares
-from fluxqueue.queue.simulator.simulated_work import EPOCH, EPOCH_S, node_name, prediction_key, time_at, workload_of
+from fluxqueue.queue.simulator.simulated_work import (
+    EPOCH,
+    EPOCH_S,
+    SimulatedJob,
+    node_name,
+    node_number,
+    prediction_key,
+    time_at,
+    workload_of,
+)
 from fluxqueue.queue.simulator.traces import Trace, TraceJob
 
-__all__ = ["SimulatedJob", "Simulation"]
+__all__ = ["Simulation"]
 
 _LIMIT = 8
 _MOST_AT_ONCE = 16
@@ -40,41 +50,6 @@ _PROGRESS_EVERY = 500
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 Progress = Callable[[int], None]
-
-
-@dataclass(slots=True)
-class SimulatedJob:
-    """A job and when it ran. Times are seconds from the beginning of the trace.
-
-    Attributes
-    ----------
-    reserved_at, first_reserved_start_s, soonest_s
-        When it got its first reservation, the reserved start, and the early end of the estimated range then; None if it had none.
-    hosts
-        Numbers of the nodes it ran on.
-    limited
-        True if its queue ended it at the end of its duration.
-    preempted
-        How often it was preempted; it then began again.
-    eligible_s
-        From when on it waited for nodes only, if that was after its submission.
-    """
-
-    job: TraceJob
-    start_s: int = -1
-    end_s: int = -1
-    reserved_at: int | None = None
-    first_reserved_start_s: int | None = None
-    soonest_s: int | None = None
-    hosts: tuple[int, ...] = ()
-    limited: bool = False
-    preempted: int = 0
-    eligible_s: int = 0
-
-    @property
-    def wait_s(self) -> int:
-        """Seconds from submission to start, without those that it waited for another job."""
-        return self.start_s - max(self.job.submit_s, self.eligible_s)
 
 
 class Simulation:
@@ -139,6 +114,7 @@ class Simulation:
         self._stops: list[tuple[int, int]] = []
         self._chains = SimulatedChains()
         self._preemption = SimulatedPreemption(self._fluxion, self._disciplines, EPOCH)
+        self._growth = SimulatedGrowth(self._fluxion, EPOCH_S)
         self._now = 0
         self._finished = 0
         self.dropped: list[tuple[int, int, str]] = []
@@ -177,6 +153,7 @@ class Simulation:
                 if not await self._preempt():
                     break
                 await self._cycle()
+            await self._grow()
             await self._start_fixed()
             if progress is not None and self._finished - reported >= _PROGRESS_EVERY:
                 reported = self._finished
@@ -210,13 +187,13 @@ class Simulation:
             self._chains.ended(number, end_s)
             self._durations.add(prediction_key(self._of[number].job), end_s - self._of[number].start_s)
             if self._shares is not None:
-                self._shares.ended(self._of[number].job.account, self._of[number].job.nodes)
+                self._shares.ended(self._of[number].job.account, len(self._of[number].hosts))
             planned = self._planned_ends.pop(number)
             self._capacity_changed = self._capacity_changed or planned > self._now
         if ended:
             self._clear_refusal_caches()
             self._finished += len(ended)
-            await self._fluxion.cancel_many(ended, call=self._call())
+            await self._fluxion.cancel_many([*ended, *self._growth.ended(ended)], call=self._call())
 
     async def _extend_overruns(self) -> None:
         holders = {reservation.jobid: workload_id for workload_id, reservation in self._reservations.items()}
@@ -225,7 +202,7 @@ class Simulation:
             if self._planned_ends.get(number) != planned:
                 continue
             ran = self._of[number]
-            end = end_beyond_prediction(time_at(ran.start_s), time_at(planned), time_at(self._now), ran.job.requested_s)
+            end = end_beyond_prediction(time_at(ran.start_s), time_at(planned), time_at(self._now), ran.stated_s)
             await self._move_end(number, int((end - EPOCH).total_seconds()), holders)
 
     async def _move_end(self, number: int, end_s: int, holders: Mapping[FluxionJobId, WorkloadId]) -> None:
@@ -233,19 +210,20 @@ class Simulation:
         self._planned_ends[number] = end_s
         if end_s < self._of[number].end_s:
             heapq.heappush(self._overdue, (end_s, number))
-        done = await self._fluxion.extend(number, EPOCH_S + end_s, call=self._call())
-        for jobid in done.displaced:
-            if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
-                self._reservations.pop(workload_id, None)
-        if done.displaced:
-            self._capacity_changed = True
-            self._clear_refusal_caches()
+        for each in (number, *self._growth.pieces_of(number)):
+            done = await self._fluxion.extend(each, EPOCH_S + end_s, call=self._call())
+            for jobid in done.displaced:
+                if (workload_id := holders.get(FluxionJobId(jobid))) is not None:
+                    self._reservations.pop(workload_id, None)
+            if done.displaced:
+                self._capacity_changed = True
+                self._clear_refusal_caches()
 
     async def _lengthen_predicted(self) -> None:
         """Plan work that started on a prediction until its stated end, where no reservation is in the way."""
         for number in sorted(self._predicted):
             ran, planned = self._of[number], self._planned_ends.get(number)
-            stated = ran.start_s + ran.job.requested_s
+            stated = ran.start_s + ran.stated_s
             if planned is None or planned >= stated:
                 self._predicted.discard(number)
                 continue
@@ -313,6 +291,14 @@ class Simulation:
         for each in result:
             self._record(each)
 
+    async def _grow(self) -> None:
+        """Let jobs grow that started with fewer nodes, behind all that waits."""
+        strict = {name for name, backlog in self._backlogs.items() if len(backlog) and not self._disciplines[name].reserves}
+        for ran, nodes in await self._growth.grow(self._now, strict):
+            heapq.heappush(self._ends, (ran.end_s, ran.job.number))
+            if self._shares is not None:
+                self._shares.started(ran.job.account, nodes)
+
     async def _preempt(self) -> bool:
         """Choose victims for the first that waits; True if they stop at once, and it can be matched."""
         if self._stops or not self._preemption.any:
@@ -343,14 +329,14 @@ class Simulation:
                 continue  # it ended within its grace
             stopped.append(number)
             if self._shares is not None:
-                self._shares.ended(ran.job.account, ran.job.nodes)
+                self._shares.ended(ran.job.account, len(ran.hosts))
             ran.start_s = ran.end_s = -1
             ran.preempted += 1
             self._backlogs[ran.job.queue].update([self._prioritised(self._arriving(ran.job))])
         if stopped:
             self._clear_refusal_caches()
             self._capacity_changed = True
-            await self._fluxion.cancel_many(stopped, call=self._call())
+            await self._fluxion.cancel_many([*stopped, *self._growth.ended(stopped)], call=self._call())
         return bool(stopped)
 
     def _record(self, result: PassResult) -> None:
@@ -377,17 +363,18 @@ class Simulation:
                 self._estimate_history.add(ran.first_reserved_start_s - ran.reserved_at, self._now - ran.reserved_at)
             enforced = self._disciplines[ran.job.queue].enforces_duration
             ran.limited = enforced and ran.job.runtime_s > ran.job.requested_s
-            ran.end_s = self._now + (ran.job.requested_s if ran.limited else ran.job.runtime_s)
-            ran.hosts = tuple(int(share.node[1:]) for share in answer.shares)
+            ran.hosts = tuple(node_number(share.node) for share in answer.shares)
+            ran.started_nodes = len(ran.hosts)
+            self._growth.started(ran, ran.job.requested_s if ran.limited else ran.job.runtime_s)
             self._expect_to_end(ran, answer.end - EPOCH_S)
 
     def _expect_to_end(self, ran: SimulatedJob, planned: int) -> None:
         number = ran.job.number
         if self._shares is not None:
-            self._shares.started(ran.job.account, ran.job.nodes)
+            self._shares.started(ran.job.account, len(ran.hosts))
         self._planned_ends[number] = planned
         heapq.heappush(self._ends, (ran.end_s, number))
-        if planned < ran.start_s + ran.job.requested_s:
+        if planned < ran.start_s + ran.stated_s:
             self._predicted.add(number)
         if planned < ran.end_s:
             heapq.heappush(self._overdue, (planned, number))

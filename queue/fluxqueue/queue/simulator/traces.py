@@ -38,6 +38,8 @@ class TraceJob:
         Who submitted it; empty: not known.
     after, think_s
         Number of the job whose end it waits for, and seconds after that; 0: none.
+    least_nodes
+        With how few nodes it may start; 0: with all.
     """
 
     number: int
@@ -51,6 +53,7 @@ class TraceJob:
     user: str = ""
     after: int = 0
     think_s: int = 0
+    least_nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,12 @@ class Trace:
         factor = self.load / load
         first = self.jobs[0].submit_s
         return replace(self, jobs=tuple(replace(job, submit_s=round((job.submit_s - first) * factor)) for job in self.jobs))
+
+    def moldable(self, percent: int) -> Trace:
+        """Return the same jobs, each of which may start with so many percent of its nodes."""
+        least = {job.nodes: -(-job.nodes * percent // 100) for job in self.jobs}
+        jobs = tuple(replace(job, least_nodes=least[job.nodes] if least[job.nodes] < job.nodes else 0) for job in self.jobs)
+        return replace(self, jobs=jobs)
 
     def overestimated(self, low: float, high: float, seed: int) -> Trace:
         """Return the same jobs, each with a stated duration between ``low`` and ``high`` times its runtime."""

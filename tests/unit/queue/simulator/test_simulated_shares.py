@@ -16,7 +16,8 @@ from fluxqueue.api.fluxqueues import Policy, Preemption, PriorityWeights
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.main import main
 from fluxqueue.queue.simulator.simulated_shares import FAIR_SHARE_ONLY, SimulatedShares, parse_accounts, with_accounts
-from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
+from fluxqueue.queue.simulator.simulation import Simulation
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 
 NODES = 8

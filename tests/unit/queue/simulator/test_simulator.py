@@ -18,7 +18,8 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.simulator.lublin import lublin_trace
 from fluxqueue.queue.simulator.main import main
 from fluxqueue.queue.simulator.metrics import summarise
-from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
+from fluxqueue.queue.simulator.simulation import Simulation
 from fluxqueue.queue.simulator.swf import InvalidTrace, parse_swf
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 

@@ -21,7 +21,8 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
-from fluxqueue.queue.simulator.simulation import SimulatedJob, Simulation
+from fluxqueue.queue.simulator.simulated_work import SimulatedJob
+from fluxqueue.queue.simulator.simulation import Simulation
 from fluxqueue.queue.simulator.traces import Trace, TraceJob, numbered
 
 NOW = 1_800_000_000
