@@ -24,11 +24,11 @@ from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_wo
 from fluxqueue.cli.tables import age, clock, columns, instant, paint
 from fluxqueue.cli.topology_words import topology_words
 
-__all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
+__all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
-_WHY = {
+WHY = {
     Reason.NONE: "the queue has not processed it yet",
     Reason.HELD: "somebody holds it",
     Reason.USER_SUSPENDED: "the Job was applied with suspend: true, and only who suspended it may resume it",
@@ -58,7 +58,7 @@ _WHY = {
     Reason.PROVISIONING: "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
 }
 
-_HELPS = {
+HELPS = {
     Reason.NONE: "nothing is needed; if this lasts, see whether the queue is running",
     Reason.HELD: "kubectl fluxqueue release lets it start",
     Reason.USER_SUSPENDED: "set spec.suspend of the Job to false",
@@ -255,12 +255,12 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     if state_of(job) != State.PENDING and not reason:
         return []
     known = Reason(reason) if reason in list(Reason) else None
-    why = status.message or (_WHY[known] if known is not None else "")
+    why = status.message or (WHY[known] if known is not None else "")
     if not reason and (last := next(reversed(status.requeue_reasons or ()), None)) is not None:
         why = f"it was requeued ({last.reason}) and will be matched again"
     facts = [("Why", f"{reason}: {why}" if reason and why else reason or why)]
     if known is not None:
-        facts.append(("What helps", _HELPS[known]))
+        facts.append(("What helps", HELPS[known]))
     expected = instant(status.reserved_at or status.eta)
     if expected is not None:
         left = (expected - now).total_seconds()

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names"]
+__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names", "default_namespace"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_TIMEOUT_S = 60
@@ -104,6 +104,21 @@ def _paths(kubeconfig: str | None, env: Mapping[str, str]) -> list[Path]:
     if listed := env.get("KUBECONFIG", ""):
         return [Path(part) for part in listed.split(os.pathsep) if part]
     return [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"]
+
+
+def default_namespace(kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """Return the namespace of the context, without its credentials: no plugin runs.
+
+    Without a kubeconfig, or without the context in it, it is that of the pod's ServiceAccount, else ``default``.
+    """
+    paths = _paths(kubeconfig, os.environ if environ is None else environ)
+    present = [path for path in paths if path.is_file()]
+    if not present:
+        file = _SERVICE_ACCOUNT / "namespace"
+        return file.read_text().strip() if file.is_file() else "default"
+    merged = _merged(present)
+    chosen = merged.contexts.get(context or merged.current)
+    return (chosen.text("namespace") if chosen is not None else None) or "default"
 
 
 @dataclass(frozen=True)

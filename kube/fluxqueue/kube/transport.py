@@ -331,6 +331,10 @@ class Api:
         request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type)
         return await self._wire.call(request, timeout_s)
 
+    def lines(self, path: str, *, query: dict[str, str] | None = None, idle_s: float) -> AsyncGenerator[builtins.list[bytes], None]:
+        """Read text that goes on, such as a followed log, as `watch` reads events; an incomplete last line is yielded too."""
+        return self._wire.stream(Request("get", "raw", f"get {path}", "GET", path, query), idle_s=idle_s, whole=False)
+
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""
         return decode(await self.request("GET", "/version"), ServerVersion, "get /version").git_version

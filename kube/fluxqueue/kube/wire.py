@@ -193,7 +193,7 @@ class Wire:
                 raise Unreachable(f"{request.action}: no answer from {self._credentials.host} within {limit_s:g} s", sent=True) from error
             await asyncio.sleep(wait_s)
 
-    async def stream(self, request: Request, *, idle_s: float) -> AsyncGenerator[builtins.list[bytes], None]:
+    async def stream(self, request: Request, *, idle_s: float, whole: bool = True) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read a response that does not end, as lists of complete lines.
 
         Parameters
@@ -202,6 +202,8 @@ class Wire:
             The request; it is not retried.
         idle_s
             Seconds without a byte after which the connection counts as broken.
+        whole
+            False: what follows the last newline is a line too, as in a log. In a watch it is an event that was cut off.
 
         Yields
         ------
@@ -225,7 +227,7 @@ class Wire:
                     if response.status == 200:
                         with _aborted_on_exit(response):
                             yield []
-                            async for lines in _whole_lines(response.content):
+                            async for lines in _lines(response.content, whole=whole):
                                 yield lines
                         return
                     if response.status == 401 and not last_try and await self._credentials.renew(header):
@@ -294,8 +296,8 @@ def _pause_s(error: ApiError, request: Request, failures: int) -> float | None:
     return None
 
 
-async def _whole_lines(content: aiohttp.StreamReader) -> AsyncGenerator[builtins.list[bytes], None]:
-    """Split chunks of any length into lines; an incomplete line is kept until the rest arrives."""
+async def _lines(content: aiohttp.StreamReader, *, whole: bool) -> AsyncGenerator[builtins.list[bytes], None]:
+    """Split chunks of any length into lines; an incomplete line is kept until the rest arrives, and dropped at the end if `whole`."""
     incomplete: builtins.list[bytes] = []
     async for chunk in content.iter_any():
         *lines, tail = chunk.split(b"\n")
@@ -305,6 +307,8 @@ async def _whole_lines(content: aiohttp.StreamReader) -> AsyncGenerator[builtins
             yield [line for line in lines if line]
         if tail:
             incomplete.append(tail)
+    if incomplete and not whole:
+        yield [b"".join(incomplete)]
 
 
 @contextmanager

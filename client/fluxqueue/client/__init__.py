@@ -1,0 +1,84 @@
+"""The Python client: submit work to the queue, wait for it, steer it, and run functions on the cluster (docs/client.md)."""
+
+from __future__ import annotations
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.client.async_client import AsyncClient
+from fluxqueue.client.async_workloads import AsyncWorkload
+from fluxqueue.client.builders import Job, MiniCluster, Pod, PodGroup
+from fluxqueue.client.errors import (
+    CallTooLarge,
+    ExecutorBroken,
+    FluxQueueError,
+    FluxRefused,
+    InvalidWork,
+    LogsUnavailable,
+    NameTaken,
+    NoCluster,
+    NoSuchWork,
+    NotInstalled,
+    NotManaged,
+    NotPermitted,
+    NotPossible,
+    OutcomeUnknown,
+    Refused,
+    RemoteError,
+    ResultUnreadable,
+    SubmissionFailed,
+    WaitTimeout,
+    WorkCancelled,
+    WorkerDied,
+    WorkFailed,
+    WorkGone,
+)
+from fluxqueue.client.explanations import Explanation
+from fluxqueue.client.handles import Handle
+from fluxqueue.client.podlogs import LogLine
+from fluxqueue.client.statuses import WorkStatus
+from fluxqueue.client.sync_client import Client, Workload
+from fluxqueue.client.terms import Terms, ended, failed, ok, started
+
+__all__ = [
+    "AsyncClient",
+    "AsyncWorkload",
+    "CallTooLarge",
+    "Client",
+    "ExecutorBroken",
+    "Explanation",
+    "FluxQueueError",
+    "FluxRefused",
+    "Handle",
+    "InvalidWork",
+    "Job",
+    "LogLine",
+    "LogsUnavailable",
+    "MiniCluster",
+    "NameTaken",
+    "NoCluster",
+    "NoSuchWork",
+    "NotInstalled",
+    "NotManaged",
+    "NotPermitted",
+    "NotPossible",
+    "OutcomeUnknown",
+    "Pod",
+    "PodGroup",
+    "Reason",
+    "Refused",
+    "RemoteError",
+    "ResultUnreadable",
+    "State",
+    "SubmissionFailed",
+    "Terms",
+    "WaitTimeout",
+    "WorkCancelled",
+    "WorkFailed",
+    "WorkGone",
+    "WorkStatus",
+    "WorkerDied",
+    "Workload",
+    "ended",
+    "failed",
+    "ok",
+    "started",
+]

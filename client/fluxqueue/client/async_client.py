@@ -1,0 +1,282 @@
+"""The asynchronous client: submits work, waits for it, and steers it, as the person of the kubeconfig.
+
+It creates the objects and edits the FluxJobs that people create and edit with kubectl, so it may do what its user may do. All waits of a
+namespace share one watch (`fluxqueue.client.fluxjob_watch`).
+
+    async with AsyncClient.connect() as client:
+        prepare = await client.submit(Job(name="prepare", image="tools", command=["prepare"]))
+        solver = await client.submit(Job(name="solver", image="solver", pods=4, cpu=8), after=prepare, duration=timedelta(hours=1))
+        print(await solver.explain())
+        await solver.wait(check=True)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Unpack
+
+from fluxqueue.api import names
+from fluxqueue.cli.kubeconfig import InvalidKubeconfig, default_namespace
+from fluxqueue.client.async_workloads import AsyncWorkload
+from fluxqueue.client.connections import Connection
+from fluxqueue.client.errors import (
+    FluxQueueError,
+    InvalidWork,
+    NoCluster,
+    NoSuchWork,
+    NotInstalled,
+    NotManaged,
+    SubmissionFailed,
+    translated,
+)
+from fluxqueue.client.handles import Handle, parse_title
+from fluxqueue.client.library_logs import use_standard_logging
+from fluxqueue.client.statuses import WorkStatus
+from fluxqueue.client.submissions import Submission, Work, submissions
+from fluxqueue.client.terms import Terms
+from fluxqueue.client.waiting import Timeout
+from fluxqueue.kube.credentials import NoConfiguration
+from fluxqueue.kube.errors import ApiError, Invalid, NotFound
+from fluxqueue.kube.kinds import PODS
+from fluxqueue.kube.transport import Api
+
+__all__ = ["AsyncClient"]
+
+_AT_ONCE = 16
+
+
+class AsyncClient:
+    """A client of one cluster; created by :meth:`connect`."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.connection = Connection(api)
+        self._managed: set[tuple[str, str]] = set()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, kubeconfig: Path | str | None = None, *, context: str | None = None, namespace: str | None = None
+    ) -> AsyncIterator[AsyncClient]:
+        """Open a client; it closes its connections and its watch at the end, and leaves all work as it is.
+
+        Parameters
+        ----------
+        kubeconfig
+            A file; by default ``$KUBECONFIG``, ``~/.kube/config``, or the pod's ServiceAccount.
+        context
+            Context of the kubeconfig; by default its current one.
+        namespace
+            Namespace of work that names none; by default that of the context.
+
+        Raises
+        ------
+        NoCluster
+            There is no usable configuration.
+        """
+        use_standard_logging()
+        try:
+            chosen = namespace or default_namespace(str(kubeconfig) if kubeconfig else None, context)
+            connection = Api.connect(kubeconfig, context, "fluxqueue/client")
+            api = await connection.__aenter__()
+        except (NoConfiguration, InvalidKubeconfig, OSError) as error:
+            raise NoCluster(f"{error}: set KUBECONFIG, or give kubeconfig=") from None
+        client = cls(api, chosen)
+        try:
+            yield client
+        finally:
+            await client.connection.close()
+            await connection.__aexit__(None, None, None)
+
+    async def submit(self, work: Work, **terms: Unpack[Terms]) -> AsyncWorkload:
+        """Submit one workload.
+
+        Parameters
+        ----------
+        work
+            A `Job`, `Pod`, `PodGroup` or `MiniCluster`, a dictionary, an object of the ``kubernetes`` package, YAML as text, or a
+            `pathlib.Path`.
+        **terms
+            See `Terms`.
+
+        Raises
+        ------
+        InvalidWork
+            It cannot be submitted, or is more than one workload. Nothing was created.
+        NotManaged
+            fluxqueue does not queue work of this namespace. Nothing was created.
+        FluxQueueError
+            The API server refused; see the other classes.
+        """
+        found = submissions(work, self.namespace, terms)
+        if len(found) != 1:
+            titles = ", ".join(f"{unit.kind} {unit.name}" for unit in found[:5])
+            raise InvalidWork(f"it holds {len(found)} workloads ({titles}): use submit_all")
+        return await self._submit(found[0])
+
+    async def submit_all(self, works: Iterable[Work] | str | Path, **terms: Unpack[Terms]) -> list[AsyncWorkload]:
+        """Submit many workloads at once, in no particular order.
+
+        Parameters
+        ----------
+        works
+            What `submit` accepts, each of which may hold several workloads; or one YAML text or file.
+        **terms
+            For all of them; see `Terms`.
+
+        Returns
+        -------
+        list of AsyncWorkload
+            In the order of what was given.
+
+        Raises
+        ------
+        InvalidWork
+            One of them cannot be submitted. Nothing was created.
+        SubmissionFailed
+            The API server refused some; the others are submitted, and the error has them.
+        """
+        given = [works] if isinstance(works, str | Path) else list(works)
+        units = [unit for work in given for unit in submissions(work, self.namespace, terms)]
+        done = await asyncio.gather(*(self._submit(unit) for unit in units), return_exceptions=True)
+        failures: dict[int, FluxQueueError] = {}
+        for position, result in enumerate(done):
+            if isinstance(result, FluxQueueError):
+                failures[position] = result
+            elif isinstance(result, BaseException):
+                raise result
+        submitted = [result for result in done if isinstance(result, AsyncWorkload)]
+        if failures:
+            raise SubmissionFailed([*submitted], failures)
+        return submitted
+
+    async def get(self, title: str, namespace: str | None = None) -> AsyncWorkload:
+        """Return work that exists.
+
+        Parameters
+        ----------
+        title
+            ``job/NAME``, ``pod/NAME``, ``pod-group/NAME`` or ``minicluster/NAME``; without a kind, a Job.
+        namespace
+            Its namespace; by default that of the client.
+
+        Raises
+        ------
+        InvalidWork
+            The title cannot be read.
+        NoSuchWork
+            There is no such object.
+        """
+        kind, name = parse_title(title)
+        where = namespace or self.namespace
+        unit = Submission(kind, name, where, ())
+        try:
+            if kind == "PodGroup":
+                members = await self.api.list(PODS, where, label_selector=f"{names.POD_GROUP_LABEL}={name}")
+            else:
+                members = [await self.api.get(unit.served_as, name, where)]
+        except NotFound as error:
+            raise NoSuchWork(f"{kind} {where}/{name} does not exist: check name and namespace ({error.reason})") from None
+        except ApiError as error:
+            raise translated(error) from None
+        if not members:
+            raise NoSuchWork(f"pod group {where}/{name} has no pods: check name and namespace")
+        return self.workload(Handle(kind, where, name, tuple(each.metadata.uid for each in members)))
+
+    def workload(self, handle: Handle) -> AsyncWorkload:
+        """Return the workload of a handle that was kept."""
+        return AsyncWorkload(self.connection, handle)
+
+    async def wait(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
+        """Wait until all of some workloads have ended, and return their statuses in that order.
+
+        Raises
+        ------
+        WaitTimeout, WorkFailed, WorkGone
+            As `AsyncWorkload.wait`, for the first one.
+        """
+        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in works]
+        try:
+            return list(await asyncio.gather(*waits))
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def as_ended(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None) -> AsyncIterator[AsyncWorkload]:
+        """Yield workloads as they end.
+
+        Raises
+        ------
+        WaitTimeout
+            Some have not ended in time.
+        WorkGone
+            One was deleted.
+        """
+        waits: dict[asyncio.Task[WorkStatus], AsyncWorkload] = {asyncio.ensure_future(work.wait(timeout=timeout)): work for work in works}
+        try:
+            pending = set(waits)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for wait in done:
+                    wait.result()
+                    yield waits[wait]
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _submit(self, unit: Submission) -> AsyncWorkload:
+        async with self._slots:
+            await self._check_managed(unit)
+            created: list[Any] = []
+            try:
+                for manifest in unit.manifests:
+                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace))  # noqa: PERF401  what was created counts
+            except NotFound as error:
+                raise NotInstalled(f"the cluster does not serve {unit.served_as.plural} ({error}): install fluxqueue with them") from None
+            except ApiError as error:
+                await self._undo(unit, created)
+                raise _refused(error, unit) from None
+        name = unit.name or created[0].metadata.name
+        return self.workload(Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)))
+
+    async def _undo(self, unit: Submission, created: Sequence[Any]) -> None:
+        """Delete the pods of a group of which one was refused: it would wait for ever for the others."""
+        if created:
+            name = unit.name or created[0].metadata.name
+            await Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)).delete(self.api)
+
+    async def _check_managed(self, unit: Submission) -> None:
+        """Ask the API server once for each kind and namespace, by a dry run, whether admission sees the object.
+
+        Where it does not, pods would start at once, past the queue.
+        """
+        key = (unit.served_as.kind, unit.namespace)
+        if key in self._managed or unit.kind == "MiniCluster":
+            return
+        path = unit.served_as.path(unit.namespace)
+        manifest = {"apiVersion": unit.served_as.api_version, "kind": unit.served_as.kind, **unit.manifests[0]}
+        try:
+            seen = await self.api.request("POST", path, query={"dryRun": "All"}, body=manifest)
+        except ApiError as error:
+            raise _refused(error, unit) from None
+        if names.SEEN_LABEL.encode() not in seen:
+            raise NotManaged(
+                f"fluxqueue does not queue {unit.served_as.plural} of namespace {unit.namespace}, so nothing was submitted: "
+                f"kubectl label namespace {unit.namespace} {names.MANAGED_LABEL}=true, or choose another namespace"
+            )
+        self._managed.add(key)
+
+
+def _refused(error: ApiError, unit: Submission) -> FluxQueueError:
+    if isinstance(error, Invalid):
+        return translated(error, "correct the field that the message names")
+    if error.status == 400:
+        return translated(error, f"correct {unit.kind} {unit.name} as it says")
+    return translated(error)

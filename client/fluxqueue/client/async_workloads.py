@@ -1,0 +1,181 @@
+"""A workload of the asynchronous client: its status, the wait for it, and the verbs of ``kubectl fluxqueue``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, prioritized, released
+from fluxqueue.client.connections import Connection
+from fluxqueue.client.errors import NotPossible, WorkFailed, translated
+from fluxqueue.client.explanations import Explanation, explained
+from fluxqueue.client.handles import Handle
+from fluxqueue.client.podlogs import LogLine, LogOptions, PodLogs
+from fluxqueue.client.statuses import WorkStatus
+from fluxqueue.client.waiting import Timeout, Waiting, deadline_of
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.kinds import FLUXJOBS
+
+__all__ = ["AsyncWorkload"]
+
+_SHOWN_WITHIN_S = 30.0
+
+
+class AsyncWorkload:
+    """A submitted workload: a Job, a Pod, a pod group or a MiniCluster.
+
+    Attributes
+    ----------
+    handle
+        What identifies it; plain data, which can be kept and given to `AsyncClient.workload`.
+    """
+
+    def __init__(self, connection: Connection, handle: Handle) -> None:
+        self._connection = connection
+        self.handle = handle
+
+    def __repr__(self) -> str:
+        return f"<{self.handle.title}>"
+
+    @property
+    def kind(self) -> str:
+        """``Job``, ``Pod``, ``PodGroup`` or ``MiniCluster``."""
+        return self.handle.kind
+
+    @property
+    def name(self) -> str:
+        """Name of the object, or of the group."""
+        return self.handle.name
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object."""
+        return self.handle.namespace
+
+    async def status(self) -> WorkStatus:
+        """Return its status now.
+
+        Raises
+        ------
+        WorkGone
+            It was deleted before its end was seen.
+        """
+        return await (await self._waiting()).status()
+
+    async def state(self) -> str:
+        """Return its state now: ``Pending``, ``Running``, ``Completed`` and so on."""
+        return (await self.status()).state
+
+    async def eta(self) -> datetime | None:
+        """Return its planned start, or its start if it has started; None if there is no estimate."""
+        status = await self.status()
+        return status.started_at or status.eta
+
+    async def wait(self, *, timeout: Timeout = None, started: bool = False, check: bool = False) -> WorkStatus:
+        """Wait until it has ended.
+
+        Parameters
+        ----------
+        timeout
+            Seconds, or a `timedelta`; None waits for ever. The work is not changed by a time-out.
+        started
+            Wait only until its pods run, or it has ended.
+        check
+            Raise `WorkFailed` if it has ended without success.
+
+        Returns
+        -------
+        WorkStatus
+            The status that ended the wait.
+
+        Raises
+        ------
+        WaitTimeout
+            It is not so far in time; the message has its state and reason.
+        WorkFailed
+            It failed or was cancelled, and `check` is true.
+        WorkGone
+            It was deleted.
+        """
+        waiting = await self._waiting()
+        status = await waiting.until((lambda now: now.started or now.ended) if started else (lambda now: now.ended), deadline_of(timeout))
+        if check and status.ended and not status.succeeded:
+            why = status.message or status.reason or status.outcome
+            raise WorkFailed(f"{self.handle.title} ended as {status.state}{f' ({why})' if why else ''}: read its logs, or explain it")
+        return status
+
+    async def explain(self) -> Explanation:
+        """Return why it waits and what helps, as ``kubectl fluxqueue explain`` says it."""
+        fluxjob = await self._fluxjob()
+        return explained(fluxjob, await self.handle.job(self._connection.api), await self.handle.pods(self._connection.api), _now())
+
+    async def hold(self) -> None:
+        """Keep it from starting, while it waits."""
+        await self._edit(held())
+
+    async def release(self) -> None:
+        """End a hold."""
+        await self._edit(released())
+
+    async def cancel(self) -> None:
+        """Cancel it: a Job is suspended and keeps its pods' output, waiting pods are deleted."""
+        await self._edit(cancelled())
+
+    async def prioritize(self, priority: int) -> None:
+        """Give it another priority, while it waits."""
+        await self._edit(prioritized(priority))
+
+    async def delete(self) -> None:
+        """Delete its object and all that belongs to it, in any state."""
+        await self.handle.delete(self._connection.api)
+
+    async def logs(self, *, follow: bool = False, tail: int | None = None, container: str = "") -> AsyncIterator[LogLine]:
+        """Yield the output of its pods.
+
+        Parameters
+        ----------
+        follow
+            Go on until it has ended, with the pods as they start; without it, pod by pod and at most 16 MiB of each.
+        tail
+            Only so many last lines of each pod.
+        container
+            Name of a container that is not the first one.
+
+        Raises
+        ------
+        LogsUnavailable
+            No pod has started, or one cannot be read.
+        """
+
+        async def over() -> bool:
+            return (await self.status()).ended
+
+        reader = PodLogs(self._connection.api, lambda: self.handle.pods(self._connection.api), over)
+        async for line in reader.read(LogOptions(follow, tail, container)):
+            yield line
+
+    async def _waiting(self) -> Waiting:
+        return Waiting(self._connection.api, await self._connection.watch(self.namespace), self.handle)
+
+    async def _fluxjob(self) -> FluxJob:
+        """Return its FluxJob, which is created seconds after its object."""
+        return await (await self._waiting()).fluxjob(_SHOWN_WITHIN_S)
+
+    async def _edit(self, change: FluxJobEdit) -> None:
+        fluxjob = await self._fluxjob()
+        if objection := change.objection(fluxjob):
+            raise NotPossible(f"{self.handle.title} {objection}")
+        now = {"hold": fluxjob.spec.hold, "cancel": fluxjob.spec.cancel, "priority": fluxjob.spec.priority}
+        if all(now[field] == value for field, value in change.spec.items()):
+            return
+        try:
+            await self._connection.api.patch(
+                FLUXJOBS, fluxjob.metadata.name, {"spec": change.spec}, namespace=self.namespace, field_manager="fluxqueue-client"
+            )
+        except ApiError as error:
+            raise translated(error) from None
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()

@@ -1,0 +1,114 @@
+"""An event loop in a thread of its own, so that code without ``async`` can use the asynchronous client from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+__all__ = ["Portal"]
+
+T = TypeVar("T")
+_END_S = 30.0
+
+
+class Portal:
+    """Runs coroutines in a background thread; it ends with :meth:`close`.
+
+    The thread is a daemon: a program that forgets to close does not hang at its end.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="fluxqueue-client", daemon=True)
+        self._thread.start()
+        self._contexts: list[AbstractAsyncContextManager[Any]] = []
+        self._closed = False
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result; Ctrl-C cancels it.
+
+        Raises
+        ------
+        RuntimeError
+            The portal is closed, or this is its own thread.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("this thread runs the client: call it from another one, or use AsyncClient")
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine, and return its future."""
+        if self._closed:
+            work.close()
+            raise RuntimeError("the client is closed: open another one")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enter an asynchronous context, which is left when the portal closes."""
+
+        async def enter() -> T:
+            return await context.__aenter__()
+
+        entered = self.call(enter())
+        self._contexts.append(context)
+        return entered
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate over an asynchronous iterator; it is closed if the caller stops early."""
+
+        async def following() -> tuple[T] | None:
+            async for item in items:
+                return (item,)
+            return None
+
+        async def end() -> None:
+            if (close := getattr(items, "aclose", None)) is not None:
+                await close()
+
+        try:
+            while (item := self.call(following())) is not None:
+                yield item[0]
+        finally:
+            if not self._closed:
+                self.call(end())
+
+    def close(self) -> None:
+        """Leave the contexts, cancel what runs, and end the thread."""
+        if self._closed:
+            return
+        try:
+            for context in reversed(self._contexts):
+                self.call(_left(context))
+            self.call(self._cancel_others())
+        finally:
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def _cancel_others(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _left(context: AbstractAsyncContextManager[Any]) -> None:
+    await context.__aexit__(None, None, None)
