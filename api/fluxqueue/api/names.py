@@ -41,6 +41,9 @@ HISTORY_ACCOUNT: Final = "fluxqueue-history"
 """The ServiceAccount of a namespace whose tokens open the history of its work; that of the release namespace: of all work. It is called
 after the release, so another one is named to the command."""
 
+EXECUTOR_LABEL: Final = "fluxqueue/executor"
+"""On the Jobs, pods and Secrets of an executor of the Python client: which executor (`fluxqueue.client.executor`)."""
+
 SEEN_LABEL: Final = "fluxqueue.seen"
 SEEN_VALUE: Final = "yes"
 MANAGED_LABEL: Final = "fluxqueue/managed"

@@ -7,6 +7,7 @@ from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.builders import Job, MiniCluster, Pod, PodGroup
 from fluxqueue.client.errors import (
+    CallNotLoaded,
     CallTooLarge,
     ExecutorBroken,
     FluxQueueError,
@@ -31,21 +32,26 @@ from fluxqueue.client.errors import (
     WorkFailed,
     WorkGone,
 )
+from fluxqueue.client.executor import FluxQueueExecutor, FluxQueueFuture
 from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
+from fluxqueue.client.task_jobs import TaskPods
 from fluxqueue.client.terms import Terms, ended, failed, ok, started
 
 __all__ = [
     "AsyncClient",
     "AsyncWorkload",
+    "CallNotLoaded",
     "CallTooLarge",
     "Client",
     "ExecutorBroken",
     "Explanation",
     "FluxQueueError",
+    "FluxQueueExecutor",
+    "FluxQueueFuture",
     "FluxRefused",
     "Handle",
     "InvalidWork",
@@ -69,6 +75,7 @@ __all__ = [
     "ResultUnreadable",
     "State",
     "SubmissionFailed",
+    "TaskPods",
     "Terms",
     "WaitTimeout",
     "WorkCancelled",

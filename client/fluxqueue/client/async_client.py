@@ -1,7 +1,7 @@
 """The asynchronous client: submits work, waits for it, and steers it, as the person of the kubeconfig.
 
 It creates the objects and edits the FluxJobs that people create and edit with kubectl, so it may do what its user may do. All waits of a
-namespace share one watch (`fluxqueue.client.fluxjob_watch`).
+namespace share one watch (`fluxqueue.client.object_watches`).
 
     async with AsyncClient.connect() as client:
         prepare = await client.submit(Job(name="prepare", image="tools", command=["prepare"]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fluxqueue.client.fluxjob_watch import FluxJobWatch
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.client.object_watches import ObjectWatch, watch_fluxjobs
 from fluxqueue.kube.transport import Api
 
 __all__ = ["Connection"]
@@ -21,9 +22,9 @@ class Connection:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self._watches: dict[str, FluxJobWatch] = {}
+        self._watches: dict[str, ObjectWatch[FluxJob]] = {}
 
-    async def watch(self, namespace: str) -> FluxJobWatch:
+    async def watch(self, namespace: str) -> ObjectWatch[FluxJob]:
         """Return the watch of a namespace, filled; the first call starts it.
 
         Raises
@@ -31,7 +32,7 @@ class Connection:
         FluxQueueError
             It cannot be: no permission, no FluxJobs in this cluster, no answer.
         """
-        watch = self._watches.setdefault(namespace, FluxJobWatch(self.api, namespace))
+        watch = self._watches.setdefault(namespace, watch_fluxjobs(self.api, namespace))
         await watch.open()
         return watch
 

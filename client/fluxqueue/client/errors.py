@@ -11,6 +11,7 @@ from concurrent.futures import BrokenExecutor
 from fluxqueue.kube import errors as kube
 
 __all__ = [
+    "CallNotLoaded",
     "CallTooLarge",
     "ExecutorBroken",
     "FluxQueueError",
@@ -122,6 +123,10 @@ class LogsUnavailable(FluxQueueError):
 
 class FluxRefused(FluxQueueError):
     """The REST service of a MiniCluster refused a request."""
+
+
+class CallNotLoaded(FluxQueueError):
+    """The image of the pods cannot load a function: another Python, or modules that it does not have."""
 
 
 class CallTooLarge(FluxQueueError, ValueError):

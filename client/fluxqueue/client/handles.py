@@ -60,7 +60,7 @@ class Handle:
 
     @property
     def key(self) -> Hashable:
-        """The key of its FluxJob in a `FluxJobWatch`."""
+        """The key of its FluxJob in a watch of FluxJobs."""
         if self.kind == "MiniCluster":
             return ("Job", self.name)
         if self.kind == "PodGroup":

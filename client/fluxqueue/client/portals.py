@@ -53,6 +53,11 @@ class Portal:
             raise RuntimeError("the client is closed: open another one")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def wake(self, event: asyncio.Event) -> None:
+        """Set an event of the loop, from any thread."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(event.set)
+
     def enter(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter an asynchronous context, which is left when the portal closes."""
 

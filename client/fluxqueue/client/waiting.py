@@ -14,8 +14,8 @@ from datetime import timedelta
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.client.errors import InvalidWork, NoSuchWork, WaitTimeout
-from fluxqueue.client.fluxjob_watch import FluxJobWatch
 from fluxqueue.client.handles import Handle
+from fluxqueue.client.object_watches import ObjectWatch
 from fluxqueue.client.statuses import WorkStatus, status_of, status_of_job
 from fluxqueue.kube.transport import Api
 
@@ -55,7 +55,7 @@ class Waiting:
         The workload.
     """
 
-    def __init__(self, api: Api, watch: FluxJobWatch, handle: Handle) -> None:
+    def __init__(self, api: Api, watch: ObjectWatch[FluxJob], handle: Handle) -> None:
         self._api = api
         self._watch = watch
         self._handle = handle

@@ -1,0 +1,333 @@
+"""The Job of some calls: its object, its Secret, and the way of its results to their futures.
+
+The Job is created first, then the Secret that it owns, which its pods wait for. So whenever this process ends, nothing is left for good:
+the Secret goes with the Job, a Job without its Secret ends at its deadline, and a Job that has ended is deleted after `KEPT_S`.
+
+A pod of a Job can be lost without a fault of the call: evicted, preempted, on a node that fails. Such a pod is replaced, so a call runs at
+least once and at most a few times. A pod that ends in any other way is not: its calls get `WorkerDied`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from fluxqueue.api import names
+from fluxqueue.api.pods import Pod
+from fluxqueue.client.async_workloads import AsyncWorkload
+from fluxqueue.client.calls import PackedCalls
+from fluxqueue.client.connections import Connection
+from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, ResultUnreadable, WorkCancelled, translated
+from fluxqueue.client.frames import Damaged, TooLarge, from_log, lines_of, opened
+from fluxqueue.client.handles import Handle
+from fluxqueue.client.object_watches import ObjectWatch
+from fluxqueue.client.outcomes import death, finish, termination
+from fluxqueue.kube.errors import ApiError, NotFound
+from fluxqueue.kube.kinds import JOBS, PODS, SECRETS
+
+__all__ = ["KEPT_S", "TaskJob", "TaskPods", "job_manifest"]
+
+Json = dict[str, Any]
+KEPT_S = 3_600
+_FOLDER = "/var/run/fluxqueue-call"
+_LOG = "/dev/termination-log"
+_LOOK_S = 5.0
+_NOT_NAME = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPods:
+    """The pods in which calls run.
+
+    Attributes
+    ----------
+    image
+        An image with Python, of the same minor version as the client's.
+    python
+        The program in it.
+    cpu, memory, gpus
+        What each pod requests: cores, a quantity such as ``4Gi``, whole GPUs.
+    duration
+        How long the calls of one pod take at most; then they are ended.
+    env
+        Variables of the container.
+    annotations
+        Of the pods.
+    pod
+        More fields of the pods' spec, such as ``volumes`` and ``nodeSelector``; ``volumeMounts`` are those of the container.
+    """
+
+    image: str
+    python: str = "python3"
+    cpu: float | str = 1
+    memory: str | None = None
+    gpus: int = 0
+    duration: timedelta = timedelta(hours=1)
+    env: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    pod: Mapping[str, Any] = field(default_factory=dict)
+
+
+def job_manifest(pods: TaskPods, name: str, label: str, tasks: int, at_once: int) -> Json:
+    """Return the Job of some tasks, one for each completion index.
+
+    Parameters
+    ----------
+    pods
+        Its pods.
+    name
+        Its name, and that of its Secret.
+    label
+        Value of the label that all pods of the executor have.
+    tasks
+        How many there are.
+    at_once
+        How many run at the same time.
+    """
+    requests = {"cpu": str(pods.cpu), **({"memory": pods.memory} if pods.memory else {})}
+    limits = {"nvidia.com/gpu": str(pods.gpus)} if pods.gpus else {}
+    more = dict(pods.pod)
+    mount = {"name": "fluxqueue-call", "mountPath": _FOLDER, "readOnly": True}
+    container: Json = {
+        "name": "call",
+        "image": pods.image,
+        "command": [pods.python, f"{_FOLDER}/worker.pyz", _LOG],
+        "env": [{"name": key, "value": str(value)} for key, value in pods.env.items()],
+        "resources": {"requests": requests | limits, "limits": limits},
+        "terminationMessagePath": _LOG,
+        "volumeMounts": [mount, *more.pop("volumeMounts", ())],
+    }
+    volume = {"name": "fluxqueue-call", "secret": {"secretName": name, "defaultMode": 0o444}}
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **more,
+        "containers": [container, *more.get("containers", ())],
+        "volumes": [volume, *more.get("volumes", ())],
+    }
+    labels = {names.EXECUTOR_LABEL: label}
+    rounds = math.ceil(tasks / at_once)
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": tasks,
+            "parallelism": at_once,
+            "backoffLimitPerIndex": 0,
+            "activeDeadlineSeconds": max(1, math.ceil(pods.duration.total_seconds() * rounds)),
+            "ttlSecondsAfterFinished": KEPT_S,
+            "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},
+            "template": {"metadata": {"labels": labels, "annotations": dict(pods.annotations)}, "spec": spec},
+        },
+    }
+
+
+def job_name(function: str, task: str) -> str:
+    """Return the name of a Job: what is called, and which call it is."""
+    return f"call-{_NOT_NAME.sub('-', function.lower()).strip('-')[:30].strip('-') or 'function'}-{task[:10]}"
+
+
+class TaskJob:
+    """Some calls on their way; `run` follows them to their end.
+
+    Parameters
+    ----------
+    connection
+        The cluster.
+    manifest
+        The Job, complete.
+    calls
+        What its Secret contains.
+    futures
+        The futures of each task.
+    max_result_bytes
+        The largest result of one pod.
+    """
+
+    def __init__(
+        self, connection: Connection, manifest: Json, calls: PackedCalls, futures: Sequence[Sequence[Future[Any]]], max_result_bytes: int
+    ) -> None:
+        self._connection = connection
+        self._manifest = manifest
+        self._calls = calls
+        self._futures = futures
+        self._max_bytes = max_result_bytes
+        self._open = set(range(len(futures)))
+        self._told: set[Future[Any]] = set()
+        self.changed = asyncio.Event()
+        self.workload: AsyncWorkload | None = None
+
+    async def run(self, pods: ObjectWatch[Pod], slots: asyncio.Semaphore) -> None:
+        """Submit the Job, set the futures, and delete the Job. Every future is done afterwards.
+
+        Parameters
+        ----------
+        pods
+            The pods of the executor.
+        slots
+            Bounds how many Jobs are created, or results read, at the same time.
+        """
+        try:
+            await pods.open()
+            async with slots:
+                if self._is_wanted():
+                    await self._submit()
+            if self.workload is not None:
+                await self._follow(pods, slots)
+        except asyncio.CancelledError:
+            self._fail(
+                ExecutorBroken("the client was closed while calls were running: their Jobs go on, and are deleted an hour after their end")
+            )
+            raise
+        except FluxQueueError as error:
+            self._fail(error)
+        except Exception as error:  # a future must not wait for ever, whatever happened
+            self._fail(ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}"))
+        finally:
+            self._fail(ExecutorBroken("the calls ended without a result"))
+        if self.workload is not None:
+            with contextlib.suppress(FluxQueueError):  # it is deleted an hour after its end
+                await self.workload.delete()
+
+    async def _submit(self) -> None:
+        meta = self._manifest["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        try:
+            job = await self._connection.api.create(JOBS, self._manifest, namespace)
+        except ApiError as error:
+            raise translated(error) from None
+        workload = AsyncWorkload(self._connection, Handle("Job", namespace, name, (job.metadata.uid,)))
+        body = {
+            "metadata": {"name": name, "labels": meta["labels"], "ownerReferences": [JOBS.reference(job, controller=True)]},
+            "immutable": True,
+            "data": self._calls.encoded(),
+        }
+        try:
+            await self._connection.api.create(SECRETS, body, namespace)
+        except ApiError as error:
+            await workload.delete()
+            raise translated(error) from None
+        self.workload = workload
+
+    async def _follow(self, pods: ObjectWatch[Pod], slots: asyncio.Semaphore) -> None:
+        assert self.workload is not None
+        fluxjobs = await self._connection.watch(self.workload.namespace)
+        key = self.workload.handle.key
+        with pods.listening(key, self.changed), fluxjobs.listening(key, self.changed):
+            while True:
+                self.changed.clear()
+                await self._look(pods.all(key), slots)
+                if not self._is_wanted():
+                    return
+                pods.check()
+                if (status := await self.workload.status()).ended:
+                    await self._look(await self.workload.handle.pods(self._connection.api), slots)
+                    if status.state == "Cancelled":
+                        self._fail(WorkCancelled(f"{self.workload.handle.title} was cancelled by somebody: submit the call again"))
+                    self._bury()
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.changed.wait(), _LOOK_S)
+
+    def _is_wanted(self) -> bool:
+        """True if any future is still open. Those that were cancelled are told that nobody works on them."""
+        for index in [*self._open]:
+            for future in self._futures[index]:
+                if future.cancelled() and future not in self._told:
+                    self._told.add(future)
+                    future.set_running_or_notify_cancel()
+            if all(future.done() for future in self._futures[index]):
+                self._open.discard(index)
+        return bool(self._open)
+
+    async def _look(self, pods: Sequence[Pod], slots: asyncio.Semaphore) -> None:
+        """Act on the present state of pods."""
+        for pod in pods:
+            index = pod.completion_index
+            if index not in self._open:
+                continue
+            if pod.status.phase in ("Running", "Succeeded", "Failed"):
+                self._mark_running(index)
+            if pod.status.phase == "Succeeded":
+                async with slots:
+                    await self._take(pod, index)
+            elif pod.status.phase == "Failed" and not _disrupted(pod):
+                self._fail(death(pod, self._what(index)), index)
+
+    async def _take(self, pod: Pod, index: int) -> None:
+        try:
+            payload = await self._payload(pod, index)
+        except FluxQueueError as error:
+            self._fail(error, index)
+        else:
+            # In a thread, since callbacks of the futures may use the client.
+            await asyncio.to_thread(finish, self._futures[index], payload)
+        self._open.discard(index)
+
+    async def _payload(self, pod: Pod, index: int) -> bytes:
+        """Return the signed result of a pod."""
+        task = f"{self._calls.task}.{index}"
+        ended = termination(pod)
+        try:
+            text = (ended.message if ended is not None else "") or from_log(await self._log(pod), task)
+            return opened(text, self._calls.key, task, self._max_bytes)
+        except TooLarge as error:
+            raise ResultUnreadable(f"{self._what(index)}: its result cannot be read: {error}: return less") from None
+        except Damaged as error:
+            raise ResultUnreadable(
+                f"{self._what(index)}: the result in the output of Pod {pod.metadata.name} cannot be read ({error}): have it print less, "
+                "since nodes keep only the end of an output, or return a smaller result"
+            ) from None
+
+    async def _log(self, pod: Pod) -> list[str]:
+        path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
+        query = {"container": "call", "tailLines": str(lines_of(self._max_bytes) + 100)}
+        try:
+            return (await self._connection.api.request("GET", path, query=query)).decode(errors="replace").splitlines()
+        except NotFound:
+            raise death(None, f"Job {pod.metadata.namespace}/{self._manifest['metadata']['name']}") from None
+        except ApiError as error:
+            raise translated(
+                error, "results of more than 3,000 bytes are read from the output of the pod, which needs the right pods/log"
+            ) from None
+
+    def _mark_running(self, index: int) -> None:
+        for future in self._futures[index]:
+            if not future.running() and not future.done():
+                with contextlib.suppress(Exception):  # cancelled at this moment
+                    future.set_running_or_notify_cancel()
+
+    def _what(self, index: int) -> str:
+        meta = self._manifest["metadata"]
+        number = f", task {index}" if len(self._futures) > 1 else ""
+        return f"Job {meta['namespace']}/{meta['name']}{number}"
+
+    def _bury(self) -> None:
+        """End the calls whose pods left nothing when the Job ended."""
+        for index in [*self._open]:
+            self._fail(death(None, self._what(index)), index)
+
+    def _fail(self, error: FluxQueueError, index: int | None = None) -> None:
+        """Set an exception for the open futures of a task, or of all."""
+        for which in [*self._open] if index is None else [index]:
+            for future in self._futures[which]:
+                if not future.done():
+                    with contextlib.suppress(Exception):  # cancelled at this moment
+                        future.set_exception(error)
+            self._open.discard(which)
+
+
+def _disrupted(pod: Pod) -> bool:
+    """True if the pod was evicted, preempted or lost its node: it is replaced."""
+    condition = pod.status.condition("DisruptionTarget")
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from support.watched_api import WatchedApi
+
+from fluxqueue.api.pods import Pod
+from fluxqueue.client import LogsUnavailable
+from fluxqueue.client.podlogs import MAX_BYTES, MAX_FOLLOWED, LogLine, LogOptions, PodLogs
+
+
+def server_with(phases: dict[str, str]) -> WatchedApi:
+    server = WatchedApi()
+    for index, (name, phase) in enumerate(phases.items()):
+        key = {"batch.kubernetes.io/job-completion-index": str(index)}
+        server.put("pods", {"metadata": {"name": name, "namespace": "team", "annotations": key}, "spec": {}, "status": {"phase": phase}})
+    return server
+
+
+async def read(server: WatchedApi, options: LogOptions | None = None, *, ended: bool = True) -> list[str]:
+    async def pods() -> list[Pod]:
+        from fluxqueue.kube.kinds import PODS
+
+        return await server.api.list(PODS, "team")
+
+    async def over() -> bool:
+        return ended
+
+    return [str(line) async for line in PodLogs(server.api, pods, over).read(options or LogOptions())]
+
+
+async def test_lines_have_their_rank_and_pods_that_wait_are_left_out() -> None:
+    server = server_with({"a-0": "Succeeded", "a-1": "Running", "a-2": "Pending"})
+    server.logs |= {"a-0": "one\ntwo\n", "a-1": "three"}
+    assert await read(server) == ["[0] one", "[0] two", "[1] three"]
+    assert sorted(await read(server, LogOptions(follow=True))) == ["[0] one", "[0] two", "[1] three"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_pod_that_cannot_be_read_is_named_with_the_remedy(follow: bool) -> None:
+    server = server_with({"a-0": "Running"})
+    server.logs["a-0"] = 403
+    with pytest.raises(LogsUnavailable, match=r"Pod team/a-0 cannot be read: .*ask for the right to read pods/log"):
+        await read(server, LogOptions(follow=follow))
+    server.logs["a-0"] = 500
+    with pytest.raises(LogsUnavailable, match="see kubectl describe pod"):
+        await read(server, LogOptions(follow=follow))
+
+
+async def test_a_pod_that_was_deleted_meanwhile_has_no_output() -> None:
+    assert await read(server_with({"a-0": "Running"})) == []
+
+
+async def test_without_a_started_pod_the_remedy_is_said() -> None:
+    with pytest.raises(LogsUnavailable, match="read with follow=True"):
+        await read(server_with({"a-0": "Pending"}))
+
+
+async def test_too_many_pods_are_not_followed() -> None:
+    server = server_with({f"a-{number}": "Running" for number in range(MAX_FOLLOWED + 1)})
+    with pytest.raises(LogsUnavailable, match=f"more than {MAX_FOLLOWED} pods"):
+        await read(server, LogOptions(follow=True))
+
+
+def test_requests_are_bounded_unless_they_follow() -> None:
+    assert LogOptions().query() == {"limitBytes": str(MAX_BYTES)}
+    assert LogOptions(follow=True, tail=3, container="c").query() == {"follow": "true", "tailLines": "3", "container": "c"}
+    assert str(LogLine("p", None, "x")) == "[p] x"
