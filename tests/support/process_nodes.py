@@ -3,9 +3,9 @@
 kwok only says that a pod runs. For the pods of one namespace whose first container has a command, this starts it, with its variables and
 its mounted Secrets as files; paths of mounts in the command become those of the files. When it ends, its exit code and its termination
 message are written into the status of the pod, and the API server gets its output from here, as from a kubelet. A pod that is deleted is
-killed.
+killed, and its end reported: a Job may keep it until it has ended.
 
-The pods need ``fluxqueue.local/run-seconds: forever``, so that kwok does not end them.
+Each gets the annotation ``fluxqueue.local/run-seconds: forever``, so that kwok does not end it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,19 @@ class ProcessNodes:
                     started.process.kill()
                     started.process.wait()
                     del self._pods[uid]
-                elif started.process.poll() is not None and pods[uid]["status"]["phase"] == "Running":
-                    self._report(started)
+                elif pods[uid]["status"]["phase"] == "Running":
+                    if pods[uid]["metadata"].get("deletionTimestamp"):
+                        started.process.kill()
+                        started.process.wait()
+                    if started.process.poll() is not None:
+                        self._report(started)
             for uid, pod in pods.items():
                 if uid not in self._pods and pod["status"].get("phase") == "Running" and pod["spec"]["containers"][0].get("command"):
-                    self._pods[uid] = self._start(pod)
+                    try:
+                        self._pods[uid] = self._start(pod)
+                    except ApiServerError as error:  # a kubelet waits for a Secret too, and a pod may have gone
+                        if error.status != HTTPStatus.NOT_FOUND:
+                            raise
 
     def stop(self) -> None:
         """Kill what still runs."""
@@ -98,7 +107,9 @@ class ProcessNodes:
 
     def _start(self, pod: Json) -> _Started:
         folder = self._folder / pod["metadata"]["uid"]
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        lasts = {"metadata": {"annotations": {"fluxqueue.local/run-seconds": "forever"}}}
+        self._client.request("PATCH", f"/api/v1/namespaces/{self._namespace}/pods/{pod['metadata']['name']}", lasts)
         container = pod["spec"]["containers"][0]
         places = {container.get("terminationMessagePath", "/dev/termination-log"): str(folder / "message")}
         for mount in container.get("volumeMounts", ()):
@@ -115,8 +126,8 @@ class ProcessNodes:
         return _Started(pod["metadata"]["name"], process, folder, container["name"])
 
     def _secret(self, name: str, folder: Path) -> Path:
-        folder.mkdir()
         secret = self._client.get(f"/api/v1/namespaces/{self._namespace}/secrets/{name}")
+        folder.mkdir(exist_ok=True)
         for key, content in secret["data"].items():
             (folder / key).write_bytes(base64.b64decode(content))
         return folder
@@ -132,7 +143,7 @@ class ProcessNodes:
         try:
             self._client.request("PATCH", path, {"status": {"phase": "Failed" if code else "Succeeded", "containerStatuses": [status]}})
         except ApiServerError as error:
-            if error.status != 404:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
 

@@ -33,7 +33,7 @@ FIELD_MANAGER: Final = "fluxqueue"
 OPERATOR_AUDIENCE: Final = "fluxqueue"
 """Audience of the tokens with which operators ask the queue; the API server does not accept them itself."""
 OPERATOR_TOKEN_HEADER: Final = "Fluxqueue-Token"  # noqa: S105  # the name of a header
-"""Carries such a token through the API server's proxy, which removes ``Authorization``."""
+"""Carries such a token, or that of a Flux instance, through the API server's proxy, which removes ``Authorization``."""
 DOCTOR_ANNOTATION: Final = "fluxqueue/doctor"
 """On the queue's pods: the ServiceAccount of their namespace whose tokens `kubectl fluxqueue doctor` requests."""
 

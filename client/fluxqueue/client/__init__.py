@@ -34,25 +34,34 @@ from fluxqueue.client.errors import (
 )
 from fluxqueue.client.executor import FluxQueueExecutor, FluxQueueFuture
 from fluxqueue.client.explanations import Explanation
+from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxNodes, FluxOptions, FluxTaskStatus
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
+from fluxqueue.client.sync_flux import Flux, FluxTask
 from fluxqueue.client.task_jobs import TaskPods
 from fluxqueue.client.terms import Terms, ended, failed, ok, started
 
 __all__ = [
     "AsyncClient",
+    "AsyncFlux",
+    "AsyncFluxTask",
     "AsyncWorkload",
     "CallNotLoaded",
     "CallTooLarge",
     "Client",
     "ExecutorBroken",
     "Explanation",
+    "Flux",
+    "FluxNodes",
+    "FluxOptions",
     "FluxQueueError",
     "FluxQueueExecutor",
     "FluxQueueFuture",
     "FluxRefused",
+    "FluxTask",
+    "FluxTaskStatus",
     "Handle",
     "InvalidWork",
     "Job",

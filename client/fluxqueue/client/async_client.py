@@ -32,6 +32,8 @@ from fluxqueue.client.errors import (
     SubmissionFailed,
     translated,
 )
+from fluxqueue.client.flux_access import flux_connection
+from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
 from fluxqueue.client.library_logs import use_standard_logging
 from fluxqueue.client.statuses import WorkStatus
@@ -49,7 +51,7 @@ _AT_ONCE = 16
 
 
 class AsyncClient:
-    """A client of one cluster; created by :meth:`connect`."""
+    """A client of one cluster; created by `connect`."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api = api
@@ -191,6 +193,30 @@ class AsyncClient:
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""
         return AsyncWorkload(self.connection, handle)
+
+    async def flux(self, minicluster: AsyncWorkload | str, *, url: str = "") -> AsyncFlux:
+        """Return the Flux instance of a MiniCluster that serves its REST interface.
+
+        Parameters
+        ----------
+        minicluster
+            The workload, or the name of the MiniCluster.
+        url
+            Where the service is reached, such as a port of ``kubectl port-forward``; by default through the API server, which needs the
+            right to use ``services/proxy``.
+
+        Raises
+        ------
+        NoSuchWork
+            There is no such MiniCluster, or it does not serve the interface.
+        NotPermitted
+            You may not read its token, which is in a Secret.
+        """
+        name = minicluster if isinstance(minicluster, str) else minicluster.name
+        where = self.namespace if isinstance(minicluster, str) else minicluster.namespace
+        connection = await flux_connection(self.api, where, name, url)
+        self.connection.add(connection)
+        return AsyncFlux(connection)
 
     async def wait(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
         """Wait until all of some workloads have ended, and return their statuses in that order.

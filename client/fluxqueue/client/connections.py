@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.client.flux_connections import FluxConnection
 from fluxqueue.client.object_watches import ObjectWatch, watch_fluxjobs
 from fluxqueue.kube.transport import Api
 
@@ -22,6 +23,7 @@ class Connection:
 
     def __init__(self, api: Api) -> None:
         self.api = api
+        self._others: list[FluxConnection] = []
         self._watches: dict[str, ObjectWatch[FluxJob]] = {}
 
     async def watch(self, namespace: str) -> ObjectWatch[FluxJob]:
@@ -36,6 +38,10 @@ class Connection:
         await watch.open()
         return watch
 
+    def add(self, other: FluxConnection) -> None:
+        """Close another connection together with this one."""
+        self._others.append(other)
+
     async def close(self) -> None:
-        """End all watches."""
-        await asyncio.gather(*(watch.close() for watch in self._watches.values()))
+        """End all watches, and close what was added."""
+        await asyncio.gather(*(watch.close() for watch in self._watches.values()), *(other.close() for other in self._others))

@@ -82,7 +82,8 @@ class ObjectWatch(Generic[T]):
         while not self._reflector.synced.is_set():
             self.check(late=asyncio.get_running_loop().time() > deadline)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._reflector.synced.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await self._reflector.synced.wait()
         self.check()
 
     async def close(self) -> None:
@@ -100,10 +101,6 @@ class ObjectWatch(Generic[T]):
     def all(self, key: Hashable) -> list[T]:
         """Return the objects with a key."""
         return self._cache.by_index(_INDEX, key)
-
-    def find(self, key: Hashable) -> T | None:
-        """Return the object with a key, the newest if there are several."""
-        return max(self.all(key), key=lambda each: each.metadata.creation_timestamp or "", default=None)
 
     def last_seen(self, key: Hashable) -> T | None:
         """Return an object that had ended before it was deleted."""

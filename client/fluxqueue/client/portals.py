@@ -16,7 +16,7 @@ _END_S = 30.0
 
 
 class Portal:
-    """Runs coroutines in a background thread; it ends with :meth:`close`.
+    """Runs coroutines in a background thread; it ends with `close`.
 
     The thread is a daemon: a program that forgets to close does not hang at its end.
     """

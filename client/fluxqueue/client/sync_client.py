@@ -24,6 +24,7 @@ from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.portals import Portal
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Work
+from fluxqueue.client.sync_flux import Flux
 from fluxqueue.client.terms import Terms
 from fluxqueue.client.waiting import Timeout
 
@@ -90,6 +91,11 @@ class Client:
     def workload(self, handle: Handle) -> Workload:
         """Return the workload of a handle that was kept."""
         return self._workload(self.asynchronous.workload(handle))
+
+    def flux(self, minicluster: Workload | str, *, url: str = "") -> Flux:
+        """Return the Flux instance of a MiniCluster that serves its REST interface; see `AsyncClient.flux`."""
+        which = minicluster if isinstance(minicluster, str) else minicluster.asynchronous
+        return Flux(self.portal, self.portal.call(self.asynchronous.flux(which, url=url)))
 
     def wait(self, works: Iterable[Workload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
         """Wait until all of some workloads have ended; see `AsyncClient.wait`."""

@@ -237,7 +237,8 @@ class TaskJob:
                     self._bury()
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.changed.wait(), _LOOK_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await self.changed.wait()
 
     def _is_wanted(self) -> bool:
         """True if any future is still open. Those that were cancelled are told that nobody works on them."""

@@ -100,7 +100,8 @@ class Waiting:
                     reason = f", {status.reason}" if status.reason else ""
                     raise WaitTimeout(f"{self._handle.title} is still {status.state}{reason}: wait longer, or ask explain() for the reason")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), left_s)
+                    async with asyncio.timeout(left_s):
+                        await changed.wait()
 
     async def fluxjob(self, within_s: float) -> FluxJob:
         """Return the FluxJob, and wait for one that is not there yet.
@@ -126,17 +127,23 @@ class Waiting:
                         f"{self._handle.title} is not in the queue: see kubectl fluxqueue explain, and kubectl fluxqueue doctor"
                     )
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), _SHOWN_POLL_S)
+                    async with asyncio.timeout(_SHOWN_POLL_S):
+                        await changed.wait()
 
     async def _find(self) -> FluxJob | None:
-        """Return the FluxJob of this workload, or what was last seen of it; None if there is none."""
-        found = self._watch.find(self._handle.key) or self._watch.last_seen(self._handle.key)
-        if found is None or found.metadata.uid == self._owned:
-            return found
-        if self._handle.kind == "MiniCluster":
-            mine = self._handle.owns(found, await self._handle.job(self._api))
-        else:
-            mine = self._handle.owns(found, None)
-        if mine:
-            self._owned = found.metadata.uid
-        return found if mine else None
+        """Return the FluxJob of this workload, or what was last seen of it; None if there is none.
+
+        Where the key is a name, a former object of that name may still have its FluxJob.
+        """
+        key = self._handle.key
+        candidates = sorted(self._watch.all(key), key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
+        if (ended := self._watch.last_seen(key)) is not None:
+            candidates.append(ended)
+        if known := [each for each in candidates if each.metadata.uid == self._owned]:
+            return known[0]
+        job = await self._handle.job(self._api) if candidates and self._handle.kind == "MiniCluster" else None
+        for found in candidates:
+            if self._handle.owns(found, job):
+                self._owned = found.metadata.uid
+                return found
+        return None

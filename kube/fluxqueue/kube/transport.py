@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import enum
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -302,6 +302,7 @@ class Api:
         body: Any = None,
         content_type: str = "application/json",
         timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send any other request: subresources such as ``eviction``, discovery, ``/readyz``.
 
@@ -315,6 +316,8 @@ class Api:
             Content type of the body.
         timeout_s
             Deadline; None is the default of this Api.
+        headers
+            More headers, for a program behind the server's proxy.
 
         Returns
         -------
@@ -328,12 +331,15 @@ class Api:
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
-        request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type)
+        request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, headers)
         return await self._wire.call(request, timeout_s)
 
-    def lines(self, path: str, *, query: dict[str, str] | None = None, idle_s: float) -> AsyncGenerator[builtins.list[bytes], None]:
+    def lines(
+        self, path: str, *, query: dict[str, str] | None = None, idle_s: float, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read text that goes on, such as a followed log, as `watch` reads events; an incomplete last line is yielded too."""
-        return self._wire.stream(Request("get", "raw", f"get {path}", "GET", path, query), idle_s=idle_s, whole=False)
+        request = Request("get", "raw", f"get {path}", "GET", path, query, headers=headers)
+        return self._wire.stream(request, idle_s=idle_s, whole=False)
 
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""

@@ -26,7 +26,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -76,6 +76,7 @@ class Request:
     query: dict[str, str] | None = None
     body: bytes | None = None
     content_type: str = "application/json"
+    headers: Mapping[str, str] | None = None
 
     @property
     def reads(self) -> bool:
@@ -263,7 +264,7 @@ class Wire:
 
     async def _open(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> aiohttp.ClientResponse:
         _check_write.set(None if request.reads else functools.partial(self._check_write, request))
-        headers = {"Authorization": header} if header else {}
+        headers = {**(request.headers or {}), **({"Authorization": header} if header else {})}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         return await self._session.request(

@@ -19,6 +19,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 
+from fluxqueue.api.names import OPERATOR_TOKEN_HEADER
 from fluxqueue.rest.bounded import BoundedRequests
 from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, FluxSubmission, InvalidWord, NoSuchJob
 from fluxqueue.rest.readiness import FluxReadiness
@@ -97,7 +98,8 @@ def _token_check(token_file: Path) -> Callable[[Headers], tuple[int, str, dict[s
             token = token_file.read_text().strip()
         except OSError:
             return 503, "the token of this service does not exist yet", {}
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # The API server's proxy removes Authorization, so whoever comes through it has the token in a header of its own.
+        scheme, _, given = headers.get("authorization", f"bearer {headers.get(OPERATOR_TOKEN_HEADER, '')}").partition(" ")
         if scheme.lower() != "bearer" or not token or not hmac.compare_digest(given.strip().encode(), token.encode()):
             return 401, "a bearer token is required: it is in the Secret of this MiniCluster", _CHALLENGE
         return None

@@ -94,7 +94,7 @@ async def test_an_end_that_was_seen_stands_after_the_deletion(server: WatchedApi
     for fluxjob in ("job-solver",):
         (name,) = [key[2] for key in server._objects if key[0] == "fluxjobs" and key[2].startswith(fluxjob)]
         server.remove("fluxjobs", name, "team")
-    while (await client.connection.watch("team")).find(work.handle.key) is not None:
+    while (await client.connection.watch("team")).all(work.handle.key):
         await asyncio.sleep(0)
     assert (await work.wait(timeout=MINUTE)).succeeded
 

@@ -30,7 +30,7 @@ def test_what_does_not_fit_or_cannot_be_pickled_is_refused(tmp_path: Path) -> No
     with pytest.raises(CallTooLarge, match=r"len has \d+ bytes with its arguments, and at most \d+ are shipped"):
         packed(len, [[((os.urandom(MAX_TASKS_BYTES),), {})]], 1_000)
     with (tmp_path / "file").open("w") as file, pytest.raises(InvalidWork, match="len cannot be shipped with its arguments"):
-        packed(len, [[((file, (n for n in ())), {})]], 1_000)
+        packed(len, [[((file, (n for n in range(0))), {})]], 1_000)
 
 
 def test_a_missing_cloudpickle_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def test_a_chunk_has_at_least_one_call(client: Client, jobs: list[TaskJob]) -> N
 
 def test_division_ends_with_one_chunk() -> None:
     def parts(sizes: list[int]) -> list[int]:
-        chunks = [[((os.urandom(size),), {})] for size in sizes]
+        chunks: Any = [[((os.urandom(size),), {})] for size in sizes]
         return [len(part) for part, calls in module._fitting(len, chunks, 1_000) if isinstance(calls, PackedCalls)]
 
     assert parts([400_000] * 4) == [2, 2]

@@ -16,10 +16,9 @@ async def test_a_fluxjob_is_found_by_uid_and_by_the_name_of_its_object() -> None
     watch = watch_fluxjobs(server.api, "team")
     await watch.open()
     await watch.open()
-    found = watch.find("u")
-    assert found is not None
-    assert found == watch.find(("Job", "a"))
-    assert watch.find("other") is None
+    (found,) = watch.all("u")
+    assert watch.all(("Job", "a")) == [found]
+    assert watch.all("other") == []
     await watch.close()
 
 
@@ -47,7 +46,7 @@ async def test_only_an_end_is_remembered_after_the_deletion_and_only_so_many(mon
     for key in [key for key in server._objects if key[0] == "fluxjobs"]:
         server.remove("fluxjobs", key[2], "team")
     async with asyncio.timeout(60):
-        while watch.find("w") is not None or watch.last_seen("u4") is None:
+        while watch.all("w") or watch.last_seen("u4") is None:
             await asyncio.sleep(0)
     assert watch.last_seen("w") is None
     assert watch.last_seen("u0") is None
@@ -71,4 +70,16 @@ async def test_a_refusal_is_raised_and_a_broken_connection_only_when_it_lasts() 
     with pytest.raises(NoCluster, match="overloaded"):
         watch.check(late=True)
     await opening
+    await watch.close()
+
+
+async def test_a_cancellation_at_the_moment_of_the_event_is_not_lost() -> None:
+    watch = watch_pods(WatchedApi().api, "team", "a=b")
+    opening = asyncio.create_task(watch.open())
+    async with asyncio.timeout(60):
+        while not watch._reflector.synced.is_set():
+            await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
     await watch.close()

@@ -8,7 +8,7 @@ import pytest
 from fluxqueue.client import Handle, InvalidWork, ended, failed, ok, started
 from fluxqueue.client.terms import Terms, duration_text, with_terms
 
-JOB = {"kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": {}}
+JOB: dict[str, Any] = {"kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": {}}
 
 
 class Work:
@@ -18,7 +18,7 @@ class Work:
         self.kind, self.name, self.namespace = kind, name, namespace
 
 
-def annotations(terms: Terms, manifest: dict[str, Any] = JOB) -> dict[str, str]:
+def annotated(terms: Terms, manifest: dict[str, Any] = JOB) -> dict[str, str]:
     return dict(with_terms(manifest, terms)["metadata"].get("annotations") or {})
 
 
@@ -45,7 +45,7 @@ def test_terms_are_labels_and_annotations_of_a_job() -> None:
         "fluxqueue/priority": "3",
         "fluxqueue/duration": "60s",
     }
-    assert "labels" not in JOB["metadata"]  # type: ignore[operator]
+    assert "labels" not in JOB["metadata"]
 
 
 def test_terms_of_a_minicluster_are_fields_of_its_spec() -> None:
@@ -56,32 +56,32 @@ def test_terms_of_a_minicluster_are_fields_of_its_spec() -> None:
 
 def test_times_have_a_zone_and_become_utc() -> None:
     zone = timezone(timedelta(hours=2))
-    assert annotations({"deadline": datetime(2026, 12, 24, 20, tzinfo=zone)})["fluxqueue/deadline"] == "2026-12-24T18:00:00Z"
-    assert annotations({"begin": "+2h"})["fluxqueue/begin"] == "+2h"
+    assert annotated({"deadline": datetime(2026, 12, 24, 20, tzinfo=zone)})["fluxqueue/deadline"] == "2026-12-24T18:00:00Z"
+    assert annotated({"begin": "+2h"})["fluxqueue/begin"] == "+2h"
     with pytest.raises(InvalidWork, match="begin: .* has no time zone"):
-        annotations({"begin": datetime(2026, 12, 24)})  # noqa: DTZ001
+        annotated({"begin": datetime(2026, 12, 24)})  # noqa: DTZ001
     with pytest.raises(InvalidWork, match="deadline: 'soon' is not a time"):
-        annotations({"deadline": "soon"})
+        annotated({"deadline": "soon"})
 
 
 def test_work_waits_for_other_work_in_every_way() -> None:
     a, mesh = Work("Job", "a"), Work("PodGroup", "mesh")
-    after = [a, "any:job/b+5m", ended(mesh), started(Work("MiniCluster", "flux"), timedelta(minutes=10)), failed(a), ok(a)]
-    assert annotations({"after": after})["fluxqueue/after"] == (
+    after: Any = [a, "any:job/b+5m", ended(mesh), started(Work("MiniCluster", "flux"), timedelta(minutes=10)), failed(a), ok(a)]
+    assert annotated({"after": after})["fluxqueue/after"] == (
         "ok:job/a, any:job/b+300s, any:pod-group/mesh, start:minicluster/flux+600s, fail:job/a"
     )
-    assert annotations({"after": a})["fluxqueue/after"] == "ok:job/a"
+    assert annotated({"after": a})["fluxqueue/after"] == "ok:job/a"
 
 
 def test_what_cannot_be_waited_for_is_refused() -> None:
     with pytest.raises(InvalidWork, match="only for a Job, a pod group or a MiniCluster"):
-        annotations({"after": Work("Pod", "p")})
+        annotated({"after": Work("Pod", "p")})
     with pytest.raises(InvalidWork, match="in another namespace than the work"):
-        annotations({"after": Work("Job", "a", "others")})
+        annotated({"after": Work("Job", "a", "others")})
     with pytest.raises(InvalidWork, match="after: 3 is neither"):
-        annotations({"after": [3]})  # type: ignore[list-item]
+        annotated({"after": [3]})  # type: ignore[list-item]
     with pytest.raises(InvalidWork, match="'yes' is not a dependency"):
-        annotations({"after": "yes"})
+        annotated({"after": "yes"})
     with pytest.raises(InvalidWork, match="negative"):
         ok(Work("Job", "a"), timedelta(seconds=-1))
 

@@ -36,7 +36,7 @@ def test_a_small_result_is_the_message_and_a_large_one_in_the_log(tmp_path: Path
     large.mkdir()
     assert [pickle.loads(value) for _, value, _ in run(small, lambda n: n + 1, (1,), (2,))] == [2, 3]
     assert (small / "message").exists()
-    ((how, value, _),) = run(large, lambda: __import__("os").urandom(50_000))
+    ((how, value, _),) = run(large, lambda: __import__("os").urandom(50_000), ())
     assert (how, len(pickle.loads(value))) == ("returned", 50_000)
     assert not (large / "message").exists()
 
@@ -47,7 +47,7 @@ def test_the_program_needs_only_python_and_what_it_brings(tmp_path: Path) -> Non
 
         return sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names))
 
-    ((_, value, _),) = run(tmp_path, modules)
+    ((_, value, _),) = run(tmp_path, modules, ())
     assert set(pickle.loads(value)) <= {"__main__", "__mp_main__", "cloudpickle", "frames", "sitecustomize"}
 
 
@@ -88,7 +88,7 @@ def test_an_exception_that_cannot_be_read_again_comes_as_text() -> None:
 
 
 def test_what_cannot_be_pickled_is_not_returned() -> None:
-    how, _, text = outcome_of(lambda: (n for n in ()), (), {})
+    how, _, text = outcome_of(lambda: (n for n in range(0)), (), {})
     assert how == "unreturnable"
     assert "returned a generator that cannot be pickled" in text
 

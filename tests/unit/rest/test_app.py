@@ -80,6 +80,11 @@ async def test_without_the_token_the_instance_is_not_asked(caller: Caller, token
     assert "Secret of this MiniCluster" in answer["detail"]
 
 
+@pytest.mark.parametrize(("token", "status"), [("right", 200), ("wrong", 401), ("", 401)])
+async def test_the_token_comes_in_a_header_of_its_own_through_the_proxy(caller: Caller, token: str, status: int) -> None:
+    assert (await caller.call("GET", "/v1/jobs/f7", None, fluxqueue_token=token))[0] == status
+
+
 async def test_without_a_token_file_nobody_gets_in(tmp_path: Path) -> None:
     caller = Caller(tmp_path / "missing")
     assert await caller.call("GET", "/v1/jobs/f7", "") == (503, {"detail": "the token of this service does not exist yet"})
