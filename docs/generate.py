@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reference_cli import cli_page
+from reference_client import client_page
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.states import ENDED, sources
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("api", "certs", "cli", "client", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 LOGGERS = ("log", "_log", "logger")
-REFERENCES = {"cli": cli_page}
+REFERENCES = {"cli": cli_page, "client": client_page}
 """The pages of docs/reference by their name, besides that of the log events."""
 
 
