@@ -34,6 +34,7 @@ from fluxqueue.client.errors import (
 )
 from fluxqueue.client.executor import FluxQueueExecutor, FluxQueueFuture
 from fluxqueue.client.explanations import Explanation
+from fluxqueue.client.flux_executor import FluxExecutor, FluxFuture
 from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxNodes, FluxOptions, FluxTaskStatus
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine
@@ -54,6 +55,8 @@ __all__ = [
     "ExecutorBroken",
     "Explanation",
     "Flux",
+    "FluxExecutor",
+    "FluxFuture",
     "FluxNodes",
     "FluxOptions",
     "FluxQueueError",

@@ -28,7 +28,7 @@ from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.task_jobs import TaskJob, TaskPods, job_manifest, job_name
 from fluxqueue.client.terms import Terms, with_terms
 
-__all__ = ["FluxQueueExecutor", "FluxQueueFuture"]
+__all__ = ["MAX_RESULT_BYTES", "FluxQueueExecutor", "FluxQueueFuture", "results_in_order"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,7 +164,7 @@ class FluxQueueExecutor(Executor):
                 own: list[list[FluxQueueFuture[R]]] = [[FluxQueueFuture() for _ in chunk] for chunk in part]
                 self._start(fn, content, own)
                 futures += [future for chunk in own for future in chunk]
-        return _results(futures, deadline)
+        return results_in_order(futures, deadline)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
@@ -227,11 +227,11 @@ def _fitting(function: Callable[..., Any], chunks: Sequence[Chunk], max_bytes: i
         yield from _fitting(function, chunks[half:], max_bytes)
 
 
-def _results(futures: list[FluxQueueFuture[R]], deadline: float | None) -> Iterator[R]:
+def results_in_order(futures: Sequence[Future[R]], deadline: float | None) -> Iterator[R]:
     """Yield results in order; when the caller stops, or one fails, what does not run yet is cancelled."""
 
     def results() -> Iterator[R]:
-        waiting = futures[::-1]
+        waiting = list(futures[::-1])
         try:
             while waiting:
                 # Not kept in a variable, so that a result can be freed while the next one is awaited.

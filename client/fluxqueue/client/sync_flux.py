@@ -16,28 +16,28 @@ class Flux:
     """A Flux instance; see `AsyncFlux`. `Client.flux` makes one."""
 
     def __init__(self, portal: Portal, asynchronous: AsyncFlux) -> None:
-        self._portal = portal
+        self.portal = portal
         self.asynchronous = asynchronous
 
     def submit(self, command: Sequence[str], **options: Unpack[FluxOptions]) -> FluxTask:
         """Submit a job; see `AsyncFlux.submit`."""
-        return FluxTask(self._portal, self._portal.call(self.asynchronous.submit(command, **options)))
+        return FluxTask(self.portal, self.portal.call(self.asynchronous.submit(command, **options)))
 
     def job(self, jobid: str) -> FluxTask:
         """Return the job with an id."""
-        return FluxTask(self._portal, self.asynchronous.job(jobid))
+        return FluxTask(self.portal, self.asynchronous.job(jobid))
 
     def jobs(self, *, active: bool = False, limit: int = 1000) -> list[FluxTaskStatus]:
         """Return the jobs, the newest first; only those that have not ended, if ``active``."""
-        return self._portal.call(self.asynchronous.jobs(active=active, limit=limit))
+        return self.portal.call(self.asynchronous.jobs(active=active, limit=limit))
 
     def nodes(self) -> list[FluxNodes]:
         """Return the nodes by state."""
-        return self._portal.call(self.asynchronous.nodes())
+        return self.portal.call(self.asynchronous.nodes())
 
     def ready(self, *, timeout: Timeout = None) -> None:
         """Wait until the instance answers commands."""
-        self._portal.call(self.asynchronous.ready(timeout=timeout))
+        self.portal.call(self.asynchronous.ready(timeout=timeout))
 
 
 class FluxTask:

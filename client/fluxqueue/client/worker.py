@@ -5,6 +5,8 @@ same minor version as the client, since pickled functions contain bytecode. It i
 
     python worker.pyz TERMINATION-LOG
 
+where ``-`` stands for none: then every result is in the output, as inside a Flux instance.
+
 Beside it are ``key``, ``settings.json``, and ``task-<index>`` for each completion index. What a call returns or raises is a result, so the
 program ends with 0. Any other end means that there is no result.
 """
@@ -48,11 +50,11 @@ def main(argv: list[str]) -> int:
         outcomes = _run((folder / f"task-{index}").read_bytes())
     sys.stdout.flush()
     sys.stderr.flush()
-    report(outcomes, settings, (folder / "key").read_bytes(), f"{settings['task']}.{index}", Path(argv[1]))
+    report(outcomes, settings, (folder / "key").read_bytes(), f"{settings['task']}.{index}", Path(argv[1]) if argv[1] != "-" else None)
     return 0
 
 
-def report(outcomes: list[Outcome], settings: dict[str, Any], key: bytes, task: str, termination_log: Path) -> None:
+def report(outcomes: list[Outcome], settings: dict[str, Any], key: bytes, task: str, termination_log: Path | None) -> None:
     """Hand the outcomes over: as termination message if they are small, else in the log."""
     from frames import MAX_MESSAGE, log_lines, sealed  # type: ignore[import-not-found]  # beside this module in the packed file
 
@@ -64,7 +66,7 @@ def report(outcomes: list[Outcome], settings: dict[str, Any], key: bytes, task: 
         )
         payload = pickle.dumps([("refused", b"", problem)] * len(outcomes))
     text = sealed(payload, key, task)
-    if len(text) <= MAX_MESSAGE:
+    if termination_log is not None and len(text) <= MAX_MESSAGE:
         termination_log.write_text(text)
         return
     # One line break first, because the call may have printed an incomplete line.

@@ -24,7 +24,7 @@ def run(folder: Path, function: Any, *calls: tuple[Any, ...], settings: dict[str
     if settings:
         (folder / "settings.json").write_text(json.dumps({**json.loads(content.data["settings.json"]), **settings}))
     message = folder / "message"
-    command = [sys.executable, "-I", str(folder / "worker.pyz"), str(message)]
+    command = [sys.executable, "-I", "-S", str(folder / "worker.pyz"), str(message)]
     done = subprocess.run(command, env={"JOB_COMPLETION_INDEX": "0"}, capture_output=True, text=True, timeout=60, check=True)
     text = message.read_text() if message.exists() else from_log(done.stdout.splitlines(), f"{content.task}.0")
     return list(pickle.loads(opened(text, content.key, f"{content.task}.0", size)))
