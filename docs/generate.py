@@ -17,6 +17,13 @@ from pathlib import Path
 
 from reference_cli import cli_page
 from reference_client import client_page
+from reference_configuration import configuration_page
+from reference_crds import crds_page
+from reference_labels import labels_page
+from reference_metrics import metrics_page
+from reference_proto import proto_page
+from reference_reasons import reasons_page
+from reference_values import values_page
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.states import ENDED, sources
@@ -25,7 +32,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("api", "certs", "cli", "client", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 LOGGERS = ("log", "_log", "logger")
-REFERENCES = {"cli": cli_page, "client": client_page}
+REFERENCES = {
+    "cli": cli_page,
+    "client": client_page,
+    "configuration": configuration_page,
+    "crds": crds_page,
+    "labels": labels_page,
+    "metrics": metrics_page,
+    "proto": proto_page,
+    "reasons": reasons_page,
+    "values": values_page,
+}
 """The pages of docs/reference by their name, besides that of the log events."""
 
 

@@ -100,6 +100,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         How long the records of ended work are kept.
     fair_share
         How the use of accounts is measured.
+    log_level
+        ``debug``, ``info``, ``warning`` or ``error``; ``--log-level`` comes first.
     image
         Of the queue itself; the REST service of MiniClusters runs from it.
     cluster_domain
