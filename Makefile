@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
+.PHONY: demo docs test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -153,6 +153,11 @@ deploy: controlplane
 # Archives of the kubectl plugin for krew, and the manifest that names them below URL=: build/krew.
 krew: setup
 	@$(BIN)/python deploy/krew/krew_archives.py --url $(URL)
+
+# The documentation as a site, in build/site; a warning ends it.
+docs: setup
+	@$(BIN)/python docs/fetch_mermaid.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The pages and pictures that are derived from the code.
 reference: setup

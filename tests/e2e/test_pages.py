@@ -1,23 +1,26 @@
-"""The commands of docs/install.md and docs/operations.md that need a running fluxqueue, run as written."""
+"""The commands of pages that need a running fluxqueue, run as written."""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+from support.builders import make_job
 from support.end_to_end import Stage
 from support.pages import ROOT, blocks_run_by
 from support.replicas import leader
 
+from fluxqueue.api import names
 from fluxqueue.cli.queue_endpoint import CA_VARIABLE, URL_VARIABLE
 from fluxqueue.local.binaries import Tool
 
 HERE = "tests/e2e/test_pages.py"
-
-
+RUN_SECONDS = "fluxqueue.local/run-seconds"
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluxqueue-webhook"
 
 
@@ -36,18 +39,50 @@ def environment_of(stage: Stage, folder: Path) -> dict[str, str]:
     }
 
 
+def typed(stage: Stage, folder: Path, block: str) -> str:
+    """Run a block in the repository, as somebody who works in the namespace of the test, and return what it prints."""
+    environment = environment_of(stage, folder)
+    kubectl = Path(stage.cluster.control_plane.binaries[Tool.KUBECTL])
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(kubectl.parent), environment["PATH"]])
+    config = yaml.safe_load(Path(environment["KUBECONFIG"]).read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = stage.namespace
+    environment["KUBECONFIG"] = str(folder / "kubeconfig")
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    (folder / "kubeconfig").chmod(0o600)
+    command = ["bash", "-euo", "pipefail", "-c", block.replace("-n team", f"-n {stage.namespace}")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_commands_of_the_start_page_do_what_it_says(stage: Stage, tmp_path: Path) -> None:
+    submit, why, steer, back = blocks_run_by("start.md", HERE)
+    # It keeps big from starting however slowly the commands are typed.
+    stage.apply(make_job("other").cpu("4").annotation(names.DURATION_ANNOTATION, "1h").pod_annotation(RUN_SECONDS, "forever").build())
+    stage.until_state("other", "Running")
+    try:
+        assert "job.batch/big created" in typed(stage, tmp_path, submit)
+        for name in ("lammps", "big"):
+            stage.adopt(json.loads(stage.kubectl("get", "job", name, "-o", "json").stdout))
+        stage.until("lammps has its nodes", lambda: stage.row("lammps").state in ("Allocated", "Running", "Completed"))
+        stage.until_reason("big", "WaitingForNodes")
+        assert "WaitingForNodes" in typed(stage, tmp_path, why)
+        for block in blocks_run_by("troubleshooting.md", HERE):
+            typed(stage, tmp_path, block)
+        typed(stage, tmp_path, steer)
+        stage.until_state("big", "Cancelled")
+        assert "Cancelled" in typed(stage, tmp_path, back)
+    finally:
+        stage.kubectl("delete", "job", "big", "lammps", "--ignore-not-found", "--wait=true", "--timeout=60s")
+
+
 def test_the_commands_of_both_pages_work(stage: Stage, tmp_path: Path) -> None:
-    cluster = stage.cluster.control_plane
     stage.until_consistent()
-    environment = environment_of(stage, tmp_path)
-    folders = [str(Path(sys.executable).parent), str(Path(cluster.binaries[Tool.KUBECTL]).parent), environment["PATH"]]
-    environment["PATH"] = os.pathsep.join(folders)
     blocks = [*blocks_run_by("install.md", HERE), *blocks_run_by("operations.md", HERE)]
     assert len(blocks) >= 4
     try:
         for block in blocks:
-            command = ["bash", "-euo", "pipefail", "-c", block.replace("-n team", f"-n {stage.namespace}")]
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
-            assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+            typed(stage, tmp_path, block)
     finally:
         stage.kubectl("delete", "-f", str(ROOT / "examples" / "20-indexed-job.yaml"), "--ignore-not-found", "--wait=true", "--timeout=60s")

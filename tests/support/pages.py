@@ -1,4 +1,4 @@
-"""The blocks of commands in the pages for administrators, and who runs them.
+"""The blocks of commands in the pages that people type from, and who runs them.
 
 A comment is above each block: ``<!-- run: FILE -->`` names the test that runs it, ``<!-- for sites: WHAT -->`` says what no test here has.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 __all__ = ["PAGES", "ROOT", "PageBlock", "blocks", "blocks_run_by"]
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("install.md", "operations.md")
+PAGES = ("install.md", "operations.md", "start.md", "troubleshooting.md")
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<who>run|for sites): (?P<what>[^\n]+?) -->\n(?:[^`\n][^\n]*\n|\n)*)?"
     r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$",
