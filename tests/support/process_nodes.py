@@ -105,6 +105,12 @@ class ProcessNodes:
         found = [each.folder / "output" for each in self._pods.values() if each.name == name]
         return found[0].read_bytes() if found else None
 
+    def until_ended(self, name: str) -> None:
+        """Wait until the process of a pod has ended, if it has one."""
+        for started in [each for each in self._pods.values() if each.name == name]:
+            while started.process.poll() is None and not self._ended.wait(_POLL_S):
+                pass
+
     def _start(self, pod: Json) -> _Started:
         folder = self._folder / pod["metadata"]["uid"]
         folder.mkdir(exist_ok=True)
@@ -192,6 +198,8 @@ def _log_server(nodes: ProcessNodes, folder: Path) -> http.server.ThreadingHTTPS
         def do_GET(self) -> None:
             url = urllib.parse.urlsplit(self.path)
             parts, query = url.path.strip("/").split("/"), urllib.parse.parse_qs(url.query)
+            if "follow" in query:
+                nodes.until_ended(parts[2])
             output = nodes.output(parts[2]) if parts[0] == "containerLogs" and len(parts) == 4 else None
             if output is not None and "tailLines" in query:
                 output = b"".join(output.splitlines(keepends=True)[-int(query["tailLines"][0]) :])

@@ -66,7 +66,7 @@ def _parser_and_words(text: str) -> tuple[argparse.ArgumentParser | None, list[s
     words = shlex.split(re.split(r" \| | > | && |; ", text)[0], comments=True)
     words = [word for each in words if (word := _PLACEHOLDERS.get(each, each))]
     if words[0] == "kubectl":
-        return plugin._parser(), words[2:]
+        return plugin.plugin_parser(), words[2:]
     _, name, *rest = [*words, ""]
     if name not in PROGRAMS or (name, rest[0]) in _OWN_PARSERS:
         return None, []

@@ -113,19 +113,23 @@ class PodLogs:
 
     async def _read_all(self, options: LogOptions, lines: asyncio.Queue[LogLine | Exception | None]) -> None:
         """Read each pod once it has started, and put None after the last line."""
-        tasks: dict[str, asyncio.Task[None]] = {}
+        tasks: dict[str, asyncio.Task[bool]] = {}
         try:
             over = False
             while not over:
                 over = await self._ended()
                 for pod in await self._pods():
-                    if pod.metadata.uid in tasks or pod.status.phase not in _STARTED:
+                    task = tasks.get(pod.metadata.uid)
+                    if (task is not None and not _found_nothing(task)) or pod.status.phase not in _STARTED:
                         continue
-                    if len(tasks) >= MAX_FOLLOWED:
+                    if task is None and len(tasks) >= MAX_FOLLOWED:
                         raise LogsUnavailable(f"it has more than {MAX_FOLLOWED} pods: follow those that you need with kubectl logs -f")
                     tasks[pod.metadata.uid] = asyncio.create_task(self._read_one(pod, options, lines))
                 if not over:
                     await asyncio.sleep(_POLL_S)
+                for task in tasks.values():
+                    if task.done():
+                        task.result()  # what keeps one pod from being read ends all
             await asyncio.gather(*tasks.values())
             await lines.put(None)
         except Exception as error:
@@ -135,7 +139,8 @@ class PodLogs:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _read_one(self, pod: Pod, options: LogOptions, lines: asyncio.Queue[LogLine | Exception | None]) -> None:
+    async def _read_one(self, pod: Pod, options: LogOptions, lines: asyncio.Queue[LogLine | Exception | None]) -> bool:
+        """Read a pod to its end; return false if there is no output: the pod is gone, or its node does not know it yet."""
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
         try:
             async with aclosing(self._api.lines(path, query=options.query(), idle_s=_IDLE_S)) as pieces:
@@ -143,9 +148,14 @@ class PodLogs:
                     for line in piece:
                         await lines.put(LogLine(pod.metadata.name, pod.completion_index, line.decode(errors="replace")))
         except NotFound:
-            return
+            return False
         except ApiError as error:
             raise _unavailable(pod, error) from None
+        return True
+
+
+def _found_nothing(task: asyncio.Task[bool]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None and not task.result()
 
 
 def _place(pod: Pod) -> tuple[int, str]:

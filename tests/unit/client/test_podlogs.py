@@ -5,7 +5,9 @@ from support.watched_api import WatchedApi
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.client import LogsUnavailable
+from fluxqueue.client import podlogs as module
 from fluxqueue.client.podlogs import MAX_BYTES, MAX_FOLLOWED, LogLine, LogOptions, PodLogs
+from fluxqueue.kube.kinds import PODS
 
 
 def server_with(phases: dict[str, str]) -> WatchedApi:
@@ -18,8 +20,6 @@ def server_with(phases: dict[str, str]) -> WatchedApi:
 
 async def read(server: WatchedApi, options: LogOptions | None = None, *, ended: bool = True) -> list[str]:
     async def pods() -> list[Pod]:
-        from fluxqueue.kube.kinds import PODS
-
         return await server.api.list(PODS, "team")
 
     async def over() -> bool:
@@ -48,6 +48,26 @@ async def test_a_pod_that_cannot_be_read_is_named_with_the_remedy(follow: bool) 
 
 async def test_a_pod_that_was_deleted_meanwhile_has_no_output() -> None:
     assert await read(server_with({"a-0": "Running"})) == []
+
+
+async def test_a_pod_whose_node_does_not_know_it_yet_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.001)
+    server = server_with({"a-0": "Running", "a-1": "Running"})
+    server.logs["a-1"] = "there"
+    looks = 0
+
+    async def pods() -> list[Pod]:
+        return await server.api.list(PODS, "team")
+
+    async def over() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            server.logs["a-0"] = "at last"
+        return looks > 5
+
+    lines = [str(line) async for line in PodLogs(server.api, pods, over).read(LogOptions(follow=True))]
+    assert sorted(lines) == ["[0] at last", "[1] there"]
 
 
 async def test_without_a_started_pod_the_remedy_is_said() -> None:
