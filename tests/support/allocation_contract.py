@@ -121,6 +121,7 @@ class AllocationContract:
     async def test_writes_about_slots_are_made_together(self, leader: Leader) -> None:
         starting, ending, draining = await leader.allocate("starting", "ending", "draining")
         writes = SlotWrites(
+            released=[_jobid(starting), _jobid(ending)],
             taken=[TakenSlot(_jobid(starting), 0, "pod-a", "a"), TakenSlot(_jobid(starting), 1, "pod-b", "b")],
             started=[starting.id],
             ended=[(_jobid(ending), 0), (_jobid(draining), 0)],
@@ -132,6 +133,11 @@ class AllocationContract:
         states = {each.id: each.state for each in await leader.store.workloads([starting.id, ending.id, draining.id])}
         assert states == {starting.id: State.RUNNING, ending.id: State.COMPLETED, draining.id: State.DRAINING}
         assert [jobid for delta in deltas for jobid in delta.freed] == [ending.jobid]
+        assert [each.jobid for delta in deltas for each in delta.allocation_updates] == [starting.jobid, ending.jobid]
+        assert {each.jobid: each.released_at is not None for each in await leader.store.live_allocations()} == {
+            starting.jobid: True,
+            draining.jobid: False,
+        }
         assert [each for delta in deltas for each in delta.ended] == [ending.id]
         slots = {(slot.jobid, slot.rank): slot.state for each in await leader.store.live_allocations() for slot in each.slots}
         assert slots == {

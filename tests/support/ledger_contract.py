@@ -113,7 +113,7 @@ class LedgerWalk:
 
     async def _release(self) -> None:
         claimed = [allocation.jobid for _, allocation in await self.ledger.claim_releases(2, 0.0)]
-        await self.ledger.mark_released(claimed)
+        await (self.ledger.mark_released if self._random.random() < 0.5 else self.ledger.note_released)(claimed)
         self.ledger.releases_done(claimed)
 
     async def _fail_release(self) -> None:
@@ -252,6 +252,36 @@ class LedgerContract:
         for _ in range(self.steps):
             await walk.step()
         return walk.ledger
+
+    async def test_a_release_that_no_pod_waits_for_is_stored_with_the_next_slots(self, leader: Leader) -> None:
+        ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
+        await leader.allocate("lammps")
+        await ledger.load()
+        ((row, allocation),) = await ledger.claim_releases(1)
+        await ledger.note_released([allocation.jobid])
+        ledger.releases_done([allocation.jobid])
+        assert ledger.releasing(allocation.jobid), "nobody else may act on it yet"
+        assert ledger.is_released(allocation)
+        assert await ledger.next_release_at() is None
+        assert [each.released_at for each in await leader.store.live_allocations()] == [None]
+        await ledger.write_slots(SlotWrites())
+        (stored,) = await leader.store.live_allocations()
+        copy = ledger.allocation(row.id)
+        assert copy is not None
+        assert stored.released_at is not None
+        assert copy.released_at == stored.released_at
+        assert not ledger.releasing(allocation.jobid)
+
+    async def test_a_release_that_was_not_stored_is_due_again_after_the_tables_are_read(self, leader: Leader) -> None:
+        ledger = Ledger(leader.store, leader.epoch, lambda: datetime.now(UTC))
+        await leader.allocate("lammps")
+        await ledger.load()
+        ((_, allocation),) = await ledger.claim_releases(1)
+        await ledger.note_released([allocation.jobid])
+        await ledger.load()
+        assert not ledger.is_released(allocation)
+        ((_, again),) = await ledger.claim_releases(1)
+        assert again.jobid == allocation.jobid
 
     async def test_every_transition_of_a_walk_is_in_the_model(self, leader: Leader) -> None:
         ledger = await self.walk(leader, seed=7)

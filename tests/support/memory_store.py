@@ -49,7 +49,8 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
         ended = [slot for slot in writes.ended if slot[0] not in writes.finished]
         slots = [await self.vacate_slots(epoch, writes.vacated), await self.take_slots(epoch, writes.taken)]
         states = [await self.mark_started(epoch, writes.started), await self.mark_draining(epoch, writes.draining)]
-        return [*states, *slots, await self.end_slots(epoch, ended), await self.finish(epoch, writes.endings)]
+        released = await self.mark_released(epoch, writes.released)
+        return [released, *states, *slots, await self.end_slots(epoch, ended), await self.finish(epoch, writes.endings)]
 
     # ---- reservations -------------------------------------------------------------------------------------------------------------
 

@@ -72,9 +72,16 @@ class RecordingLedger(Ledger):
         self.writes += [("retry_releases_soon", jobid) for jobid in jobids]
         await super().retry_releases_soon(jobids)
 
+    async def note_released(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Record it, whether it is stored now or with the next slots."""
+        self.writes += [("note_released", jobid) for jobid in jobids]
+        await super().note_released(jobids)
+
     async def write_slots(self, writes: SlotWrites) -> None:
         """Write them, and record each kind under the name of the store's method for it."""
+        released = list(self._released)
         await super().write_slots(writes)
+        self.writes += [("mark_released", jobid) for jobid in released]
         ended = [slot for slot in writes.ended if slot[0] not in writes.finished]
         parts: dict[str, Sequence[Any]] = {"vacate_slots": writes.vacated, "take_slots": writes.taken, "mark_started": writes.started}
         parts |= {"end_slots": ended, "mark_draining": writes.draining, "finish": writes.endings}

@@ -130,7 +130,8 @@ class ObjectReader:
         if allocation is None or allocation.released_at is not None:
             return
         if is_gone(self._caches.job_or_pod(row.uid)):
-            changes.endings.append(cancelled(row, "was deleted before it was released"))
+            if not self._ledger.releasing(allocation.jobid):  # a release under way finds out, and its pods may exist
+                changes.endings.append(cancelled(row, "was deleted before it was released"))
         elif self._is_edited_after_refusal(row):
             changes.edited.append(row.id)
 

@@ -76,6 +76,8 @@ class SlotWrites:
 
     Attributes
     ----------
+    released
+        Allocations whose objects were released.
     vacated
         (job id, rank, pod uid) of slots whose pod is gone.
     taken
@@ -90,6 +92,7 @@ class SlotWrites:
         The allocations of these workloads.
     """
 
+    released: list[FluxionJobId] = field(default_factory=list)
     vacated: list[tuple[FluxionJobId, int, str]] = field(default_factory=list)
     taken: list[TakenSlot] = field(default_factory=list)
     ended: list[tuple[FluxionJobId, int]] = field(default_factory=list)
@@ -101,4 +104,4 @@ class SlotWrites:
     @property
     def any(self) -> bool:
         """True if there is anything to write."""
-        return bool(self.vacated or self.taken or self.ended or self.started or self.draining or self.endings)
+        return bool(self.released or self.vacated or self.taken or self.ended or self.started or self.draining or self.endings)

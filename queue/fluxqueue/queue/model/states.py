@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.records import ReleaseMode, Workload
 
-__all__ = ["ENDED", "LIVE", "TRANSITIONS", "may_follow", "sources"]
+__all__ = ["ENDED", "LIVE", "TRANSITIONS", "may_follow", "released_at_creation", "sources"]
 
 ENDED: frozenset[State] = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 """Final states, except that a cancelled Job can be resubmitted."""
@@ -45,3 +46,8 @@ def may_follow(before: State | None, after: State) -> bool:
 def sources(after: State) -> frozenset[State]:
     """Return the states from which a workload may be moved to `after`."""
     return frozenset(before for before, follow in TRANSITIONS.items() if before is not None and after in follow)
+
+
+def released_at_creation(workload: Workload) -> bool:
+    """Return True if a workload is about to run or runs, and its pods are released as they are created: none waits for the tracker."""
+    return workload.release_mode in (ReleaseMode.PIN, ReleaseMode.POD) and workload.state in (State.ALLOCATED, State.RUNNING)

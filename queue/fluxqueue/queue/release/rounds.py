@@ -105,7 +105,7 @@ class ReleaseRound:
             if each.exception() is None:
                 of[each.result()].append(jobid)
         try:
-            await self._ledger.mark_released(of[ReleaseResult.RELEASED])
+            await self._ledger.note_released(of[ReleaseResult.RELEASED])
             await self._ledger.retry_releases_soon(of[ReleaseResult.UNAVAILABLE])
         except Exception as error:
             self._problem = self._problem or error

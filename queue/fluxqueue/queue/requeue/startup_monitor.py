@@ -146,9 +146,12 @@ class StartupMonitor:
                 await asyncio.sleep(_RETRY_S)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        """Check at once: what keeps new pods from a node keeps a released pod from it too."""
-        if change.new is None or change.old is None or change.new.spec != change.old.spec:
+        """Check at once: what keeps new pods from a node keeps a released pod from it too. Again when the latest pods have their slots."""
+        if change.new is None or change.old is None:
             self._awake.set()
+        elif change.new.spec != change.old.spec:
+            self._awake.set()
+            asyncio.get_running_loop().call_later(2 * _PACE_S, self._awake.set)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         """Check at once if a pod comes to the node that its template holds, and that node takes no pod any more."""
@@ -160,6 +163,7 @@ class StartupMonitor:
 
     async def check(self) -> None:
         """Evict what lost its nodes or did not start."""
+        await self._ledger.store_released()
         lost, late = self._losses.check(), self._late_pods()
         outcome, now = _Outcome(), self._ledger.clock()
         budget = DeletionBudget(self._caches.jobs.get_by_uid, self._caches.pods_of_job)

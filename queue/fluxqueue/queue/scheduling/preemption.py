@@ -188,12 +188,13 @@ class Preemptor:
         return [*grounds, covering] if covering else grounds
 
     def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> Sequence[PreemptionCandidate]:
-        """Who could be preempted for a workload, in order."""
+        """Who could be preempted for a workload, in order. A Job that is about to be released is no victim."""
         running = {
             victim.id: (victim, allocation)
             for victim, allocation in self._ledger.live()
             if victim.queue in who.taking_part
             and (guaranteed_to or is_below(victim, workload))
+            and self._ledger.is_released(allocation)
             and _may_be_victim(victim, allocation)
             and who.victims_of.ran_enough(victim, allocation)
         }
@@ -264,6 +265,6 @@ def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workl
 
 
 def _may_be_victim(workload: Workload, allocation: Allocation) -> bool:
-    """True for a whole Job that runs and whose release is done. A Job that is about to be released is no victim."""
-    runs = workload.state in (State.ALLOCATED, State.RUNNING) and allocation.released_at is not None
+    """True for a whole Job that runs."""
+    runs = workload.state in (State.ALLOCATED, State.RUNNING)
     return runs and workload.kind == "Job" and not allocation.remnant and not is_over_time_limit(workload)

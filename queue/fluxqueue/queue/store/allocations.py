@@ -18,7 +18,7 @@ from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate, granted_allocation, granted_workload
 from fluxqueue.queue.store.rows import Row, allocation_of, column, shares_text, workload_of
 from fluxqueue.queue.store.transactions import Statement
-from fluxqueue.queue.store.writes import Writes, ending_slots, taking, vacating
+from fluxqueue.queue.store.writes import Writes, ending_slots, releasing, taking, vacating
 
 __all__ = ["Allocations"]
 
@@ -119,13 +119,8 @@ class Allocations(Writes):
 
     async def mark_released(self, epoch: Epoch, jobids: Sequence[FluxionJobId]) -> Delta:
         """Record that the objects of these live allocations were released; this clears a ``ReleaseFailed``."""
-        (rows,) = await self._write(epoch, Statement("mark_released", {"jobids": list(jobids)}))
-        return Delta(
-            allocation_updates=tuple(AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"]) for row in rows),
-            workload_updates=tuple(
-                WorkloadUpdate(id=row["recovered"], reason=Reason.NONE, message="") for row in rows if row["recovered"] is not None
-            ),
-        )
+        (delta,) = await self._write_together(epoch, releasing(jobids))
+        return delta
 
     async def mark_release_failed(self, epoch: Epoch, jobid: FluxionJobId, message: str) -> Delta:
         """Record why a release failed: the workload has the reason ``ReleaseFailed`` until one succeeds."""

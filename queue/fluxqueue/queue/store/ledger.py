@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Concatenate, ParamSpec
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -31,7 +31,7 @@ from fluxqueue.queue.model.records import (
     WorkloadId,
 )
 from fluxqueue.queue.model.requeue_states import REMEMBERED
-from fluxqueue.queue.model.states import LIVE
+from fluxqueue.queue.model.states import LIVE, released_at_creation
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.ledger_state import TableContents
@@ -44,6 +44,7 @@ _P = ParamSpec("_P")
 
 CLAIM_S = 20.0
 """For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
+_FEW = 8
 _JOBIDS_AHEAD = 50
 """Job ids that are read before they are needed. Those that a process leaves over are never used."""
 
@@ -69,6 +70,8 @@ class Ledger(LedgerTables):
         self._releasing: set[FluxionJobId] = set()
         self._claimed: dict[FluxionJobId, None] = {}
         """Granted, and so claimed, by this process; not handed out for release yet."""
+        self._released: dict[FluxionJobId, None] = {}
+        """Released by this process, which is to be stored with the next write of slots."""
         self._jobids: list[FluxionJobId] = []
         self._last_skipped = 0
 
@@ -80,6 +83,7 @@ class Ledger(LedgerTables):
             await self._store.void_claims(self.epoch)
             contents = await self._tables()
             self._claimed.clear()
+            self._released_stored(list(self._released))  # due again: the next release of each finds its own work
             self.load_contents(contents, await self._store.owner_requeue_states(self.clock() - REMEMBERED))
             self.in_doubt.clear()
 
@@ -97,6 +101,11 @@ class Ledger(LedgerTables):
     def mark_in_doubt(self) -> None:
         """Record that the tables may differ: Postgres was away."""
         self.in_doubt.set()
+
+    @property
+    def left_waiting(self) -> bool:
+        """True if a cycle has left a workload waiting, or if several are pending."""
+        return len(self._pending) > _FEW or any(self._workloads[workload].reason is not Reason.NONE for workload in self._pending)
 
     # ---- workloads ----------------------------------------------------------------------------------------------------------------
 
@@ -158,9 +167,11 @@ class Ledger(LedgerTables):
             await self._change(self._store.finish, endings)
 
     async def write_slots(self, writes: SlotWrites) -> None:
-        """Write what the tracker found about slots and their workloads, in one transaction."""
+        """Write what the tracker found about slots and their workloads, and what was released, in one transaction."""
+        released = list(self._released)
         writes = replace(
             writes,
+            released=released,
             started=[workload for workload in writes.started if self._state(workload) is State.ALLOCATED],
             draining=[workload for workload in writes.draining if self._state(workload) in (State.ALLOCATED, State.RUNNING)],
             endings=[ending for ending in writes.endings if ending.workload in self._workloads],
@@ -169,6 +180,7 @@ class Ledger(LedgerTables):
             async with self._changing():
                 for delta in await self._store.write_slots(self.epoch, writes):
                     self.apply(delta)
+                self._released_stored(released)
 
     async def evict(self, evictions: Sequence[Eviction]) -> None:
         """Record that live workloads are to free their nodes and wait again: they drain with a reason."""
@@ -269,7 +281,7 @@ class Ledger(LedgerTables):
     def _releasable(self, jobid: FluxionJobId) -> bool:
         """True if an allocation waits for release as far as this copy shows."""
         workload = self.by_jobid(jobid)
-        return jobid in self._unreleased and workload is not None and workload.state is State.ALLOCATED
+        return jobid in self._unreleased and jobid not in self._released and workload is not None and workload.state is State.ALLOCATED
 
     def _any_unclaimed(self) -> bool:
         """True if an allocation waits for release that this process is neither releasing nor about to."""
@@ -281,13 +293,43 @@ class Ledger(LedgerTables):
 
     def releases_done(self, jobids: Iterable[FluxionJobId]) -> None:
         """Record that these releases are not being carried out any more, whether or not they succeeded."""
-        self._releasing.difference_update(jobids)
+        self._releasing.difference_update(jobid for jobid in jobids if jobid not in self._released)
+
+    def is_released(self, allocation: Allocation) -> bool:
+        """True if the object of an allocation was released, whether or not that is stored."""
+        return allocation.released_at is not None or allocation.jobid in self._released
+
+    async def note_released(self, jobids: Sequence[FluxionJobId]) -> None:
+        """Record that the objects of allocations were released.
+
+        If no pod waits for the tracker, that is stored with its next write. Until then the release counts as under way.
+        """
+        rows = {jobid: self.by_jobid(jobid) for jobid in jobids}
+        later = {jobid: row for jobid, row in rows.items() if row is not None and row.reason is Reason.NONE and released_at_creation(row)}
+        self._released.update(dict.fromkeys(later))
+        self._releasing.update(later)
+        self.notify(row.id for row in later.values())
+        await self.mark_released([jobid for jobid in jobids if jobid not in later])
+
+    async def store_released(self) -> None:
+        """Store now what was released."""
+        if self._released:
+            await self.write_slots(SlotWrites())
+
+    def _notify_owners(self, jobids: Iterable[FluxionJobId]) -> None:
+        self.notify(owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None)
+
+    def _released_stored(self, jobids: Sequence[FluxionJobId]) -> None:
+        for jobid in jobids:
+            self._released.pop(jobid, None)
+        self.releases_done(jobids)
+        self._notify_owners(jobids)
 
     async def mark_released(self, jobids: Sequence[FluxionJobId]) -> None:
         """Record that the objects of allocations were released."""
         if jobids:
             await self._change(self._store.mark_released, jobids)
-            self.notify(owner for jobid in jobids if (owner := self._by_jobid.get(jobid)) is not None)
+            self._notify_owners(jobids)
 
     async def mark_release_failed(self, jobid: FluxionJobId, message: str) -> None:
         """Record why an object could not be released; this is tried again."""

@@ -15,12 +15,12 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import Epoch, FluxionJobId, SlotState, WorkloadId
 from fluxqueue.queue.model.states import ENDED, sources
-from fluxqueue.queue.store.deltas import Delta, SlotUpdate, WorkloadUpdate
+from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate, WorkloadUpdate
 from fluxqueue.queue.store.errors import IllegalTransition, PodAlreadyPlaced
 from fluxqueue.queue.store.rows import Row, column
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
-__all__ = ["Writes", "ending_slots", "finishing", "moving", "taking", "vacating"]
+__all__ = ["Writes", "ending_slots", "finishing", "moving", "releasing", "taking", "vacating"]
 
 
 class _Write(NamedTuple):
@@ -51,6 +51,7 @@ class Writes(Transactions):
             *([moving(epoch, writes.started, State.RUNNING)] if writes.started else ()),
             *([moving(epoch, writes.draining, State.DRAINING)] if writes.draining else ()),
             *([_locking(writes.endings)] if writes.endings else ()),
+            *([releasing(writes.released)] if writes.released else ()),
             *([vacating(writes.vacated)] if writes.vacated else ()),
             *([taking(writes.taken)] if writes.taken else ()),
             *([ending_slots(ended)] if ended else ()),
@@ -79,6 +80,20 @@ def moving(epoch: Epoch, ids: Sequence[WorkloadId], after: State) -> _Write:
         )
 
     return _Write((statement,), delta)
+
+
+def releasing(jobids: Sequence[FluxionJobId]) -> _Write:
+    """Return the write that records that the objects of live allocations were released; this clears a ``ReleaseFailed``."""
+
+    def delta(rows: Sequence[Row]) -> Delta:
+        return Delta(
+            allocation_updates=tuple(AllocationUpdate(jobid=row["jobid"], released_at=row["released_at"]) for row in rows),
+            workload_updates=tuple(
+                WorkloadUpdate(id=row["recovered"], reason=Reason.NONE, message="") for row in rows if row["recovered"] is not None
+            ),
+        )
+
+    return _Write((Statement("mark_released", {"jobids": list(jobids)}),), delta)
 
 
 def vacating(vacated: Sequence[tuple[FluxionJobId, int, str]]) -> _Write:

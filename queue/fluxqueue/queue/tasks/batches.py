@@ -2,7 +2,8 @@
 
 A controller whose work ends in one database transaction handles many keys at once: the busier the cluster, the larger the batch, and the
 lower the cost of each object. The first key after a quiet time is handed out at once. While keys keep coming, batches are handed out at a
-fixed pace, so a burst becomes few large batches. A key that is added while its batch is being worked on waits for the next batch.
+fixed pace, so a burst becomes few large batches. A key that nobody waits for may be added to go out with later ones, after a while at the
+latest. A key that is added while its batch is being worked on waits for the next batch.
 
 A failure of one key does not affect others. The keys of a batch that fails are handed out again one by one. A key that fails alone waits
 for a pause that doubles each time, and is handed out alone until it succeeds. If the database is unavailable, no key is at fault: the
@@ -60,6 +61,8 @@ class Batches(Generic[K]):
         self._failures: dict[K, int] = {}
         self._paused: dict[K, asyncio.TimerHandle] = {}
         self._not_empty = asyncio.Event()
+        self._due: asyncio.TimerHandle | None = None
+        """Hands out the keys that are not urgent."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -69,7 +72,23 @@ class Batches(Generic[K]):
         if key in self._paused:
             return
         self._keys.setdefault(key)
-        self._not_empty.set()
+        self.hurry()
+
+    def add_within(self, key: K, delay_s: float) -> None:
+        """Add a key that is handed out with the next one that is added by `add`, or after some seconds."""
+        if key in self._paused:
+            return
+        self._keys.setdefault(key)
+        if self._due is None and not self._not_empty.is_set():
+            self._due = asyncio.get_running_loop().call_later(delay_s, self.hurry)
+
+    def hurry(self) -> None:
+        """Hand out the keys that are not urgent with the next batch."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._keys:
+            self._not_empty.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Add a key after some seconds."""

@@ -5,6 +5,10 @@ Each time a Job, one of its pods or a workload changes, the slots of the workloa
 them, slots that no pod will need again return to the cluster, and the last slot ends the workload. A slot is stored before its pod is
 released, so a crash in between repeats the same patch.
 
+What nobody waits for is collected for a moment, so that many Jobs share a transaction in a steady trickle too: that an object was
+released, that its pods are on their nodes, and, while no work waits for nodes, that they have ended. If a cycle leaves work waiting, what
+has ended is stored at once. A process that ends before has lost nothing: the objects and pods say the same to the next one.
+
 A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it (`Tracker.subscribe`).
 """
 
@@ -12,17 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.refusals import refusal
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.states import released_at_creation
 from fluxqueue.queue.model.time_limits import ending_within_limit
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -38,6 +45,7 @@ __all__ = ["Tracker"]
 
 
 _BATCH = 500
+_COLLECTED_S = 0.25
 
 
 class Tracker:
@@ -92,7 +100,7 @@ class Tracker:
         self._groups.prune()
         self._gates.prune()
         self._replacements.prune()
-        self._enqueue(self._ledger.all())
+        self._enqueue(self._ledger.all(), urgent=True)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -103,12 +111,14 @@ class Tracker:
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         if change.kind is ChangeKind.DELETED or change.obj.metadata.deletion_timestamp:
             self._replacements.note_ending_namespace(change.obj.metadata.name)
-            self._enqueue(groups_in(change.obj.metadata.name, self._ledger))
+            self._enqueue(groups_in(change.obj.metadata.name, self._ledger), urgent=True)
 
     def _job_changed(self, change: Change[Job]) -> None:
+        job = change.obj
         if change.kind is ChangeKind.DELETED:
-            self._phases.note_job(change.obj)
-        self._enqueue(affected_by_job(change.obj, self._ledger))
+            self._phases.note_job(job)
+        over = change.kind is ChangeKind.DELETED or bool(job.metadata.deletion_timestamp) or job.finished or bool(job.spec.suspend)
+        self._enqueue(affected_by_job(job, self._ledger), urgent=over and self._ledger.left_waiting)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
@@ -116,18 +126,26 @@ class Tracker:
             self._gates.forget(pod.metadata.uid)
             if self._phases.note_pod(pod):
                 self._replacements.note_deleted(pod)
-        self._enqueue(affected_by_pod(pod, self._ledger))
+        over = change.kind is ChangeKind.DELETED or pod.terminal
+        awaited = pod.held or bool(refusal(pod)) or (over and self._ledger.left_waiting)
+        self._enqueue(affected_by_pod(pod, self._ledger), urgent=awaited)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
         if workload is not None:
             self._enqueue([workload])
             self._replacements.note_change(workload)
+            if workload.state is State.PENDING and workload.reason is not Reason.NONE:
+                self._keys.hurry()  # a cycle has left it waiting: what has ended may be what it waits for
 
-    def _enqueue(self, workloads: Iterable[Workload]) -> None:
+    def _enqueue(self, workloads: Iterable[Workload], *, urgent: bool = False) -> None:
         for workload in workloads:
-            if workload.state is not State.PENDING:
+            if workload.state is State.PENDING:
+                continue
+            if urgent or not released_at_creation(workload):
                 self._keys.add(workload.id)
+            else:
+                self._keys.add_within(workload.id, _COLLECTED_S)
 
     def _plan_after(self, workload: WorkloadId, delay_s: float) -> None:
         if delay_s > 0:
@@ -138,7 +156,16 @@ class Tracker:
     # ---- planning ----------------------------------------------------------------------------------------------------------------
 
     async def _track(self, ids: list[WorkloadId]) -> None:
-        """Plan workloads and carry the plans out."""
+        """Plan workloads and carry the plans out; a workload that cannot be tracked keeps no release from being stored."""
+        try:
+            await self._carry_out(ids)
+        except (StaleLeader, DatabaseUnavailable):
+            raise
+        except Exception:
+            await self._ledger.store_released()
+            raise
+
+    async def _carry_out(self, ids: list[WorkloadId]) -> None:
         planned: list[PlannedChanges] = []
         endings: list[Ending] = []
         for workload_id in ids:
@@ -148,7 +175,7 @@ class Tracker:
             if allocation is None:
                 if (end := await self._conclude(workload)) is not None:
                     endings.append(ending_within_limit(workload, end.state, end.outcome, end.message))
-            elif allocation.released_at is not None and (changes := await self._plan(workload, allocation)) is not None:
+            elif self._ledger.is_released(allocation) and (changes := await self._plan(workload, allocation)) is not None:
                 planned.append(PlannedChanges(workload, allocation, changes))
         await self._ledger.finish(endings)
         planned = await self._replacements.settle(planned)

@@ -9,6 +9,7 @@ from support.builders import JobBuilder, make_job, make_pod
 from support.memory_api import MemoryApi
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job, a_pod
+from support.queue_records import Leader
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.jobs import Job
@@ -215,3 +216,18 @@ async def test_what_could_not_be_stored_is_described_again(bench: Bench, monkeyp
     await bench.intake.take_in(keys)
     assert before is not None
     assert bench.ledger.by_uid("a") != before
+
+
+async def test_a_job_that_is_deleted_while_it_is_released_is_left_to_the_release(bench: Bench) -> None:
+    keys = bench.apply(make_job("a"))
+    await bench.intake.take_in(keys)
+    (row,) = bench.ledger.all()
+    await bench.ledger.grant([await Leader(bench.store, bench.ledger.epoch).grant_for(row)])
+    ((_, allocation),) = await bench.ledger.claim_releases(1)
+    bench.caches.jobs.replace([])
+    await bench.intake.take_in(keys)
+    assert bench.ledger.allocation(row.id) == allocation, "it may be released already, and have pods"
+    bench.ledger.releases_done([allocation.jobid])
+    await bench.intake.take_in(keys)
+    (ended,) = await bench.store.workloads([row.id])
+    assert ended.message == "Job default/a was deleted before it was released"

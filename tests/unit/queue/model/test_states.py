@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS, may_follow, sources
+from fluxqueue.queue.model.records import ReleaseMode
+from fluxqueue.queue.model.states import ENDED, LIVE, TRANSITIONS, may_follow, released_at_creation, sources
 
 
 def test_every_state_stands_in_the_table_and_can_be_reached() -> None:
@@ -29,3 +31,10 @@ def test_a_running_workload_waits_again_only_after_draining() -> None:
 
 def test_any_workload_that_has_not_ended_may_end() -> None:
     assert all(sources(end) == {State.PENDING} | LIVE for end in ENDED)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("mode", ReleaseMode)
+def test_gated_pods_and_work_that_stops_wait_for_the_tracker(state: State, mode: ReleaseMode) -> None:
+    expected = mode in ("pin", "pod") and state in (State.ALLOCATED, State.RUNNING)
+    assert released_at_creation(a_workload(state=state, release_mode=mode)) == expected

@@ -67,20 +67,20 @@ async def test_a_job_is_resumed_on_its_nodes_by_one_patch_and_that_is_stored() -
     job = bench.server.get("jobs", "mpi")
     assert job["spec"]["suspend"] is False
     assert job["spec"]["template"]["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n[0-1]"
-    assert bench.ledger.written("mark_released") == [7]
+    assert bench.ledger.written("note_released") == [7]
 
 
 async def test_a_release_that_is_repeated_after_a_crash_sends_nothing() -> None:
     bench = Bench(JOB.label("fluxqueue/jobid", "7").suspended(False))
     await bench.round()
-    assert (bench.server.writes, bench.ledger.written("mark_released")) == ([], [7])
+    assert (bench.server.writes, bench.ledger.written("note_released")) == ([], [7])
 
 
 async def test_a_conflict_reads_the_job_again_and_sends_the_patch_again() -> None:
     bench = Bench()
     bench.server.fail_next("patch", "jobs", 409, "Conflict")
     await bench.round()
-    assert bench.ledger.written("mark_released") == [7]
+    assert bench.ledger.written("note_released") == [7]
 
 
 async def test_a_status_that_the_cache_does_not_show_yet_costs_no_second_patch() -> None:
@@ -89,7 +89,7 @@ async def test_a_status_that_the_cache_does_not_show_yet_costs_no_second_patch()
     bench.server.pause()
     bench.server.put("jobs", job.with_("status.conditions", SUSPENDED).build())
     await bench.round()
-    assert bench.ledger.written("mark_released") == [7]
+    assert bench.ledger.written("note_released") == [7]
     assert bench.server.get("jobs", "mpi")["spec"]["suspend"] is False
     assert len(bench.server.writes) == 1
 
@@ -114,7 +114,7 @@ async def test_a_server_that_needs_the_first_status_of_a_job_is_waited_for() -> 
     await until(lambda: bench.server.calls_refused == 1)
     bench.server.put("jobs", JOB.with_("status.conditions", SUSPENDED).build())
     await releasing
-    assert bench.ledger.written("mark_released") == [7]
+    assert bench.ledger.written("note_released") == [7]
 
 
 async def test_a_job_that_was_edited_is_requeued_and_read_again() -> None:
@@ -138,7 +138,7 @@ async def test_a_released_job_keeps_its_nodes_though_the_cache_is_older() -> Non
     bench.server.pause()
     bench.server.put("jobs", JOB.label("fluxqueue/jobid", "7").suspended(False).build())
     await bench.round()
-    assert (bench.ledger.written("mark_released"), bench.ledger.written("requeue")) == ([7], [])
+    assert (bench.ledger.written("note_released"), bench.ledger.written("requeue")) == ([7], [])
 
 
 async def test_a_job_that_is_gone_ends_and_frees_its_nodes() -> None:
@@ -195,10 +195,10 @@ async def test_a_single_pod_gets_its_node_and_loses_only_our_gate() -> None:
     pod = bench.server.get("pods", "mpi")
     assert pod["spec"]["schedulingGates"] == [{"name": "example.com/wait"}]
     assert pod["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n0"
-    assert bench.ledger.written("mark_released") == [7]
+    assert bench.ledger.written("note_released") == [7]
 
 
 async def test_a_group_is_stored_as_released_and_its_pods_are_left_to_the_tracker() -> None:
     bench = Bench(None, kind="PodGroup", release_mode=ReleaseMode.GROUP)
     await bench.round()
-    assert (bench.ledger.written("mark_released"), bench.server.writes) == ([7], [])
+    assert (bench.ledger.written("note_released"), bench.server.writes) == ([7], [])

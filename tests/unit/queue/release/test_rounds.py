@@ -12,6 +12,7 @@ from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.changes import SlotWrites
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 from fluxqueue.queue.release.rounds import ReleaseResult, ReleaseRound
 from fluxqueue.queue.store import StaleLeader
@@ -65,7 +66,8 @@ async def test_what_ends_together_is_stored_together() -> None:
     await bench.until_begun(3)
     bench.end([1, 2, 3])
     await asyncio.wait_for(round_, WITHIN_S)
-    assert bench.ledger.written("mark_released") == [1, 2, 3]
+    assert bench.ledger.written("note_released") == [1, 2, 3]
+    await bench.ledger.write_slots(SlotWrites())
     assert not any(bench.ledger.releasing(FluxionJobId(jobid)) for jobid in (1, 2, 3))
 
 
@@ -77,10 +79,10 @@ async def test_a_release_that_takes_long_delays_neither_the_others_nor_what_beco
     bench.end([2])
     bench.add(3)
     await bench.until_begun(3)
-    assert bench.ledger.written("mark_released") == [2]
+    assert bench.ledger.written("note_released") == [2]
     bench.end([1, 3])
     await asyncio.wait_for(round_, WITHIN_S)
-    assert bench.ledger.written("mark_released") == [2, 1, 3]
+    assert bench.ledger.written("note_released") == [2, 1, 3]
 
 
 async def test_no_more_than_there_is_room_for_are_claimed() -> None:
@@ -89,12 +91,12 @@ async def test_no_more_than_there_is_room_for_are_claimed() -> None:
     await bench.until_begun(64)
     bench.end(range(1, 33))
     await bench.until_begun(96)
-    assert bench.ledger.written("mark_released") == list(range(1, 33))
+    assert bench.ledger.written("note_released") == list(range(1, 33))
     bench.end(range(33, 97))
     await bench.until_begun(100)
     bench.end(range(97, 101))
     await asyncio.wait_for(round_, WITHIN_S)
-    assert sorted(bench.ledger.written("mark_released")) == list(range(1, 101))
+    assert sorted(bench.ledger.written("note_released")) == list(range(1, 101))
 
 
 async def test_what_the_api_server_did_not_answer_is_due_again_soon() -> None:
@@ -104,7 +106,7 @@ async def test_what_the_api_server_did_not_answer_is_due_again_soon() -> None:
     bench.end([1], ReleaseResult.UNAVAILABLE)
     bench.end([2], ReleaseResult.STORED)
     await asyncio.wait_for(round_, WITHIN_S)
-    assert (bench.ledger.written("retry_releases_soon"), bench.ledger.written("mark_released")) == ([1], [])
+    assert (bench.ledger.written("retry_releases_soon"), bench.ledger.written("note_released")) == ([1], [])
 
 
 async def test_an_error_ends_the_round_when_all_releases_are_accounted_for() -> None:
@@ -117,7 +119,7 @@ async def test_an_error_ends_the_round_when_all_releases_are_accounted_for() -> 
     bench.end([2])
     with pytest.raises(StaleLeader):
         await asyncio.wait_for(round_, WITHIN_S)
-    assert (bench.begun, bench.ledger.written("mark_released")) == ([1, 2], [2])
+    assert (bench.begun, bench.ledger.written("note_released")) == ([1, 2], [2])
     assert not bench.ledger.releasing(FluxionJobId(1))
 
 

@@ -19,7 +19,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.records import ReleaseMode, SlotState
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState
 from fluxqueue.queue.requeue import startup_monitor
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
@@ -86,6 +86,17 @@ async def test_a_job_of_which_no_pod_is_bound_in_time_is_evicted_as_a_whole() ->
     (eviction,) = bench.requeuer.evictions
     assert (eviction.workload, eviction.reason) == (bench.row.id, Reason.START_TIMEOUT)
     assert "was not bound in 300 s" in eviction.message
+
+
+async def test_a_release_is_stored_before_the_check_so_that_a_closed_node_is_found_at_once() -> None:
+    bench = Bench(pod("mpi-0"), pod("mpi-1"))
+    allocation = an_allocation(["n0", "n1"], states=[SlotState.TAKEN] * 2, pods=["mpi-0", "mpi-1"])
+    bench.ledger.put(replace(bench.row, release_mode=ReleaseMode.PIN), replace(allocation, released_at=None))
+    await bench.ledger.note_released([FluxionJobId(7)])
+    bench.node("n0", unschedulable=True)
+    await bench.monitor.check()
+    assert bench.ledger.written("mark_released") == [7]
+    assert [eviction.workload for eviction in bench.requeuer.evictions] == [bench.row.id]
 
 
 async def test_before_the_time_for_a_start_is_over_nothing_is_done() -> None:

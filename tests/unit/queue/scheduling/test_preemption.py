@@ -127,6 +127,16 @@ async def test_a_job_that_is_not_released_yet_is_no_victim(bench: Bench, clock: 
     assert draining(bench, "a") == ""
 
 
+async def test_a_job_whose_release_is_stored_with_the_next_slots_may_be_a_victim(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"), released=False)
+    jobid = bench.row("d").jobid
+    assert jobid is not None
+    await bench.ledger.note_released([jobid])
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "abcd") == "d"
+
+
 async def test_work_that_waits_for_its_reservation_keeps_no_other_from_preempting(bench: Bench, clock: Clock) -> None:
     bench.reserve("course", start="2026-11-21T12:00:00", nodes=["n0"])
     await running(bench, clock, job("a", 4, "8", "1h"))

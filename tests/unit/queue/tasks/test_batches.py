@@ -127,3 +127,22 @@ async def test_another_leader_ends_the_work() -> None:
     async with running(batches, worker) as task:
         with pytest.raises(StaleLeader):
             await asyncio.wait_for(task, 60)
+
+
+async def test_a_key_that_is_not_urgent_goes_out_with_the_next_one_or_after_its_time() -> None:
+    batches: Batches[str] = Batches("collected", pace_s=0.0)
+    worker = Worker()
+    async with running(batches, worker):
+        batches.add_within("a", 3600)
+        batches.add_within("b", 0.0)
+        await asyncio.sleep(0)
+        assert worker.batches == [], "the first of them says when"
+        batches.add("c")
+        await worker.until(lambda: worker.done == ["a", "b", "c"])
+        batches.add_within("d", 0.01)
+        await worker.until(lambda: worker.done[-1] == "d")
+        batches.add_within("e", 3600)
+        batches.hurry()
+        await worker.until(lambda: worker.done[-1] == "e")
+        batches.hurry()
+    assert worker.batches == [["a", "b", "c"], ["d"], ["e"]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
@@ -17,6 +19,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.tracking import tracker
 from fluxqueue.queue.tracking.tracker import Tracker
 
 JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
@@ -207,3 +210,80 @@ async def test_a_job_that_its_queue_ended_at_its_limit_has_that_outcome() -> Non
         await until(lambda: bench.ledger.written("finish"))
     (ending,) = bench.ledger.written("finish")
     assert (ending.state, ending.outcome) == (State.FAILED, Outcome.TIME_LIMIT)
+
+
+async def test_what_nobody_waits_for_is_stored_together_and_what_a_cycle_left_waiting_hurries_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "_COLLECTED_S", 3600.0)
+    bench = Bench()
+    bench.ledger.put(replace(bench.row, release_mode=ReleaseMode.PIN), an_allocation(["n0", "n1"]))
+    bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("mark_started"))
+        bench.put(pod("mpi-0", 0, "n0", "Succeeded"))
+        await asyncio.sleep(0.05)
+        assert bench.ledger.written("end_slots") == []
+        bench.ledger.put(a_workload("next", reason=Reason.WAITING_FOR_NODES))
+        await until(lambda: bench.ledger.written("end_slots"))
+
+
+def released_pin(bench: Bench) -> None:
+    """The pods of the Job come with their nodes, and its release is not stored."""
+    bench.ledger.put(replace(bench.row, release_mode=ReleaseMode.PIN), replace(an_allocation(["n0", "n1"]), released_at=None))
+
+
+async def test_a_release_is_stored_with_the_start_of_its_pods() -> None:
+    bench = Bench(released=False)
+    released_pin(bench)
+    async with running_controllers(bench.tracker):
+        await bench.ledger.note_released([FluxionJobId(7)])
+        bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
+        assert bench.ledger.releasing(FluxionJobId(7))
+        await until(lambda: bench.ledger.written("mark_started"))
+    assert [name for name, _ in bench.ledger.writes if name.startswith("mark_")] == ["mark_released", "mark_started"]
+    allocation = bench.ledger.allocation(bench.row.id)
+    assert allocation is not None
+    assert allocation.released_at is not None
+    assert not bench.ledger.releasing(FluxionJobId(7))
+
+
+async def test_a_workload_that_cannot_be_tracked_keeps_no_release_from_being_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(released=False)
+    released_pin(bench)
+
+    async def fail(*_args: object) -> None:
+        raise ValueError("a slot that nobody expects")
+
+    monkeypatch.setattr(bench.tracker, "_plan", fail)
+    async with running_controllers(bench.tracker):
+        await bench.ledger.note_released([FluxionJobId(7)])
+        await until(lambda: bench.ledger.written("mark_released") == [7])
+    assert not bench.ledger.releasing(FluxionJobId(7))
+
+
+async def test_a_job_that_is_deleted_before_its_release_is_stored_keeps_its_nodes_while_its_pods_run() -> None:
+    bench = Bench(released=False)
+    released_pin(bench)
+    bench.put(pod("mpi-0", 0, "n0", "Running"), pod("mpi-1", 1, "n1", "Running"))
+    async with running_controllers(bench.tracker):
+        await bench.ledger.note_released([FluxionJobId(7)])
+        bench.server.put("jobs", JOB.with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z").build())
+        await until(lambda: bench.ledger.written("mark_released"))
+        assert (bench.ledger.written("end_slots"), bench.ledger.written("finish")) == ([], [])
+        bench.server.remove("jobs", "mpi")
+        await until(lambda: bench.ledger.written("finish"))
+
+
+async def test_the_slot_of_a_pod_that_the_scheduler_refuses_is_stored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "_COLLECTED_S", 3600.0)
+    monkeypatch.setattr(tracker, "refusal", lambda pod: "Insufficient cpu" if pod.metadata.name == "mpi-1" else "")
+    bench = Bench(released=False)
+    released_pin(bench)
+    async with running_controllers(bench.tracker):
+        await until(lambda: not len(bench.tracker._keys))
+        await bench.ledger.note_released([FluxionJobId(7)])
+        bench.put(make_pod("mpi-0").uid("mpi-0").index(0).owned_by("Job", "mpi").phase("Pending"))
+        await asyncio.sleep(0.05)
+        assert bench.ledger.written("take_slots") == []
+        bench.put(make_pod("mpi-1").uid("mpi-1").index(1).owned_by("Job", "mpi").phase("Pending"))
+        await until(lambda: bench.ledger.written("take_slots"))
+    assert bench.ledger.written("mark_released") == [7]
