@@ -1,6 +1,7 @@
 """The SQL of the store: read from the ``.sql`` files of the folder ``queries``, by name.
 
-A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``.
+A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``. Indentation is removed:
+psycopg remembers how a query is parsed only if that is not too long.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def parse(text: str) -> dict[str, bytes]:
 
 
 def _without_comments(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("--")).strip().rstrip(";")
+    return "\n".join(line for each in text.splitlines() if (line := each.strip()) and not line.startswith("--")).rstrip(";")
 
 
 def _load() -> dict[str, bytes]:

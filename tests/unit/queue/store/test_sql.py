@@ -5,6 +5,7 @@ from enum import StrEnum
 from importlib import resources
 
 import pytest
+from psycopg._queries import MAX_CACHED_STATEMENT_LENGTH
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.records import ReleaseMode, SlotState
@@ -60,9 +61,9 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_a_file_is_split_into_its_queries_without_their_comments() -> None:
+def test_a_file_is_split_into_its_queries_without_comments_and_indentation() -> None:
     text = "-- about all\n\n-- first --\n-- why\nSELECT 1;\n\n-- second --\nSELECT 2\n  FROM t;\n"
-    assert parse(text) == {"first": b"SELECT 1", "second": b"SELECT 2\n  FROM t"}
+    assert parse(text) == {"first": b"SELECT 1", "second": b"SELECT 2\nFROM t"}
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,8 @@ def test_a_file_is_split_into_its_queries_without_their_comments() -> None:
 def test_a_file_that_would_lose_a_query_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse(text)
+
+
+def test_psycopg_remembers_how_each_query_is_parsed() -> None:
+    too_long = [name for name, query in QUERIES.items() if len(query) > MAX_CACHED_STATEMENT_LENGTH]
+    assert too_long == [], "these would be parsed again each time"
