@@ -2,6 +2,9 @@
 
 A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``. Indentation is removed:
 psycopg remembers how a query is parsed only if that is not too long.
+
+The queries read the clock by its function, and are sent with the expression in it: Postgres before 18 plans an SQL function again in each
+statement that calls it, which costs more than to insert a row. The queries about the leader, which set the clock, keep the function.
 """
 
 from __future__ import annotations
@@ -9,7 +12,11 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-__all__ = ["QUERIES", "parse"]
+__all__ = ["CLOCK", "QUERIES", "parse"]
+
+CLOCK = b"(clock_timestamp() + COALESCE((SELECT max(clock_ahead) FROM fluxqueue.leader), interval '0'))"
+"""The expression of ``fluxqueue.clock()``."""
+_SETS_THE_CLOCK = "leadership.sql"
 
 _HEADING = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 
@@ -48,7 +55,8 @@ def _load() -> dict[str, bytes]:
             parsed = parse(entry.read_text("utf-8"))
             if twice := queries.keys() & parsed.keys():
                 raise ValueError(f"queries in two files: {', '.join(sorted(twice))}")
-            queries |= parsed
+            clock = b"fluxqueue.clock()" if entry.name == _SETS_THE_CLOCK else CLOCK
+            queries |= {name: query.replace(b"fluxqueue.clock()", clock) for name, query in parsed.items()}
     return queries
 
 

@@ -11,7 +11,7 @@ from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.records import ReleaseMode, SlotState
 from fluxqueue.queue.model.states import TRANSITIONS
 from fluxqueue.queue.store.migrations import our_migrations
-from fluxqueue.queue.store.queries import QUERIES, parse
+from fluxqueue.queue.store.queries import CLOCK, QUERIES, parse
 
 _MIGRATIONS = list(our_migrations().values())
 
@@ -82,3 +82,11 @@ def test_a_file_that_would_lose_a_query_is_refused(text: str, complaint: str) ->
 def test_psycopg_remembers_how_each_query_is_parsed() -> None:
     too_long = [name for name, query in QUERIES.items() if len(query) > MAX_CACHED_STATEMENT_LENGTH]
     assert too_long == [], "these would be parsed again each time"
+
+
+def test_the_queries_read_the_clock_by_the_expression_of_its_function() -> None:
+    definition = r"CREATE (?:OR REPLACE )?FUNCTION fluxqueue\.clock\(\).*?AS \$\$\s*SELECT (.*?)\s*\$\$"
+    found = [match[1] for text in _MIGRATIONS if (match := re.search(definition, text, re.DOTALL))]
+    assert CLOCK.decode() == f"({found[-1]})"
+    assert [name for name, query in QUERIES.items() if b"fluxqueue.clock()" in query] == ["raise_epoch", "now", "keep_clock"]
+    assert CLOCK in QUERIES["upsert"]
