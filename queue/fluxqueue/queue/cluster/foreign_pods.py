@@ -178,7 +178,8 @@ class ForeignPods:
         named = (slot for slot in _slots_for(pod, allocation) if slot.pod_uid == pod.metadata.uid)
         if (slot := next(named, None)) is not None:
             return allocation, slot
-        return self._ours(self._here(pod.spec.node_name)).get(pod.metadata.uid)
+        beside = (each for each in self._pods.by_index(_BY_NODE, pod.spec.node_name) if _jobid_of(each) == allocation.jobid)
+        return self._ours(each for each in beside if not each.terminal).get(pod.metadata.uid)
 
     def _ours(self, here: Iterable[Pod]) -> dict[str, tuple[Allocation, Slot]]:
         """Return the pods (by uid) that count through a slot. Each slot counts for one pod, and first for the pod that it names."""
@@ -194,7 +195,7 @@ class ForeignPods:
 
     def _held_by(self, pod: Pod) -> Allocation | None:
         """Return the live allocation that a pod's annotation names, if the pod can belong to it."""
-        jobid = parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))
+        jobid = _jobid_of(pod)
         allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
         workload = self._ledger.get(allocation.workload) if allocation is not None else None
         if allocation is None or workload is None or workload.namespace != pod.metadata.namespace:
@@ -250,6 +251,10 @@ class ForeignPods:
                 for kind, amount in share.amounts.items():
                     booked.setdefault(share.node, Counter())[kind] += amount * min(left, places) // places
         return booked
+
+
+def _jobid_of(pod: Pod) -> FluxionJobId | None:
+    return parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))
 
 
 def _slots_for(pod: Pod, allocation: Allocation) -> list[Slot]:
