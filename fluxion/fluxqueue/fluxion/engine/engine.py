@@ -170,6 +170,11 @@ class Engine:
         self._session = _Session(state)
         return state.instance
 
+    @property
+    def state(self) -> GraphState:
+        """The graph with its jobs, for callers in the thread of the engine that ask it more than a call can say; they change nothing."""
+        return self._open().state
+
     # ---- as in flux-sched ------------------------------------------------------------------------------------------------------
 
     def match(self, jobspec: str, request: MatchRequestKind) -> CompatMatch:

@@ -77,7 +77,9 @@ class InitRpc(Rpc[str]):
         return request
 
     def read_response(self, message: pb.InitResponse) -> str:
-        """Read the instance id; `Unsupported` if the server ignored the extensions."""
+        """Read the instance id; `Unsupported` if the server ignored the extensions, `InitError` if it failed without saying so by gRPC."""
+        if message.status != pb.InitResponse.INIT_SUCCESS:
+            raise InitError(f"{INIT_FAILED} (status {message.status})")
         if not self.compatible and not message.instance:
             raise Unsupported(
                 "this server's Init knows neither nodes nor epochs: it answers without an instance id, as the Go service does"
@@ -136,7 +138,9 @@ class MatchRpc(Rpc[MatchedAllocation]):
         return pb.MatchRequest(jobspec=self.jobspec, reservation=self.reserve)
 
     def read_response(self, message: pb.MatchResponse) -> MatchedAllocation:
-        """Read the allocation."""
+        """Read the allocation; `MatchFailed` if there is none, which no Go service says by its status."""
+        if message.status != pb.MatchResponse.MATCH_SUCCESS or not message.allocation:
+            raise MatchFailed(MATCH_FAILED)
         return MatchedAllocation(message.jobid, message.allocation, message.reserved, message.at, message.overhead)
 
     def failure_of_unknown(self, target: str, details: str, reason: str) -> FluxionError:
