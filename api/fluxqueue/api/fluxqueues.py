@@ -14,6 +14,8 @@ from fluxqueue.api.names import DEFAULT_DURATION_S, DEFAULT_GRACE_S
 from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
+    "FOREIGN_MATCHER_LOSES",
+    "POLICY_IN_FORCE",
     "AtLimit",
     "BackfillDurations",
     "EnforceDuration",
@@ -34,6 +36,15 @@ __all__ = [
     "SchedulerName",
     "TopologyDefaults",
 ]
+
+
+POLICY_IN_FORCE = "PolicyInForce"
+"""Condition of FluxQueues where a foreign matcher chooses nodes: False if it cannot do what the rules say."""
+
+FOREIGN_MATCHER_LOSES = (
+    "a foreign matcher without a clock chooses nodes: work starts first come, first served, without backfill, reserved starts and estimates"
+)
+"""What its message says."""
 
 
 class Policy(enum.StrEnum):

@@ -15,6 +15,18 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A matcher that nobody runs, or that nobody asks. */}}
+{{- define "fluxqueue.check.matcher" -}}
+{{- $foreign := .Values.fluxion.foreign -}}
+{{- if eq .Values.queue.config.matcher "foreign" -}}
+{{- if and (not $foreign.address) (not $foreign.image.repository) -}}
+{{- fail "queue.config.matcher is foreign, and nothing says where it is: set fluxion.foreign.address, or fluxion.foreign.image.repository to run it next to each queue" -}}
+{{- end -}}
+{{- else if or $foreign.address $foreign.image.repository -}}
+{{- fail "fluxion.foreign names a service, but queue.config.matcher is own: set it to foreign, or remove fluxion.foreign" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The queue would see MiniClusters and could make nothing of any. */}}
 {{- define "fluxqueue.check.miniclusters" -}}
 {{- if and .Values.miniclusters.enabled (not .Values.miniclusters.namespaces) -}}

@@ -111,6 +111,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{/* Where the queue finds its matcher: beside it, unless a foreign one is elsewhere. */}}
+{{- define "fluxqueue.fluxion.address" -}}
+{{- $elsewhere := and (eq .Values.queue.config.matcher "foreign") .Values.fluxion.foreign.address -}}
+{{- $elsewhere | default (printf "127.0.0.1:%d" (int .Values.fluxion.port)) -}}
+{{- end -}}
+
 {{/* "repository:tag", or "repository@digest" where one is given. */}}
 {{- define "fluxqueue.image" -}}
 {{- if .image.digest -}}

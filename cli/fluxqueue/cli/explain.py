@@ -133,7 +133,9 @@ def has_services(job: FluxJob) -> bool:
     return _SERVICES_SLOT in job.spec.jobspec
 
 
-def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False, guaranteed: str = "") -> str:
+def explain(
+    seen: Observed, now: datetime, *, every_pod: bool = False, colour: bool = False, guaranteed: str = "", matcher: str = ""
+) -> str:
     """Return the explanation as text.
 
     Parameters
@@ -148,6 +150,8 @@ def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: b
         True for a terminal with colours.
     guaranteed
         What is guaranteed to its account, in words; empty: nothing.
+    matcher
+        What the matcher cannot do, in words; empty: nothing.
 
     Returns
     -------
@@ -159,6 +163,7 @@ def explain(seen: Observed, now: datetime, *, every_pod: bool = False, colour: b
         *_where(seen.job),
         *_pods_by_size(seen),
         *_account(seen.job, guaranteed),
+        *([("Matcher", matcher)] if matcher else []),
         *_waiting(seen.job, now),
         *_history(seen.job, now),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +16,17 @@ from fluxqueue.api.topology import TopologyLevel, levels_problem
 from fluxqueue.fluxion.graph.nodes import NodeRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShape, possible_nodes
 
-__all__ = ["AccountingConfig", "ConfiguredLevel", "FairShareConfig", "InvalidConfig", "QueueConfig", "node_rules", "read_config"]
+__all__ = [
+    "AccountingConfig",
+    "ConfiguredLevel",
+    "FairShareConfig",
+    "ForeignConfig",
+    "InvalidConfig",
+    "Matcher",
+    "QueueConfig",
+    "node_rules",
+    "read_config",
+]
 
 
 class InvalidConfig(ValueError):
@@ -62,6 +73,26 @@ def _units(resource: str) -> int:
     return 1000 if resource == "cpu" else 1024 if is_measured_in_bytes(resource) else 1
 
 
+class Matcher(enum.StrEnum):
+    """Who chooses nodes: the project's own matcher, or a Fluxion service of which only Init, Match and Cancel are used."""
+
+    OWN = "own"
+    FOREIGN = "foreign"
+
+
+class ForeignConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """In which units a foreign matcher counts (docs/foreign-fluxion.md).
+
+    Attributes
+    ----------
+    cpu_vertex_millicores, memory_vertex_mi_b
+        Sizes of the vertices of its graph.
+    """
+
+    cpu_vertex_millicores: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1_000
+    memory_vertex_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=1_024, name="memoryVertexMiB")
+
+
 class ConfiguredLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A level of the topology: its name, and the node label that names its vertices."""
 
@@ -76,6 +107,10 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     ----------
     policy
         Match policy of Fluxion.
+    matcher
+        Which matcher chooses nodes.
+    foreign
+        Units of a foreign one.
     cpu_vertex_millicores, memory_vertex_mi_b
         Sizes of the graph's vertices.
     zone_label, block_label, rack_label
@@ -111,6 +146,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     """
 
     policy: str = "lonode"
+    matcher: Matcher = Matcher.OWN
+    foreign: ForeignConfig = ForeignConfig()
     cpu_vertex_millicores: int = 10
     memory_vertex_mi_b: int = msgspec.field(default=32, name="memoryVertexMiB")
     zone_label: str = "topology.kubernetes.io/zone"

@@ -18,7 +18,6 @@ import uuid
 import structlog
 from prometheus_client import REGISTRY
 
-from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
 from fluxqueue.kube.lease import LeaderLease
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
@@ -28,6 +27,7 @@ from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_e
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.health import ReplicaRole, make_server
 from fluxqueue.queue.leadership.leader import Leader
+from fluxqueue.queue.leadership.matcher import connect_matcher
 from fluxqueue.queue.metrics import API_CALLS
 from fluxqueue.queue.miniclusters.crd import miniclusters_are_ours
 from fluxqueue.queue.recovery.doctor_endpoints import doctor_endpoints
@@ -114,7 +114,7 @@ class QueueService:
             ) as records,
             Api.connect(settings.kubeconfig, user_agent=f"fluxqueue/queue ({replica})") as api,
             Api.connect(settings.kubeconfig, timeout_s=5.0) as lease_api,
-            AsyncFluxionClient(settings.fluxion) as fluxion,
+            connect_matcher(settings) as fluxion,
             asyncio.TaskGroup() as group,
         ):
             self._accounting = Accounting(records)

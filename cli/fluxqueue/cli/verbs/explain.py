@@ -9,6 +9,7 @@ from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.explain import explain
 from fluxqueue.cli.guarantees import guarantees_of
 from fluxqueue.cli.lookup import find
+from fluxqueue.cli.matchers import matcher_notes_of
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser
@@ -29,8 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = connection_of(arguments)
     with ApiClient(chosen) as client:
         workloads = find(client, namespace_of(arguments, chosen), arguments.name)
+        matcher = matcher_notes_of(client)
         guaranteed = guarantees_of(client, [seen.job for seen in workloads])
     time, wide, colour = now(), arguments.output == "wide", wants_colour(sys.stdout)
-    texts = [explain(seen, time, every_pod=wide, colour=colour, guaranteed=guaranteed(seen.job)) for seen in workloads]
+    texts = [
+        explain(seen, time, every_pod=wide, colour=colour, guaranteed=guaranteed(seen.job), matcher=matcher(seen.job)) for seen in workloads
+    ]
     sys.stdout.write("\n".join(texts))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
+from fluxqueue.queue.config import Matcher
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.miniclusters.controller import MiniClusterController
@@ -73,7 +74,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     time_limits = TimeLimits(api, caches, ledger, recorder)
     notices = PreemptionNotices(api, caches, ledger, recorder)
     events = EventReporter(api, caches, ledger, recorder)
-    fluxqueues = FluxQueueWriter(api, caches, ledger, recorder)
+    fluxqueues = FluxQueueWriter(api, caches, ledger, recorder, foreign_matcher=config.matcher is Matcher.FOREIGN)
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
     settings = MiniClusterSettings(config.image, config.cluster_domain)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)

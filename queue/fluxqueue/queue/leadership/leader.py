@@ -15,7 +15,7 @@ import asyncio
 
 import structlog
 
-from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
+from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue import collector
@@ -74,7 +74,7 @@ class Leader:
         database: Database,
         api: Api,
         caches: Caches,
-        fluxion: AsyncFluxionClient,
+        fluxion: Fluxion,
         status: ReplicaStatus,
     ) -> None:
         self.sweeper: Sweeper | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import PodSpec
-from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
+from fluxqueue.fluxion.rpc.interface import Fluxion
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.daemonsets import DaemonSets
@@ -16,7 +16,7 @@ from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.cluster.reservations import node_view, view_changed
-from fluxqueue.queue.config import node_rules
+from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
@@ -27,7 +27,7 @@ from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
-from fluxqueue.queue.scheduling.policies.disciplines import disciplines_of
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of, without_plan
 from fluxqueue.queue.scheduling.priority_keeper import PriorityKeeper
 from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
@@ -79,7 +79,7 @@ class Planning:
     guaranteed: Callable[[], GuaranteesShown]
 
 
-def make_capacity(context: LeaderContext, fluxion: AsyncFluxionClient) -> Capacity:
+def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     """Build what the graph is filled from."""
     caches, ledger, config = context.caches, context.ledger, context.config
     port_volume_pools = PortVolumePools(ledger, caches.storage.limits)
@@ -109,7 +109,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         ledger,
         capacity.graph,
         context.trigger,
-        lambda: disciplines_of(caches.fluxqueues.list()),
+        _disciplines(context),
         evict,
         NodeShapes(node_shapes),
         PodRuleTracker(caches, ledger),
@@ -138,6 +138,17 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         return Guarantees(caches.accounts.tree, held_nodes(ledger.live())).shown
 
     return Planning(scheduler, priorities, (priorities, *provisioners, resizer, writer, maintenances), guaranteed)
+
+
+def _disciplines(context: LeaderContext) -> Callable[[], Mapping[str, Discipline]]:
+    """Return a function that returns what the FluxQueues say, as far as the matcher can do it."""
+    fluxqueues, foreign = context.caches.fluxqueues, context.config.matcher is Matcher.FOREIGN
+
+    def disciplines() -> Mapping[str, Discipline]:
+        stated = disciplines_of(fluxqueues.list())
+        return {name: without_plan(each) for name, each in stated.items()} if foreign else stated
+
+    return disciplines
 
 
 def _make_priorities(context: LeaderContext, scheduler: Scheduler) -> PriorityKeeper:

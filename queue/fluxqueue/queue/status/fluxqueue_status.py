@@ -1,7 +1,8 @@
 """What a FluxQueue's status shows: how much work it has, and what its rules mean.
 
 Two conditions explain the rules. ``Accepting`` says whether new work is accepted. ``Starting`` says whether accepted work may start: not
-while the queue is held, and never if its node selector matches no node.
+while the queue is held, and never if its node selector matches no node. A third, ``PolicyInForce``, exists only where a foreign matcher
+chooses nodes, and says what of the rules it cannot do.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueStatus, QueueState
+from fluxqueue.api.fluxqueues import FOREIGN_MATCHER_LOSES, POLICY_IN_FORCE, FluxQueue, FluxQueueStatus, Policy, QueueState
 from fluxqueue.api.metadata import ObjectCondition
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.conditions import dated
@@ -24,7 +25,9 @@ def usage_by_queue(workloads: Iterable[Workload], live: Iterable[tuple[Workload,
     return usage_by(lambda workload: (workload.queue,), workloads, live)
 
 
-def queue_status(queue: FluxQueue, usage: WorkUsage, nodes: Sequence[Node], now: datetime) -> FluxQueueStatus:
+def queue_status(
+    queue: FluxQueue, usage: WorkUsage, nodes: Sequence[Node], now: datetime, *, foreign_matcher: bool = False
+) -> FluxQueueStatus:
     """Return the status that a FluxQueue should show.
 
     Parameters
@@ -37,13 +40,16 @@ def queue_status(queue: FluxQueue, usage: WorkUsage, nodes: Sequence[Node], now:
         Of the cluster, to check that its node selector matches one.
     now
         Transition time of conditions that change.
+    foreign_matcher
+        True if nodes are chosen by a matcher without a clock.
     """
+    conditions = [_accepting(queue), _starting(queue, nodes), *([_in_force(queue)] if foreign_matcher else [])]
     return FluxQueueStatus(
         observed_generation=queue.metadata.generation,
         pending=usage.pending,
         running=usage.running,
         nodes_in_use=usage.nodes,
-        conditions=dated((_accepting(queue), _starting(queue, nodes)), queue.status.conditions, now),
+        conditions=dated(conditions, queue.status.conditions, now),
     )
 
 
@@ -62,6 +68,17 @@ def _starting(queue: FluxQueue, nodes: Sequence[Node]) -> ObjectCondition:
         message = f"no node has the labels {labels}: nothing can start; correct spec.nodeSelector or label nodes"
         return ObjectCondition(type="Starting", status="False", reason="NoNodes", message=message)
     return ObjectCondition(type="Starting", status="True", reason="Open", message="work is started when it fits")
+
+
+def _in_force(queue: FluxQueue) -> ObjectCondition:
+    """Say what of the rules a foreign matcher cannot do."""
+    stated = queue.spec.policy
+    lost = [f"spec.policy {stated}"] if stated is not Policy.FCFS else []
+    lost += ["spec.matchPolicy"] if queue.spec.match_policy else []
+    if lost:
+        message = f"{FOREIGN_MATCHER_LOSES}; not in force: {', '.join(lost)}"
+        return ObjectCondition(type=POLICY_IN_FORCE, status="False", reason="ForeignMatcher", message=message)
+    return ObjectCondition(type=POLICY_IN_FORCE, status="True", reason="ForeignMatcher", message=FOREIGN_MATCHER_LOSES)
 
 
 def _has(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:

@@ -39,11 +39,16 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
         Where the status is written, which FluxQueues exist, and the queue.
     recorder
         For Events on queues whose status cannot be written.
+    foreign_matcher
+        True if nodes are chosen by a matcher without a clock.
     """
 
-    def __init__(self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None) -> None:
+    def __init__(
+        self, api: Api, caches: Caches, ledger: Ledger, recorder: EventRecorder | None = None, *, foreign_matcher: bool = False
+    ) -> None:
         super().__init__(FLUXQUEUES, caches.fluxqueues, api, ledger, recorder)
         self._nodes = caches.nodes
+        self._foreign_matcher = foreign_matcher
         self._written_at: dict[str, float] = {}
         caches.nodes.add_handler(self._node_changed)
 
@@ -77,7 +82,7 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
                 self._written_at.pop(name, None)
                 continue
             try:
-                status = queue_status(queue, usage.get(name, WorkUsage()), nodes, now)
+                status = queue_status(queue, usage.get(name, WorkUsage()), nodes, now, foreign_matcher=self._foreign_matcher)
             except Exception as error:
                 self._names.fail(name, error)
                 continue

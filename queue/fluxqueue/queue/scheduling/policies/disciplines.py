@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import (
@@ -23,7 +23,7 @@ from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.fcfs_pass import FcfsPass
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, Pass, PendingQueue
 
-__all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of"]
+__all__ = ["DEFAULT_DEPTH", "Discipline", "disciplines_of", "without_plan"]
 
 DEFAULT_DEPTH = 64
 """Most reservations of a hybrid or conservative queue, as Fluxion's ``reservation-depth`` (flux-config-sched-fluxion-qmanager(5))."""
@@ -89,6 +89,11 @@ class Discipline:
                 return BackfillPass(queue, context, depth=1)
             case Policy.HYBRID | Policy.CONSERVATIVE:
                 return BackfillPass(queue, context, depth=max(1, self.depth))
+
+
+def without_plan(stated: Discipline) -> Discipline:
+    """Return what is left of a discipline under a matcher without a clock: first come, first served, by the graph's own match policy."""
+    return replace(stated, policy=Policy.FCFS, match_policy="")
 
 
 def disciplines_of(queues: Iterable[FluxQueue]) -> dict[str, Discipline]:
