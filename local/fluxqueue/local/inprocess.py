@@ -347,21 +347,22 @@ class InProcessCluster:
         return all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
     def _graph_exists(self) -> bool:
-        """True if the leading queue has initialised its matcher; a queue is ready shortly before its first cycle."""
+        """True if the leading queue has initialised its matcher, or a foreign one elsewhere; it is ready shortly before its first cycle."""
         from fluxqueue.fluxion.errors import NotInitialised
         from fluxqueue.fluxion.messages import CallContext
         from fluxqueue.fluxion.rpc.client import FluxionClient
         from fluxqueue.fluxion.rpc.failures import DeadlinePassed, FluxionUnavailable
 
-        for program in self.programs.values():
-            if program.container.name == "fluxion" and program.port is not None:
+        matchers = [program for program in self.programs.values() if program.container.name == "fluxion"]
+        for program in matchers:
+            if program.port is not None:
                 try:
                     with FluxionClient(f"127.0.0.1:{program.port}") as client:
                         client.list_jobs(call=CallContext())
                 except (NotInitialised, FluxionUnavailable, DeadlinePassed):
                     continue
                 return True
-        return False
+        return not matchers
 
     def _status(self, name: str, process: Process, port: int | None, *, ready: bool | None) -> ProcessStatus:
         state = describe_exit(process.exit_code)

@@ -114,6 +114,8 @@ class ForeignService:
         except BaseException:
             self.doubt()
             raise
+        if not answer.allocation:
+            return None
         if answer.jobid <= self._last:
             self.doubt()
             raise InvalidAnswer(f"its job has the id {answer.jobid} after {self._last}: the service started again, or has another user too")

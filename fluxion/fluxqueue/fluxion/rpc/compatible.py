@@ -138,8 +138,8 @@ class MatchRpc(Rpc[MatchedAllocation]):
         return pb.MatchRequest(jobspec=self.jobspec, reservation=self.reserve)
 
     def read_response(self, message: pb.MatchResponse) -> MatchedAllocation:
-        """Read the allocation; `MatchFailed` if there is none, which no Go service says by its status."""
-        if message.status != pb.MatchResponse.MATCH_SUCCESS or not message.allocation:
+        """Read the allocation; `MatchFailed` if its status is a failure, which no Go service says in this way."""
+        if message.status != pb.MatchResponse.MATCH_SUCCESS:
             raise MatchFailed(MATCH_FAILED)
         return MatchedAllocation(message.jobid, message.allocation, message.reserved, message.at, message.overhead)
 

@@ -7,7 +7,7 @@ from support.builders import make_node
 from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, QueueState
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Members, Policy, QueueState
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.nodes import Node
 from fluxqueue.queue.model.records import SlotState
@@ -56,6 +56,26 @@ def test_a_node_selector_that_matches_no_node_is_reported() -> None:
     queue = a_queue(node_selector={"disk": "ssd", "gen": "2"})
     assert conditions(queue, {"disk": "ssd"}, {"gen": "2"})["Starting"] == ("False", "NoNodes")
     assert conditions(queue, {"disk": "ssd", "gen": "2", "more": "x"})["Starting"] == ("True", "Open")
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "lost"),
+    [
+        ({"policy": Policy.FCFS}, "True", ""),
+        ({}, "False", "not in force: spec.policy easy"),
+        ({"policy": Policy.CONSERVATIVE, "match_policy": "first"}, "False", "not in force: spec.policy conservative, spec.matchPolicy"),
+    ],
+)
+def test_a_foreign_matcher_is_said_with_what_it_cannot_do(spec: dict[str, Any], status: str, lost: str) -> None:
+    shown = queue_status(a_queue(**spec), WorkUsage(), [], NOW, foreign_matcher=True).conditions or []
+    (condition,) = (each for each in shown if each.type == "PolicyInForce")
+    assert (condition.status, condition.reason) == (status, "ForeignMatcher")
+    assert "without backfill" in condition.message
+    assert lost in condition.message
+
+
+def test_our_own_matcher_is_not_mentioned() -> None:
+    assert "PolicyInForce" not in conditions(a_queue())
 
 
 def test_a_condition_keeps_the_time_of_its_last_change() -> None:
