@@ -15,8 +15,11 @@ __all__ = [
     "CPU",
     "MEMORY",
     "POD_SLOTS",
+    "ROUGH",
+    "device_resource",
     "display_name",
     "is_countable",
+    "is_device",
     "is_gpu",
     "is_port",
     "label_property",
@@ -34,6 +37,9 @@ MEMORY: Final = "memory"
 POD_SLOTS: Final = "pods"
 """Vertex type of pod slots; each pod takes one."""
 
+ROUGH: Final = "~"
+"""End of the tag of devices of which the queue cannot check all that is asked."""
+_ROUGHLY: Final = " (counted without some of what is asked of them)"
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 
 
@@ -73,14 +79,24 @@ def volume_resource(driver: str) -> str:
     return f"volumes/csi/{driver}"
 
 
+def device_resource(device_class: str, tag: str) -> str:
+    """Return the resource name of one device of a class; the tag tells apart the requests that select among its devices."""
+    return f"devices/{device_class}/{tag}"
+
+
+def is_device(kind: str) -> bool:
+    """True if a vertex type counts devices that pods claim."""
+    return kind.startswith("devices:") and kind.count(":") == 2
+
+
 def is_port(kind: str) -> bool:
     """True if a vertex type is a port of a node."""
     return kind.startswith("hostport:") and kind.count(":") == 2
 
 
 def is_countable(kind: str) -> bool:
-    """True if a vertex type counts something that nodes do not report: a port, or the volumes of a CSI driver."""
-    return is_port(kind) or kind.startswith("volumes:csi:")
+    """True if a vertex type counts something that nodes do not report: a port, the volumes of a CSI driver, or devices of a class."""
+    return is_port(kind) or is_device(kind) or kind.startswith("volumes:csi:")
 
 
 def display_name(kind: str) -> str:
@@ -88,6 +104,9 @@ def display_name(kind: str) -> str:
     if is_port(kind):
         _, protocol, number = kind.split(":")
         return f"host port {number}/{protocol}"
+    if is_device(kind):
+        _, device_class, tag = kind.split(":")
+        return f"devices of class {device_class}" + (_ROUGHLY if tag.endswith(ROUGH) else "")
     return f"volumes of {kind.removeprefix('volumes:csi:')}" if is_countable(kind) else resource_name(kind)
 
 

@@ -119,9 +119,11 @@ class PodVolume(PartialObject, frozen=True):
 
 
 class PodResourceClaim(PartialObject, frozen=True):
-    """A claim of devices that a pod uses (dynamic resource allocation)."""
+    """A claim of devices that a pod uses (dynamic resource allocation): one that exists, or one that is made for it from a template."""
 
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class PodSpec(PartialObject, frozen=True):

@@ -22,6 +22,7 @@ from fluxqueue.api.clusterobjects import (
     Secret,
     WebhookConfiguration,
 )
+from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
@@ -48,6 +49,10 @@ __all__ = [
     "CUSTOM_RESOURCES",
     "DAEMON_SETS",
     "DEPLOYMENTS",
+    "DEVICE_CLAIMS",
+    "DEVICE_CLAIM_TEMPLATES",
+    "DEVICE_CLASSES",
+    "DEVICE_SLICES",
     "DISRUPTION_BUDGETS",
     "EVENTS",
     "FLUXACCOUNTS",
@@ -198,6 +203,12 @@ CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"
 VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
 STORAGE_CLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass)
 CSI_NODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, CSINode)
+DEVICE_CLASSES: Final = Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, DeviceClass)
+DEVICE_SLICES: Final = Kind("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)
+DEVICE_CLAIMS: Final = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, ResourceClaim)
+DEVICE_CLAIM_TEMPLATES: Final = Kind(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
+)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 FLUXACCOUNTS: Final = Kind(names.GROUP, names.VERSION, names.FLUXACCOUNTS, "FluxAccount", False, FluxAccount)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)

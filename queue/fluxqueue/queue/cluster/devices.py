@@ -1,0 +1,246 @@
+"""Devices of nodes and the claims for them, as the watches show them, and how many of each kind a node has and has left.
+
+A node has of a kind (`fluxqueue.queue.noderules.device_requests`) as many devices as are selected among the newest slices of its complete
+pools. Devices that other nodes reach too count on each of them.
+
+What is allocated counts once. An allocation of the queue has its devices through its slot, from the match on. A claim of any other pod
+takes them as foreign pods take ports. Kinds may have devices in common, so a device that a slot holds as one kind is missing in all other
+kinds that select it: that too counts as foreign there, as soon as the scheduler of the cluster has chosen the device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from fluxqueue.api.devices import Device, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.noderules.device_requests import DeviceKind, KindKey, key_in, kinds_of, plain_kind
+
+__all__ = ["ANY_CLAIM", "ClusterDevices", "DeviceSource", "sources_used"]
+
+DeviceSource = tuple[str, str, str]
+"""Plural of the kind, namespace and name of a claim, or of a template of claims."""
+ANY_CLAIM: Final[DeviceSource] = ("", "", "")
+"""Under which every object with claims is indexed."""
+_EVERY_NODE: Final = ""
+_MOST_ON_NODE: Final = 4_096
+"""Devices of a node that are counted."""
+_MOST_KINDS: Final = 1_024
+_MOST_SELECTED: Final = 1_000_000
+_NODE, _POOL, _KIND = "node", "pool", "kind"
+
+Slots = Callable[[str, str], Mapping[str, int]]
+"""Uid of a pod, node -> what is booked for the pod there, by type; empty for pods that are not the queue's."""
+
+
+class _Known(NamedTuple):
+    """A device of a node."""
+
+    driver: str
+    pool: str
+    device: Device
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.driver, self.pool, self.device.name
+
+
+def sources_used(namespace: str, spec: PodSpec) -> list[DeviceSource]:
+    """Return the claims and templates of claims that a pod names, and `ANY_CLAIM` if there are any."""
+    found: list[DeviceSource] = []
+    for each in spec.resource_claims or ():
+        if each.resource_claim_name:
+            found.append(("resourceclaims", namespace, each.resource_claim_name))
+        elif each.resource_claim_template_name:
+            found.append(("resourceclaimtemplates", namespace, each.resource_claim_template_name))
+    return [*dict.fromkeys(found), ANY_CLAIM] if found else []
+
+
+class ClusterDevices:
+    """The devices of a cluster.
+
+    Parameters
+    ----------
+    counted
+        True if they are watched.
+
+    Attributes
+    ----------
+    classes, slices, claims, templates
+        The watched objects.
+    """
+
+    def __init__(self, *, counted: bool = False) -> None:
+        self.counted = counted
+        self.classes: ObjectCache[DeviceClass] = ObjectCache()
+        self.slices: ObjectCache[ResourceSlice] = ObjectCache()
+        self.claims: ObjectCache[ResourceClaim] = ObjectCache()
+        self.templates: ObjectCache[ResourceClaimTemplate] = ObjectCache()
+        self._kinds: dict[KindKey, DeviceKind] = {}
+        """Kinds that were asked for. The tag is a digest of the selection, so none can become another one."""
+        self._selected: dict[tuple[str, KindKey], frozenset[tuple[str, str, str]]] = {}
+        self._listeners: list[Callable[[frozenset[str] | None], None]] = []
+        self.slices.add_index(_NODE, _nodes_of)
+        self.slices.add_index(_POOL, lambda each: ((each.spec.driver, each.spec.pool.name),))
+        self.claims.add_index(_POOL, ResourceClaim.pools)
+        self.claims.add_index(_KIND, lambda claim: kinds_of(claim.spec))
+        self.templates.add_index(_KIND, lambda template: kinds_of(template.spec.spec))
+        self.slices.add_handler(self._slice_changed)
+        self.classes.add_handler(self._class_changed)
+        self.claims.add_handler(self._claim_changed)
+
+    def subscribe(self, listener: Callable[[frozenset[str] | None], None]) -> None:
+        """Call a listener with the nodes that have, or have left, other devices; None: any may."""
+        self._listeners.append(listener)
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """Return a class by its name."""
+        return self.classes.get("", name)
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """Return a claim by its name."""
+        return self.claims.get(namespace, name)
+
+    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
+        """Return a template of claims by its name."""
+        return self.templates.get(namespace, name)
+
+    def capacity(self, node: str, kinds: Iterable[str]) -> dict[str, int]:
+        """Return how many devices of each of these kinds (vertex types) a node has."""
+        found: dict[str, int] = {}
+        for kind in kinds:
+            of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
+            found[kind] = _units(of_kind, len(devices))
+        return found
+
+    def taken(self, node: str, kinds: Iterable[str], slots: Slots) -> dict[str, int]:
+        """Return how many devices of each of these kinds a node has not left, beyond what is booked for slots.
+
+        Parameters
+        ----------
+        node
+            Its name.
+        kinds
+            Vertex types.
+        slots
+            What is booked for pods.
+        """
+        held = self._held(node)
+        if not held:
+            return {}
+        booked = {uid: slots(uid, node) for uid in held if uid}
+        taken: dict[str, int] = {}
+        for kind in kinds:
+            of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
+            used = _units(of_kind, sum(len(devices & own) for own in held.values()))
+            through_slots = sum(min(booked[uid].get(kind, 0), _units(of_kind, len(devices & own))) for uid, own in held.items() if uid)
+            if used > through_slots:
+                taken[kind] = used - through_slots
+        return taken
+
+    # ---- devices of a node -------------------------------------------------------------------------------------------------------
+
+    def _kind(self, key: KindKey) -> DeviceKind | None:
+        """Return a kind: by its name, or from a claim or template that asks for it."""
+        known = self._kinds.get(key) or plain_kind(key)
+        if known is None:
+            specs = [each.spec.spec for each in self.templates.by_index(_KIND, key)] or [
+                each.spec for each in self.claims.by_index(_KIND, key)
+            ]
+            known = kinds_of(specs[0])[key] if specs else None
+        if known is not None:
+            if key not in self._kinds and len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[key] = known
+        return known
+
+    def _devices_of(self, node: str, key: KindKey) -> frozenset[tuple[str, str, str]]:
+        """Return the devices of a kind that a node has, by driver, pool and name."""
+        known = self._selected.get((node, key))
+        if known is None:
+            kind = self._kind(key)
+            if kind is None:
+                return frozenset()
+            classes = {query.device_class: self.device_class(query.device_class) for query in kind.queries}
+            found = (each.key for each in self._devices(node) if kind.selects(each.driver, each.device, classes))
+            if len(self._selected) >= _MOST_SELECTED:
+                self._selected.clear()
+            known = self._selected[node, key] = frozenset(found)
+        return known
+
+    def _devices(self, node: str) -> Iterator[_Known]:
+        """Yield the devices of a node and those that every node reaches, as far as their pools are complete."""
+        number = 0
+        for each in (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE)):
+            spec = each.spec
+            if not self._is_current(each):
+                continue
+            for device in spec.devices or ():
+                if device.node_name in (None, "", node) and (number := number + 1) <= _MOST_ON_NODE:
+                    yield _Known(spec.driver, spec.pool.name, device)
+
+    def _is_current(self, each: ResourceSlice) -> bool:
+        """True if a slice is of the newest generation of its pool, and all slices of that are there."""
+        pool = each.spec.pool
+        of_pool = [other.spec.pool for other in self.slices.by_index(_POOL, (each.spec.driver, pool.name))]
+        newest = max(other.generation for other in of_pool)
+        return pool.generation == newest and sum(other.generation == newest for other in of_pool) == pool.resource_slice_count
+
+    def _held(self, node: str) -> dict[str, set[tuple[str, str, str]]]:
+        """Return the allocated devices of a node by the uid of the pod that has them; empty: no pod does."""
+        slices = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
+        held: dict[str, set[tuple[str, str, str]]] = {}
+        for pool in {(each.spec.driver, each.spec.pool.name) for each in slices}:
+            for claim in self.claims.by_index(_POOL, pool):
+                uid = next((each.uid for each in claim.status.reserved_for or () if each.resource == "pods"), "")
+                devices = {(each.driver, each.pool, each.device) for each in claim.allocated if (each.driver, each.pool) == pool}
+                held.setdefault(uid, set()).update(devices)
+        return held
+
+    # ---- changes -----------------------------------------------------------------------------------------------------------------
+
+    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        pools = {(each.spec.driver, each.spec.pool.name) for each in (change.old, change.new) if each is not None}
+        of_pools = [each for pool in pools for each in self.slices.by_index(_POOL, pool)]
+        nodes = {node for each in (*of_pools, *filter(None, (change.old, change.new))) for node in _nodes_of(each)}
+        self._forget(None if _EVERY_NODE in nodes else frozenset(nodes))
+
+    def _class_changed(self, _change: Change[DeviceClass]) -> None:
+        self._forget(None)
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        """Tell that other devices are allocated: heartbeats and new claims without devices change nothing."""
+        old, new = (() if each is None else (each.allocated, each.status.reserved_for) for each in (change.old, change.new))
+        if old == new:
+            return
+        pools = {pool for each in (change.old, change.new) if each is not None for pool in each.pools()}
+        nodes = {node for pool in pools for each in self.slices.by_index(_POOL, pool) for node in _nodes_of(each)}
+        if nodes:
+            self._tell(None if _EVERY_NODE in nodes else frozenset(nodes))
+
+    def _forget(self, nodes: frozenset[str] | None) -> None:
+        """Have the devices of nodes selected again."""
+        gone = [known for known in self._selected if nodes is None or known[0] in nodes]
+        for known in gone:
+            del self._selected[known]
+        self._tell(nodes)
+
+    def _tell(self, nodes: frozenset[str] | None) -> None:
+        for listener in self._listeners:
+            listener(nodes)
+
+
+def _nodes_of(each: ResourceSlice) -> Iterable[str]:
+    """Return the nodes whose devices a slice has; `_EVERY_NODE` for devices that several nodes reach."""
+    if each.spec.node_name:
+        return (each.spec.node_name,)
+    counts = Counter(device.node_name or _EVERY_NODE for device in each.spec.devices or ())
+    return tuple(counts) or (_EVERY_NODE,)
+
+
+def _units(kind: DeviceKind | None, devices: int) -> int:
+    """Return how many units of a kind so many devices are: one, if all of a node are wanted."""
+    return min(devices, 1) if kind is not None and kind.every else devices

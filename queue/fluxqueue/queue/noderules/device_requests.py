@@ -1,0 +1,308 @@
+"""What a pod claims of devices, as resources of the graph (dynamic resource allocation, ``resource.k8s.io/v1``).
+
+A claim requests numbers of devices of a class, among which expressions select. All requests for the same selection are of one kind, and a
+kind is a resource: a node has as many of it as it has devices that are selected, and a pod takes its count. So gangs, reservations and
+backfill handle devices without rules of their own. Which devices they are is decided by the scheduler of the cluster, on the chosen node.
+
+Where the queue cannot check all that a claim asks, the name of the resource ends with a tilde, and messages say it: an expression that is
+not evaluated (`fluxqueue.queue.noderules.device_selectors`), alternatives, constraints between devices, shares of a device's capacity.
+Such work may get a node on which its pods cannot be bound. It is then matched again elsewhere, as after any failed start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import orjson
+
+from fluxqueue.api.devices import (
+    ALL_DEVICES,
+    ClaimSpec,
+    Device,
+    DeviceClass,
+    DeviceTaint,
+    DeviceToleration,
+    ExactRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from fluxqueue.api.graphnames import ROUGH, device_resource
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.queue.model.constraints import node_terms
+from fluxqueue.queue.noderules.device_selectors import InexactSelector, selector_of
+
+__all__ = [
+    "NO_DEVICES",
+    "NO_DEVICE_NEEDS",
+    "DeviceKind",
+    "DeviceNeeds",
+    "DeviceQuery",
+    "Devices",
+    "KindKey",
+    "device_needs",
+    "key_in",
+    "kinds_of",
+    "plain_kind",
+]
+
+MOST_KINDS: Final = 16
+"""Different requests for devices that one pod may have."""
+_MOST_DEVICES: Final = 1_024
+_ANY: Final = "any"
+_TAG: Final = 10
+_HARD: Final = ("NoSchedule", "NoExecute")
+
+KindKey = tuple[str, str]
+"""Class and tag of a kind of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceQuery:
+    """Devices of a class for which all expressions are true, and whose taints are tolerated.
+
+    Attributes
+    ----------
+    tolerations
+        Key, operator, value and effect of each.
+    """
+
+    device_class: str
+    expressions: tuple[str, ...] = ()
+    tolerations: tuple[tuple[str, str, str, str], ...] = ()
+
+    def selects(self, driver: str, device: Device, of_class: DeviceClass | None) -> bool:
+        """True if a device may be allocated; expressions that are not evaluated count as true."""
+        if of_class is None or not all(self._tolerates(taint) for taint in device.taints or () if taint.effect in _HARD):
+            return False
+        selectors = map(selector_of, (*of_class.expressions, *self.expressions))
+        return all(isinstance(each, InexactSelector) or each.selects(driver, device) for each in selectors)
+
+    def _tolerates(self, taint: DeviceTaint) -> bool:
+        for key, operator, value, effect in self.tolerations:
+            if effect in ("", taint.effect) and key in ("", taint.key) and (operator == "Exists" or (bool(key) and value == taint.value)):
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """A selection of devices.
+
+    Attributes
+    ----------
+    queries
+        One of them selects a device; more than one only for alternatives.
+    every
+        True if all devices of a node that are selected are wanted, so that a node has one unit of this kind.
+    rough
+        True if more is asked of the devices than the queue checks.
+    """
+
+    queries: tuple[DeviceQuery, ...]
+    every: bool = False
+    rough: bool = False
+
+    @property
+    def tag(self) -> str:
+        """What tells it apart from other selections of devices of its class."""
+        query = self.queries[0]
+        if len(self.queries) == 1 and not self.every and not query.expressions and not query.tolerations:
+            return _ANY
+        text = orjson.dumps([[asdict(each) for each in self.queries], self.every])
+        return hashlib.sha256(text).hexdigest()[:_TAG]
+
+    @property
+    def key(self) -> KindKey:
+        """Class and tag."""
+        return self.queries[0].device_class, self.tag
+
+    def resource(self, *, rough: bool = False) -> str:
+        """Return its resource name; ``rough`` if what its classes select is not known either."""
+        return device_resource(self.queries[0].device_class, self.tag + (ROUGH if rough or self.rough else ""))
+
+    def selects(self, driver: str, device: Device, classes: Mapping[str, DeviceClass | None]) -> bool:
+        """True if a device is one of this kind."""
+        return any(query.selects(driver, device, classes.get(query.device_class)) for query in self.queries)
+
+
+def key_in(kind: str) -> KindKey:
+    """Return class and tag in the vertex type of a kind of devices."""
+    _, device_class, tag = kind.split(":")
+    return device_class, tag.removesuffix(ROUGH)
+
+
+def plain_kind(key: KindKey) -> DeviceKind | None:
+    """Return the kind of a class without any selection; None if the tag says that there is one."""
+    return DeviceKind((DeviceQuery(key[0]),)) if key[1] == _ANY else None
+
+
+class Devices(Protocol):
+    """The devices of a cluster, and the claims for them."""
+
+    @property
+    def counted(self) -> bool:
+        """True if claims are read; otherwise they are left to the scheduler of the cluster alone."""
+
+    def device_class(self, name: str) -> DeviceClass | None:
+        """Return a class by its name."""
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """Return a claim by its name."""
+
+    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
+        """Return a template of claims by its name."""
+
+
+class _NoDevices:
+    """A cluster whose devices are not counted."""
+
+    counted = False
+
+    def device_class(self, _name: str) -> DeviceClass | None:
+        return None
+
+    def claim(self, _namespace: str, _name: str) -> ResourceClaim | None:
+        return None
+
+    def template(self, _namespace: str, _name: str) -> ResourceClaimTemplate | None:
+        return None
+
+
+NO_DEVICES: Final[Devices] = _NoDevices()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNeeds:
+    """What the claims of one pod require.
+
+    Attributes
+    ----------
+    requests
+        Number of devices of each kind, by resource name.
+    rules
+        RFC 31 constraints on its node, all of which must hold: where the devices of its claims are that are allocated already.
+    shared
+        Names of claims that exist and are not allocated yet.
+    """
+
+    requests: Mapping[str, Decimal] = field(default_factory=dict)
+    rules: tuple[Mapping[str, Any], ...] = ()
+    shared: tuple[str, ...] = ()
+
+
+NO_DEVICE_NEEDS: Final = DeviceNeeds()
+
+
+def device_needs(spec: PodSpec, namespace: str, devices: Devices) -> DeviceNeeds:
+    """Return what the claims of a pod require.
+
+    Parameters
+    ----------
+    spec
+        Of the pod or of its template.
+    namespace
+        Of the pod and its claims.
+    devices
+        Of the cluster at present.
+
+    Raises
+    ------
+    InvalidRequest
+        Something that a claim needs does not exist, or it asks for more than a pod may.
+    InexpressibleConstraint
+        It is not known from which nodes the devices of a claim can be reached.
+    """
+    if not spec.resource_claims or not devices.counted:
+        return NO_DEVICE_NEEDS
+    requests: Counter[str] = Counter()
+    rules: list[Mapping[str, Any]] = []
+    shared: list[str] = []
+    for each in spec.resource_claims:
+        if each.resource_claim_name:
+            claim = devices.claim(namespace, each.resource_claim_name)
+            if claim is None:
+                raise _missing("ResourceClaim", f"{namespace}/{each.resource_claim_name}")
+            if claim.status.allocation is not None:
+                selector = claim.status.allocation.node_selector
+                rules += [node_terms(selector.get("nodeSelectorTerms") or ())] if selector else []
+                continue
+            shared.append(each.resource_claim_name)
+            requests.update(_counts(claim.spec, devices))
+        elif each.resource_claim_template_name:
+            template = devices.template(namespace, each.resource_claim_template_name)
+            if template is None:
+                raise _missing("ResourceClaimTemplate", f"{namespace}/{each.resource_claim_template_name}")
+            requests.update(_counts(template.spec.spec, devices))
+    _check(requests)
+    return DeviceNeeds({name: Decimal(count) for name, count in requests.items() if count}, tuple(rules), tuple(shared))
+
+
+def _missing(kind: str, name: str) -> InvalidRequest:
+    return InvalidRequest(f"spec.resourceClaims: {kind} {name} does not exist: create it and the work is matched")
+
+
+def _check(requests: Mapping[str, int]) -> None:
+    if len(requests) > MOST_KINDS:
+        raise InvalidRequest(f"spec.resourceClaims: a pod asks for {len(requests)} kinds of devices, the most is {MOST_KINDS}: use fewer")
+    if any(count > _MOST_DEVICES for count in requests.values()):
+        raise InvalidRequest(f"spec.resourceClaims: a pod asks for more than {_MOST_DEVICES} devices of one kind: ask for fewer")
+
+
+def _counts(spec: ClaimSpec, devices: Devices) -> dict[str, int]:
+    """Return the number of devices of each kind that a claim asks for."""
+    counts: Counter[str] = Counter()
+    for kind, count in _requests_of(spec):
+        classes = [devices.device_class(query.device_class) for query in kind.queries]
+        if len(kind.queries) == 1 and classes[0] is None:
+            raise _missing("DeviceClass", kind.queries[0].device_class)
+        rough = any(isinstance(selector_of(text), InexactSelector) for each in classes if each is not None for text in each.expressions)
+        counts[kind.resource(rough=rough)] += count
+    return counts
+
+
+def kinds_of(spec: ClaimSpec) -> dict[KindKey, DeviceKind]:
+    """Return the kinds of devices that a claim asks for."""
+    return {kind.key: kind for kind, _ in _requests_of(spec)}
+
+
+@lru_cache(maxsize=4_096)
+def _kind(queries: tuple[DeviceQuery, ...], every: bool, rough: bool) -> DeviceKind:
+    return DeviceKind(queries, every, rough)
+
+
+def _requests_of(spec: ClaimSpec) -> Iterator[tuple[DeviceKind, int]]:
+    """Yield kind and number of devices of each request; without those that take no device away from others."""
+    between = bool(spec.devices.constraints)
+    for request in spec.devices.requests or ():
+        exact, options = request.exactly, request.first_available
+        if exact is not None and not exact.admin_access:
+            every = exact.allocation_mode == ALL_DEVICES
+            rough = between or bool(exact.capacity) or _is_rough([exact])
+            yield _kind((_query(exact),), every, rough), 1 if every else max(exact.count, 1)
+        elif options:
+            least = min(1 if each.allocation_mode == ALL_DEVICES else max(each.count, 1) for each in options)
+            yield _kind(tuple(map(_query, options)), False, True), least
+
+
+def _is_rough(requests: Sequence[ExactRequest]) -> bool:
+    expressions = [selector.cel.expression for request in requests for selector in request.selectors or ()]
+    return any(isinstance(selector_of(text), InexactSelector) for text in expressions)
+
+
+def _query(request: ExactRequest) -> DeviceQuery:
+    return DeviceQuery(
+        request.device_class_name,
+        tuple(sorted(selector.cel.expression for selector in request.selectors or ())),
+        tuple(sorted(_toleration(each) for each in request.tolerations or ())),
+    )
+
+
+def _toleration(each: DeviceToleration) -> tuple[str, str, str, str]:
+    return each.key, each.operator, each.value, each.effect

@@ -1,0 +1,146 @@
+"""How many devices nodes have, and how many of them are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, request, resource_claims
+
+from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.graphnames import resource_type
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.queue.cluster.devices import ANY_CLAIM, ClusterDevices, sources_used
+from fluxqueue.queue.noderules.device_requests import kinds_of
+
+ANY = f"devices:{CLASS}:any"
+LARGE = f"device.capacity['{DRIVER}'].memory.compareTo(quantity('40Gi')) >= 0"
+
+
+def nobody(_uid: str, _node: str) -> Mapping[str, int]:
+    return {}
+
+
+class Cluster(ClusterDevices):
+    """The devices of a cluster, and what it told its listener."""
+
+    def __init__(self) -> None:
+        super().__init__(counted=True)
+        self.classes.apply(msgspec.convert(a_class(), DeviceClass))
+        self.told: list[frozenset[str] | None] = []
+        self.subscribe(self.told.append)
+
+    def has(self, node: str, *models: str, **more: Any) -> Cluster:
+        self.slices.apply(msgspec.convert(a_slice(node, models, **more), ResourceSlice))
+        return self
+
+    def claims_of(self, name: str, *has: tuple[str, str], pod: str = "", version: int = 1, requests: Any = ()) -> Cluster:
+        self.claims.apply(msgspec.convert(a_claim(name, *requests, namespace="ns", has=has, pod=pod, version=version), ResourceClaim))
+        return self
+
+    def selection(self, *requests: Any) -> str:
+        """Return the type of the only kind that a template asks for."""
+        template = msgspec.convert(a_template("t", *requests, namespace="ns"), ResourceClaimTemplate)
+        self.templates.apply(template)
+        (kind,) = kinds_of(template.spec.spec).values()
+        return resource_type(kind.resource())
+
+
+def test_a_node_has_the_devices_of_its_class_and_those_that_are_selected() -> None:
+    cluster = Cluster().has("a", "small", "large", "large").has("b", "small")
+    large = cluster.selection(request(1, LARGE))
+    assert cluster.capacity("a", [ANY, large]) == {ANY: 3, large: 2}
+    assert cluster.capacity("b", [ANY, large]) == {ANY: 1, large: 0}
+    assert cluster.capacity("c", [ANY]) == {ANY: 0}
+    assert cluster.capacity("a", ["devices:none:any", f"devices:{CLASS}:0123456789"]) == {
+        "devices:none:any": 0,
+        f"devices:{CLASS}:0123456789": 0,
+    }
+
+
+def test_a_kind_that_was_asked_for_is_known_after_its_template_is_gone() -> None:
+    cluster = Cluster().has("a", "small", "large")
+    large = cluster.selection(request(1, LARGE))
+    assert cluster.capacity("a", [large]) == {large: 1}
+    cluster.templates.replace([])
+    cluster.has("a", "large", "large", version=2)
+    assert cluster.capacity("a", [large]) == {large: 2}
+
+
+def test_a_running_claim_tells_what_its_kind_is() -> None:
+    cluster = Cluster().has("a", "small", "large").claims_of("c", requests=[request(1, LARGE)])
+    (key,) = kinds_of(cluster.claims.list()[0].spec)
+    assert cluster.capacity("a", [f"devices:{key[0]}:{key[1]}"]) == {f"devices:{key[0]}:{key[1]}": 1}
+
+
+def test_only_the_newest_complete_generation_of_a_pool_counts() -> None:
+    cluster = Cluster().has("a", "small", "small", "small")
+    cluster.has("a", "small", pool={"generation": 2, "resourceSliceCount": 2})
+    assert cluster.capacity("a", [ANY]) == {ANY: 0}, "one of two slices is missing"
+    cluster.has("a", "small", version=2, pool={"generation": 2, "resourceSliceCount": 1})
+    assert cluster.capacity("a", [ANY]) == {ANY: 1}
+
+
+def test_devices_that_every_node_reaches_count_on_each() -> None:
+    cluster = Cluster().has("a", "small").has("", "small", "small")
+    assert (cluster.capacity("a", [ANY]), cluster.capacity("b", [ANY])) == ({ANY: 3}, {ANY: 2})
+    cluster.claims_of("c", ("shared", "gpu-0"))
+    assert (cluster.taken("a", [ANY], nobody), cluster.taken("b", [ANY], nobody)) == ({ANY: 1}, {ANY: 1})
+
+
+def test_devices_of_claims_without_a_slot_are_taken() -> None:
+    cluster = Cluster().has("a", "small", "large").has("b", "small")
+    large = cluster.selection(request(1, LARGE))
+    assert cluster.taken("a", [ANY, large], nobody) == {}
+    cluster.claims_of("c", ("a", "gpu-1"), pod="p")
+    assert cluster.taken("a", [ANY, large], nobody) == {ANY: 1, large: 1}
+    assert cluster.taken("b", [ANY, large], nobody) == {}
+    cluster.claims_of("c", version=2)
+    assert cluster.taken("a", [ANY, large], nobody) == {}
+
+
+def test_what_a_slot_has_booked_is_taken_from_other_kinds_only() -> None:
+    cluster = Cluster().has("a", "small", "large")
+    large = cluster.selection(request(1, LARGE))
+    cluster.claims_of("c", ("a", "gpu-1"), pod="p")
+    booked = {"p": {ANY: 1}}
+    assert cluster.taken("a", [ANY, large], lambda uid, _: booked.get(uid, {})) == {large: 1}
+    booked["p"] = {large: 1}
+    assert cluster.taken("a", [ANY, large], lambda uid, _: booked.get(uid, {})) == {ANY: 1}
+    booked["p"] = {ANY: 1, large: 1}
+    assert cluster.taken("a", [ANY, large], lambda uid, _: booked.get(uid, {})) == {}
+
+
+def test_who_wants_all_devices_of_a_node_gets_it_while_none_is_taken() -> None:
+    cluster = Cluster().has("a", "small", "large").has("b")
+    every = cluster.selection(request(0, allocationMode="All"))
+    assert (cluster.capacity("a", [every]), cluster.capacity("b", [every])) == ({every: 1}, {every: 0})
+    cluster.claims_of("c", ("a", "gpu-0"))
+    assert cluster.taken("a", [every], nobody) == {every: 1}
+
+
+def test_listeners_are_told_of_nodes_whose_devices_changed() -> None:
+    cluster = Cluster().has("a", "small")
+    cluster.claims_of("c").claims_of("c", ("a", "gpu-0"), version=2).claims_of("c", ("a", "gpu-0"), version=3)
+    assert cluster.told == [frozenset({"a"}), frozenset({"a"})], "not of a claim without devices, and once of one"
+    cluster.told.clear()
+    cluster.claims.replace([])
+    cluster.has("", "small")
+    cluster.classes.apply(msgspec.convert(a_class(CLASS, "device.driver == 'other'", version=2), DeviceClass))
+    assert cluster.told == [frozenset({"a"}), None, None]
+    assert cluster.capacity("a", [ANY]) == {ANY: 0}
+
+
+@pytest.mark.parametrize(
+    ("claims", "sources"),
+    [
+        ([], []),
+        (resource_claims("t"), [("resourceclaimtemplates", "ns", "t"), ANY_CLAIM]),
+        (resource_claims(claim="c") * 2, [("resourceclaims", "ns", "c"), ANY_CLAIM]),
+        ([{"name": "neither"}], []),
+    ],
+)
+def test_a_pod_uses_the_claims_and_templates_that_it_names(claims: Any, sources: Any) -> None:
+    assert sources_used("ns", msgspec.convert({"resourceClaims": claims}, PodSpec)) == sources
