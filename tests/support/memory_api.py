@@ -111,6 +111,10 @@ class MemoryApi:
             "persistentvolumes": caches.storage.volumes,
             "storageclasses": caches.storage.classes,
             "csinodes": caches.storage.csi_nodes,
+            "deviceclasses": caches.devices.classes,
+            "resourceslices": caches.devices.slices,
+            "resourceclaims": caches.devices.claims,
+            "resourceclaimtemplates": caches.devices.templates,
         }
         for plural, store in stores.items():
             self.watch_into(plural, cast("ObjectCache[Any]", store))

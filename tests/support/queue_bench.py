@@ -24,6 +24,7 @@ from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.daemonsets import DaemonSets
+from fluxqueue.queue.cluster.devices import ClusterDevices
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.cluster.reservations import node_view
@@ -61,9 +62,13 @@ class Bench:
         self.asked: list[ControlTask] = []
         self.pods: ObjectCache[Pod] = caches.pods if caches is not None else ObjectCache()
         self.storage = ClusterStorage()
-        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits)
+        self.devices = ClusterDevices(counted=True)
+        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits, self.devices.capacity)
         self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()
-        foreign = ForeignPods(self.pods, ledger, DaemonSets(self.daemonsets, nodes), self.port_volume_pools, self.storage.attached)
+        foreign = ForeignPods(
+            self.pods, ledger, DaemonSets(self.daemonsets, nodes), self.port_volume_pools, self.storage.attached, self.devices.taken
+        )
+        self.devices.subscribe(lambda found: foreign.recount(found if found is not None else [each.metadata.name for each in nodes.list()]))
         self.daemonsets.add_handler(lambda _change: foreign.recount_daemonsets(node.metadata.name for node in nodes.list()))
         self.graph = GraphKeeper(fluxion, ledger, nodes, _spec, "lonode", foreign, self.port_volume_pools)
         self.policy = Policy.FCFS

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
-
-import msgspec
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
-from fluxqueue.api.formatting import format_constraint, format_nodes, format_quantity
-from fluxqueue.api.metadata import PartialObject
+from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
+from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.tables import age, clock, columns, instant, paint
-from fluxqueue.cli.topology_words import topology_words
 
 __all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "placement", "pod_state"]
 
@@ -93,27 +89,6 @@ _SERVICES_SLOT = '"label":"services"'
 """In a jobspec, which is canonical JSON: the slot of a MiniCluster's services pod."""
 
 
-class _System(PartialObject, frozen=True):
-    constraints: dict[str, Any] | None = None
-    domains: list[dict[str, Any]] | None = None
-
-
-class _User(PartialObject, frozen=True):
-    min_pods: int = 0
-
-
-class _Attributes(PartialObject, frozen=True):
-    system: _System = _System()
-    user: _User = _User()
-
-
-class _Jobspec(PartialObject, frozen=True):
-    """A jobspec, with the fields that are shown."""
-
-    attributes: _Attributes = _Attributes()
-    resources: list[dict[str, Any]] | None = None
-
-
 @dataclass(frozen=True)
 class Observed:
     """A workload and its objects, as they were read.
@@ -160,7 +135,7 @@ def explain(
     """
     facts = [
         ("Asked for", _asked(seen)),
-        *_where(seen.job),
+        *node_words(seen.job),
         *_pods_by_size(seen),
         *_account(seen.job, guaranteed),
         *([("Matcher", matcher)] if matcher else []),
@@ -222,27 +197,9 @@ def _asked(seen: Observed) -> str:
     return f"{text}; priority {job.spec.priority}" if job.spec.priority else text
 
 
-def _where(job: FluxJob) -> list[tuple[str, str]]:
-    """Return the constraint on nodes and what is asked of the topology, where there is any."""
-    jobspec = _jobspec(job)
-    system = jobspec.attributes.system
-    facts = [
-        ("Only nodes", format_constraint(system.constraints)),
-        ("Topology", topology_words(jobspec.resources or [], system.domains or [])),
-    ]
-    return [(name, words) for name, words in facts if words]
-
-
-def _jobspec(job: FluxJob) -> _Jobspec:
-    try:
-        return msgspec.json.decode(job.spec.jobspec or b"{}", type=_Jobspec)
-    except msgspec.MsgspecError:
-        return _Jobspec()
-
-
 def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:
     """Return with how many pods moldable work starts, or was started."""
-    words = moldable_words(seen.job, _jobspec(seen.job).attributes.user.min_pods, seen.pods)
+    words = moldable_words(seen.job, least_pods(seen.job), seen.pods)
     return [("Pods", words)] if words else []
 
 
@@ -315,7 +272,7 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         before = time
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
-        end = started + timedelta(seconds=duration_with_started_pods(job, _jobspec(job).attributes.user.min_pods))
+        end = started + timedelta(seconds=duration_with_started_pods(job, least_pods(job)))
         facts.append(("Ends by", clock(end, now) if end > now else f"{clock(end, now)}: it runs longer than its duration"))
     if status.outcome:
         facts.append(("Outcome", f"{status.outcome}{f': {status.message}' if status.message else ''}"))
@@ -403,7 +360,7 @@ def pod_state(pod: Pod) -> str:
 
 
 def _pods(seen: Observed, *, every_pod: bool) -> str:
-    fewer = was_started_with_fewer(seen.job, _jobspec(seen.job).attributes.user.min_pods)
+    fewer = was_started_with_fewer(seen.job, least_pods(seen.job))
     placed = placement(seen.job.status.nodes, seen.pods, by_index=not fewer)
     if not placed:
         return ""

@@ -25,6 +25,7 @@ from fluxqueue.queue import collector
 from fluxqueue.queue.admin.history_endpoints import history_endpoints
 from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.device_api import devices_are_served
 from fluxqueue.queue.health import ReplicaRole, make_server
 from fluxqueue.queue.leadership.leader import Leader
 from fluxqueue.queue.leadership.matcher import connect_matcher
@@ -130,6 +131,7 @@ class QueueService:
                 all_but_system=settings.config.namespaces == "allButSystem",
                 own_namespace=settings.namespace,
                 miniclusters=await miniclusters_are_ours(api),
+                devices=settings.config.devices and await devices_are_served(api),
                 levels=settings.config.levels,
                 coming_taints=(taint for shape in settings.config.node_shapes for taint in shape.taints),
             )

@@ -95,7 +95,7 @@ async def test_an_unused_port_is_removed_from_the_graph_when_there_are_too_many(
     await bench.cycle()
     for number in range(MAX_PORTS + 1):
         work = job(f"j{number}", 1, "1", host_ports=[1000 + number], namespace=f"ns{number}")
-        assert bench.port_volume_pools.limit_ports([work]) == [work]
+        assert bench.port_volume_pools.limit_types([work]) == [work]
         await bench.submit(work)
         await bench.cycle()
         row = bench.row(f"j{number}")
@@ -109,11 +109,11 @@ async def test_an_unused_port_is_removed_from_the_graph_when_there_are_too_many(
 async def test_the_ports_in_the_graph_are_limited_for_each_namespace_and_in_total(bench: Bench) -> None:
     await bench.cycle()
     many = [job(f"a{number}", 1, "1", host_ports=[1000 + number], namespace="a") for number in range(MAX_PORTS_OF_NAMESPACE + 1)]
-    judged = bench.port_volume_pools.limit_ports(many)
+    judged = bench.port_volume_pools.limit_types(many)
     assert [new.reason for new in judged] == [Reason.NONE] * MAX_PORTS_OF_NAMESPACE + [Reason.INVALID_REQUEST]
     assert judged[-1].message == (
         "Job a/a16 wants host port 1016/TCP: work of namespace a together may ask for 16 different host ports, and does: "
         "use one of those, or a Service"
     )
     everywhere = [job(f"n{number}", 1, "1", host_ports=[number + 1], namespace=f"n{number}") for number in range(MAX_PORTS + 1)]
-    assert [new.reason for new in bench.port_volume_pools.limit_ports(everywhere)] == [Reason.NONE] * MAX_PORTS + [Reason.INVALID_REQUEST]
+    assert [new.reason for new in bench.port_volume_pools.limit_types(everywhere)] == [Reason.NONE] * MAX_PORTS + [Reason.INVALID_REQUEST]

@@ -15,8 +15,10 @@ from fluxqueue.kube.kinds import Key
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.context_builder import ContextBuilder
+from fluxqueue.queue.cluster.devices import DeviceSource
 from fluxqueue.queue.cluster.watched_objects import (
     BY_CLAIM,
+    BY_DEVICE_SOURCE,
     BY_GROUP,
     BY_JOB,
     BY_MINICLUSTER,
@@ -48,6 +50,8 @@ class Caches(WatchedObjects):
         The release namespace, which is never managed.
     miniclusters
         True if this queue runs the MiniClusters, so that they are watched.
+    devices
+        True if claims of devices are counted, so that they are watched.
     coming_taints
         Of nodes that the cluster may grow by: requests name these taints before any such node exists.
     levels
@@ -61,10 +65,11 @@ class Caches(WatchedObjects):
         all_but_system: bool = False,
         own_namespace: str = "",
         miniclusters: bool = False,
+        devices: bool = False,
         coming_taints: Iterable[Taint] = (),
         levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
-        super().__init__(api, miniclusters=miniclusters)
+        super().__init__(api, miniclusters=miniclusters, devices=devices)
         self._contexts = ContextBuilder(self, coming_taints, levels)
         self.taints = self._contexts.taints
         self.accounts = self._contexts.accounts
@@ -165,6 +170,10 @@ class Caches(WatchedObjects):
     def jobs_with_claim(self, claim: Key) -> list[Job]:
         """Return all Jobs whose template names a claim (namespace, name)."""
         return self.jobs.by_index(BY_CLAIM, claim)
+
+    def users_of_devices(self, source: DeviceSource) -> list[Job | Pod]:
+        """Return all Jobs, and all pods of any phase, that name a claim of devices or a template of such claims."""
+        return [*self.jobs.by_index(BY_DEVICE_SOURCE, source), *self.pods.by_index(BY_DEVICE_SOURCE, source)]
 
     # ---- MiniClusters and groups -----------------------------------------------------------------------------------------------
 

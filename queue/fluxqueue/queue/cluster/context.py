@@ -14,6 +14,7 @@ from fluxqueue.api.nodes import Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
+from fluxqueue.queue.noderules.device_requests import NO_DEVICES, Devices
 from fluxqueue.queue.noderules.volumes import NO_STORAGE, Storage
 
 __all__ = ["ClusterContext", "QueueDefaults", "queue_defaults"]
@@ -72,6 +73,8 @@ class ClusterContext:
         All taints that nodes have at present, or that nodes to come will have.
     storage
         Claims, volumes and their classes.
+    devices
+        Claims of devices, their templates and classes.
     account
         FluxAccount of the object's namespace; empty: none.
     levels
@@ -88,6 +91,7 @@ class ClusterContext:
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     storage: Storage = NO_STORAGE
+    devices: Devices = NO_DEVICES
     account: str = ""
     levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
     reservations: Mapping[str, ReservationPlan] = field(default_factory=dict)

@@ -76,6 +76,7 @@ class ContextBuilder:
             default_priority=next((item.value for item in classes if item.global_default), 0),
             runtime_classes={item.metadata.name: item for item in self._objects.runtime_classes.list()},
             storage=self._objects.storage,
+            devices=self._objects.devices,
             levels=self._levels,
             reservations=self.reservations.plans,
             taints=tuple(sorted(self.taints.taints, key=lambda taint: (taint.key, taint.value, taint.effect))),

@@ -3,7 +3,7 @@
 Fluxion holds one system allocation per node with these amounts. It is set again whenever a pod that is not the queue's is bound, ends or
 changes, so that Fluxion never grants what another pod has. The requests of a node are summed before they are rounded up, once per node.
 Host ports count if work of the queue requests the same ports. A port that two pods have on different addresses counts once. Volumes count
-if their driver limits them per node.
+if their driver limits them per node. Devices count if a claim has them that no slot has booked.
 
 A bound pod counts once. It is the queue's if a live allocation has a slot for it on its node: the slot names the pod by its uid, or the
 slot is free and the pod is the workload's own, or is controlled by the Job of the workload, in the workload's namespace. Keys that somebody
@@ -43,6 +43,7 @@ log = structlog.get_logger()
 _BY_NODE = "node"
 
 Volumes = Callable[[Sequence[Pod]], Mapping[str, int]]
+DevicesTaken = Callable[[str, frozenset[str], Callable[[str, str], Mapping[str, int]]], Mapping[str, int]]
 
 _ALL_OF_A_NODE = {"cpu": Decimal(MAX_CPUS), "memory": Decimal(MAX_BYTES)}
 """Request of a pod that requests more than any pod may."""
@@ -64,6 +65,8 @@ class ForeignPods:
         Which ports and volume drivers are in the graph.
     volumes
         Returns how many volumes the pods of one node have, by the driver's type.
+    devices
+        Returns how many devices of these types a node has not left, beyond what is booked for pods (uid and node).
     """
 
     def __init__(
@@ -73,10 +76,12 @@ class ForeignPods:
         daemons: DaemonSets | None = None,
         port_volume_pools: PortVolumePools | None = None,
         volumes: Volumes | None = None,
+        devices: DevicesTaken | None = None,
     ) -> None:
         self._daemons = daemons
         self._port_volume_pools = port_volume_pools or PortVolumePools(ledger)
         self._volumes = volumes
+        self._devices = devices
         self._pods = pods
         self._ledger = ledger
         self._changed: set[str] = set()
@@ -150,7 +155,7 @@ class ForeignPods:
                 continue
             if self._daemons is not None and (node in self._capped or self._daemons.owns(pod)):
                 self.recount_daemonsets((node,))
-            elif (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted):
+            elif pod.spec.resource_claims or (counted := self._slot_of(pod)) is None or self._beyond(pod, *counted):
                 self._changed.add(node)
         if self._changed and self._listener is not None:
             self._listener()
@@ -219,7 +224,19 @@ class ForeignPods:
             amounts.update(ports_taken([*(pod.spec for pod in foreign), *coming], types))
             volumes = self._volumes(foreign) if self._volumes is not None else {}
             amounts.update({kind: count for kind, count in volumes.items() if kind in types})
+            if self._devices is not None and (devices := self._port_volume_pools.devices):
+                amounts.update(self._devices(node, devices, self._booked_for))
         return dict(amounts)
+
+    def _booked_for(self, uid: str, node: str) -> Mapping[str, int]:
+        """Return what a slot on a node has booked for a pod (by uid), which may not be bound yet; empty if it has none."""
+        pod = self._pods.get_by_uid(uid)
+        allocation = self._held_by(pod) if pod is not None else None
+        if allocation is None:
+            return {}
+        here = [slot for slot in allocation.open_slots if slot.node == node and slot.pod_uid in (uid, None)]
+        slot = next((slot for slot in here if slot.pod_uid == uid), here[0] if here else None)
+        return self._size(allocation, slot) if slot is not None else {}
 
     def _beyond(self, pod: Pod, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what a pod requests beyond its slot, in the graph's units."""

@@ -1,12 +1,13 @@
-"""Resources of nodes that the kubelet does not report: host ports, and attachable volumes of a CSI driver.
+"""Resources of nodes that the kubelet does not report: host ports, attachable volumes of a CSI driver, and devices that pods claim.
 
-A node's resources are those that its kubelet reports. Ports and volumes are not among them, and there are too many ports to model all. So
-only those types are put into the graph that some work requests: as a pool in every node, before that work is matched. What runs without
-the queue counts against these pools only.
+A node's resources are those that its kubelet reports. Ports, volumes and claimed devices are not among them, and there are too many ports
+to model all. So only those types are put into the graph that some work requests: as a pool in every node, before that work is matched. What
+runs without the queue counts against these pools only.
 
 A type that nobody requests any more stays in the graph until the graph is filled again, so that work that comes and goes does not change
 all nodes each time. Each type has a cost on every node. So there may be `MAX_PORTS` host ports in all, and one namespace may request
-`MAX_PORTS_OF_NAMESPACE` of them. More are refused. The number of drivers is not limited.
+`MAX_PORTS_OF_NAMESPACE` of them; the same numbers hold for kinds of devices. More are refused. The number of drivers of volumes is not
+limited.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.graphnames import display_name, is_countable, is_port, port_resource, resource_type
+from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, port_resource, resource_type
 from fluxqueue.api.hostports import host_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
@@ -27,6 +28,7 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = [
     "MAX_PORTS",
     "MAX_PORTS_OF_NAMESPACE",
+    "DeviceCapacity",
     "PortVolumePools",
     "VolumeLimits",
     "pool_types_in",
@@ -36,25 +38,27 @@ __all__ = [
 ]
 
 MAX_PORTS: Final = 64
-"""Different host ports that all work together may request."""
+"""Different host ports that all work together may request; and as many kinds of devices."""
 MAX_PORTS_OF_NAMESPACE: Final = 16
 _UNLIMITED: Final = 1_000
 """Volumes of a driver on a node that states no limit. Its pods cannot have more."""
 
 VolumeLimits = Callable[[str], Mapping[str, int]]
 """Node -> type -> how many volumes of a driver may be attached there, for drivers that state a limit."""
+DeviceCapacity = Callable[[str, frozenset[str]], Mapping[str, int]]
+"""Node, types of devices -> type -> how many the node has."""
 
 
 def pool_types_in(jobspec: str) -> frozenset[str]:
-    """Return the types of ports and volumes that a jobspec requests."""
-    if '"hostport:' not in jobspec and '"volumes:' not in jobspec:
+    """Return the types of ports, volumes and devices that a jobspec requests."""
+    if '"hostport:' not in jobspec and '"volumes:' not in jobspec and '"devices:' not in jobspec:
         return frozenset()
     return frozenset(kind for members in sizes_in(jobspec).values() for kind in members if is_countable(kind))
 
 
 def pools_for(types: Iterable[str], limits: Mapping[str, int]) -> tuple[Pool, ...]:
     """Return the pools that a node gets for these types; a limit of 0 leaves the node without one."""
-    return tuple(Pool(kind, 1 if is_port(kind) else limits.get(kind, _UNLIMITED), 1) for kind in sorted(types))
+    return tuple(Pool(kind, 1 if is_port(kind) else limits.get(kind, 0 if is_device(kind) else _UNLIMITED), 1) for kind in sorted(types))
 
 
 def with_pools(spec: GraphNodeSpec, pools: tuple[Pool, ...]) -> GraphNodeSpec:
@@ -68,7 +72,7 @@ def ports_taken(pods: Iterable[PodSpec], types: frozenset[str]) -> dict[str, int
 
 
 class PortVolumePools:
-    """The types of ports and volumes that are in the graph because work requests them.
+    """The types of ports, volumes and devices that are in the graph because work requests them.
 
     Parameters
     ----------
@@ -76,6 +80,8 @@ class PortVolumePools:
         The workloads.
     limits
         Volume limits of a node.
+    devices
+        How many devices a node has.
 
     Attributes
     ----------
@@ -83,10 +89,11 @@ class PortVolumePools:
         Those that the graph has, or gets next. Only `refresh` and `reset` change them.
     """
 
-    def __init__(self, ledger: Ledger, limits: VolumeLimits = lambda _node: {}) -> None:
+    def __init__(self, ledger: Ledger, limits: VolumeLimits = lambda _node: {}, devices: DeviceCapacity = lambda _node, _types: {}) -> None:
         self.types: frozenset[str] = frozenset()
         self._ledger = ledger
         self._limits = limits
+        self._devices = devices
         self._in_use = 0
         self._changed: set[WorkloadId] = set()
         ledger.subscribe(self._changed.add)
@@ -109,22 +116,33 @@ class PortVolumePools:
     @property
     def overfull(self) -> bool:
         """True if the graph has so many types that those that nobody requests must be removed."""
-        return len(self.types) > max(MAX_PORTS, self._in_use)
+        return len(self.types) > max(2 * MAX_PORTS, self._in_use)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The types of devices among them."""
+        return frozenset(filter(is_device, self.types))
 
     def pools(self, node: str) -> tuple[Pool, ...]:
         """Return the pools of a node."""
-        return pools_for(self.types, self._limits(node)) if self.types else ()
+        if not self.types:
+            return ()
+        devices = self.devices
+        return pools_for(self.types, {**self._limits(node), **self._devices(node, devices)} if devices else self._limits(node))
 
-    def limit_ports(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
-        """Return the descriptions of the intake; a request with too many different host ports gets a refusal as its reason."""
-        asked = [frozenset(filter(is_port, pool_types_in(new.jobspec))) for new in described]
+    def limit_types(self, described: Sequence[NewWorkload]) -> list[NewWorkload]:
+        """Return the descriptions of the intake; a request with too many different ports or kinds of devices is refused in its reason."""
+        return self._limited(self._limited(described, is_port, "host ports"), is_device, "requests for devices")
+
+    def _limited(self, described: Sequence[NewWorkload], counts: Callable[[str], bool], what: str) -> list[NewWorkload]:
+        asked = [frozenset(filter(counts, pool_types_in(new.jobspec))) for new in described]
         if all(ports <= self.types for ports in asked):
             return list(described)
         again = {new.uid for new in described}
         of_all: set[str] = set()
         of_namespace: dict[str, set[str]] = {}
         for workload in self._ledger.all():
-            if workload.uid not in again and (held := {*filter(is_port, pool_types_in(workload.jobspec))}):
+            if workload.uid not in again and (held := {*filter(counts, pool_types_in(workload.jobspec))}):
                 of_all |= held
                 of_namespace.setdefault(workload.namespace, set()).update(held)
         limited: list[NewWorkload] = []
@@ -133,9 +151,9 @@ class PortVolumePools:
             if ports <= self.types:
                 limited.append(new)
             elif len(own | ports) > MAX_PORTS_OF_NAMESPACE:
-                limited.append(_refused(new, ports - own, f"work of namespace {new.namespace}", MAX_PORTS_OF_NAMESPACE))
+                limited.append(_refused(new, ports - own, f"work of namespace {new.namespace}", MAX_PORTS_OF_NAMESPACE, what))
             elif len(of_all | ports) > MAX_PORTS:
-                limited.append(_refused(new, ports - of_all, "all work", MAX_PORTS))
+                limited.append(_refused(new, ports - of_all, "all work", MAX_PORTS, what))
             else:
                 own.update(ports)
                 of_all.update(ports)
@@ -143,9 +161,7 @@ class PortVolumePools:
         return limited
 
 
-def _refused(new: NewWorkload, ports: Iterable[str], whose: str, most: int) -> NewWorkload:
-    message = (
-        f"{new.ref} wants {display_name(min(ports))}: {whose} together may ask for {most} different host ports, "
-        "and does: use one of those, or a Service"
-    )
+def _refused(new: NewWorkload, types: Iterable[str], whose: str, most: int, what: str) -> NewWorkload:
+    remedy = "use one of those, or a Service" if what == "host ports" else "use selectors that other work uses too"
+    message = f"{new.ref} wants {display_name(min(types))}: {whose} together may ask for {most} different {what}, and does: {remedy}"
     return replace(new, jobspec="", shape="", reason=Reason.INVALID_REQUEST, message=message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 from fluxqueue.api.clusterobjects import DaemonSet, Event, ResourceQuota
 from fluxqueue.api.fluxaccounts import FluxAccount
@@ -20,6 +21,7 @@ from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.reflector import Reflector, WatchTimes
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
+from fluxqueue.queue.cluster.devices import ClusterDevices, sources_used
 from fluxqueue.queue.cluster.storage import ClusterStorage, claims_used
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of, jobset_of
 from fluxqueue.queue.model.minicluster_jobs import job_served_by
@@ -28,6 +30,7 @@ from fluxqueue.queue.model.replacement_rules import replica_owner_of
 
 __all__ = [
     "BY_CLAIM",
+    "BY_DEVICE_SOURCE",
     "BY_GROUP",
     "BY_JOB",
     "BY_MINICLUSTER",
@@ -44,6 +47,7 @@ BY_GROUP = "group"
 BY_REPLICA_OWNER = "replica owner"
 BY_NODE_NAME = "node name"
 BY_CLAIM = "claim"
+BY_DEVICE_SOURCE = "device source"
 _WITHOUT_BOOKMARKS = WatchTimes(lasts_s=(40, 60))
 """The API server sends no bookmarks for Events, so it must end an idle watch before that counts as broken."""
 _FAILED_CREATIONS = "reason=FailedCreate,involvedObject.kind=Job"
@@ -59,9 +63,11 @@ class WatchedObjects:
         Where to watch.
     miniclusters
         True if this queue runs the MiniClusters, so that they are watched.
+    devices
+        True if claims of devices are counted, so that they are watched.
     """
 
-    def __init__(self, api: Api, *, miniclusters: bool) -> None:
+    def __init__(self, api: Api, *, miniclusters: bool, devices: bool = False) -> None:
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.nodes: ObjectCache[Node] = ObjectCache()
@@ -79,8 +85,9 @@ class WatchedObjects:
         self.resource_quotas: ObjectCache[ResourceQuota] = ObjectCache()
         self.service_accounts: ObjectCache[PartialObjectMetadata] = ObjectCache()
         self.storage = ClusterStorage()
+        self.devices = ClusterDevices(counted=devices)
         self._add_indexes()
-        self.watches = self._watch(api, miniclusters=miniclusters)
+        self.watches = self._watch(api, miniclusters=miniclusters, devices=devices)
 
     def _add_indexes(self) -> None:
         self.pods.add_index(BY_JOB, _job_of)
@@ -90,10 +97,12 @@ class WatchedObjects:
         self.pods.add_index(BY_NODE_NAME, _node_of)
         self.pods.add_index(BY_CLAIM, lambda pod: claims_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_GROUP, _jobset_of)
+        self.pods.add_index(BY_DEVICE_SOURCE, lambda pod: sources_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_CLAIM, lambda job: claims_used(job.metadata.namespace, job.spec.template.spec))
+        self.jobs.add_index(BY_DEVICE_SOURCE, lambda job: sources_used(job.metadata.namespace, job.spec.template.spec))
         self.fluxjobs.add_index(BY_OBJECT, _object_of)
 
-    def _watch(self, api: Api, *, miniclusters: bool) -> Watches:
+    def _watch(self, api: Api, *, miniclusters: bool, devices: bool) -> Watches:
         return Watches(
             Reflector(api, kinds.JOBS, self.jobs),
             Reflector(api, kinds.PODS, self.pods),
@@ -115,7 +124,14 @@ class WatchedObjects:
             Reflector(api, kinds.STORAGE_CLASSES, self.storage.classes),
             Reflector(api, kinds.CSI_NODES, self.storage.csi_nodes),
             *((Reflector(api, kinds.MINICLUSTERS, self.miniclusters),) if miniclusters else ()),
+            *(self._device_watches(api) if devices else ()),
         )
+
+    def _device_watches(self, api: Api) -> Iterable[Reflector[Any]]:
+        yield Reflector(api, kinds.DEVICE_CLASSES, self.devices.classes)
+        yield Reflector(api, kinds.DEVICE_SLICES, self.devices.slices)
+        yield Reflector(api, kinds.DEVICE_CLAIMS, self.devices.claims)
+        yield Reflector(api, kinds.DEVICE_CLAIM_TEMPLATES, self.devices.templates)
 
 
 def _job_of(pod: Pod) -> Iterable[Hashable]:

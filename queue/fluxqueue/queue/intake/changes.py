@@ -51,7 +51,7 @@ class ChangeStore:
     trigger
         Requests scheduling cycles and releases.
     port_volume_pools
-        Limits the number of different host ports.
+        Limits the number of different host ports and requests for devices.
     dependencies
         Knows what work must wait for other work.
     """
@@ -72,7 +72,7 @@ class ChangeStore:
             await self._ledger.retry_releases(changes.edited)
             self._trigger.release()
         described = self._dependencies.assign(changes.described)
-        described = self._port_volume_pools.limit_ports(self._exclusive_claims.assign(described))
+        described = self._port_volume_pools.limit_types(self._exclusive_claims.assign(described))
         changed = await self._ledger.upsert(described) if described else []
         changed += await self._resubmit(described)
         if changed:

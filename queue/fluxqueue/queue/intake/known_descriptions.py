@@ -60,10 +60,10 @@ class KnownDescriptions:
     def note(self, made_from: DescribedFrom, new: NewWorkload) -> None:
         """Remember a description that is about to be stored.
 
-        That of a Job with volumes or host ports is not: what others hold decides whether it can be matched.
+        That of a Job with volumes, device claims or host ports is not: what others hold decides whether it can be matched.
         """
         template = made_from.job.spec.template
-        if template.spec.volumes or host_ports(template.spec):
+        if template.spec.volumes or template.spec.resource_claims or host_ports(template.spec):
             self._known.pop(new.uid, None)
         else:
             self._known[new.uid] = made_from, hash(new)

@@ -1,6 +1,6 @@
 """Enqueues the objects that must be described again: those that changed, and pending work that a change of the cluster concerns.
 
-What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`.
+What follows from claims and volumes is in `fluxqueue.queue.intake.claim_watch`, what follows from devices in ``device_watch``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.reservations import spec_changed
 from fluxqueue.queue.intake.claim_watch import ClaimWatch
+from fluxqueue.queue.intake.device_watch import DeviceWatch
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.jobspecs import reservation_in
 from fluxqueue.queue.model.pods import owning_job_uid
@@ -61,6 +62,7 @@ class ObjectWatch:
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         self._claim_watch = ClaimWatch(caches, ledger, enqueue)
+        self._device_watch = DeviceWatch(caches, enqueue)
 
     def resync(self) -> None:
         """Enqueue every object and every row once."""

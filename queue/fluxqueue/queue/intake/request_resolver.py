@@ -26,6 +26,7 @@ from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import PodTemplate, Submission
 from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
+from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
 
@@ -86,6 +87,7 @@ def _jobspec(
     constraint = _common_constraint(templates, queue, cluster)
     rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in each.labels])
     volumes = _common_volumes(templates, namespace, cluster)
+    devices = _common_devices(templates, namespace, cluster)
     services, services_volumes = None, NO_VOLUMES
     if submission.services is not None:
         spec = _with_defaults(submission.services.spec, cluster)
@@ -93,14 +95,17 @@ def _jobspec(
         services_volumes = volume_needs(spec, namespace, cluster.storage)
         apart = _keeps_off(rules, submission.services, cluster)
         services = ServicesPod({**pod_needs(spec), **services_volumes.requests}, apart)
-    pods = [SizedPods({**pod_needs(each.spec), **own.requests}, each.count) for each, own in zip(templates, volumes, strict=True)]
+    pods = [
+        SizedPods({**pod_needs(each.spec), **attached.requests, **claimed.requests}, each.count)
+        for each, attached, claimed in zip(templates, volumes, devices, strict=True)
+    ]
     topology = _topology(submission, queue, cluster)
     jobspec = jobspec_of(
         f"{namespace}/{submission.meta.name}",
         pods,
         duration_s=duration_s,
         placement=PlacementRules(
-            _all_of(constraint, _beside(submission), *volumes[0].rules, *services_volumes.rules),
+            _all_of(constraint, _beside(submission), *volumes[0].rules, *services_volumes.rules, *devices[0].rules),
             _one_per_node(rules, pods, cluster),
             msgspec.to_builtins(rules) if rules.any else None,
             topology,
@@ -169,6 +174,23 @@ def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: C
         raise InvalidRequest(
             f"spec.volumes: PersistentVolumeClaim {namespace}/{shared} is ReadWriteOncePod, so one pod of all can use it, and "
             f"{users[shared]} pods are to start together: give each a claim of its own, or another access mode"
+        )
+    return needs
+
+
+def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: ClusterContext) -> list[DeviceNeeds]:
+    """Return what the claims of devices of a pod of each template need."""
+    needs = [device_needs(each.spec, namespace, cluster.devices) for each in templates]
+    if any(each.rules != needs[0].rules for each in needs):
+        raise InexpressibleConstraint(
+            "the allocated devices of its pods can be reached from different nodes: one group is matched by one set of rules, so use "
+            "devices of one place, or a ResourceClaimTemplate"
+        )
+    users = Counter(name for own, each in zip(needs, templates, strict=True) for name in own.shared for _ in range(each.count))
+    if shared := next((name for name, count in users.items() if count > 1), ""):
+        raise InvalidRequest(
+            f"spec.resourceClaims: {users[shared]} pods that start together share ResourceClaim {namespace}/{shared}, which has no devices "
+            "yet: give each a claim of its own (resourceClaimTemplateName), or have one pod start first"
         )
     return needs
 

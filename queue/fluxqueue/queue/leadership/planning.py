@@ -82,8 +82,8 @@ class Planning:
 def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     """Build what the graph is filled from."""
     caches, ledger, config = context.caches, context.ledger, context.config
-    port_volume_pools = PortVolumePools(ledger, caches.storage.limits)
-    foreign_pods = ForeignPods(caches.pods, ledger, _daemonsets(caches), port_volume_pools, caches.storage.attached)
+    port_volume_pools = PortVolumePools(ledger, caches.storage.limits, caches.devices.capacity)
+    foreign_pods = ForeignPods(caches.pods, ledger, _daemonsets(caches), port_volume_pools, caches.storage.attached, caches.devices.taken)
     node_reader = NodeReader(node_rules(config))
     node_reader.recorder = context.recorder
     graph = GraphKeeper(fluxion, ledger, caches.nodes, node_reader, config.policy, foreign_pods, port_volume_pools)
@@ -116,6 +116,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     )
     for store in (caches.nodes, caches.storage.csi_nodes):
         store.add_handler(lambda _change: scheduler.soon())
+    caches.devices.subscribe(lambda nodes: _devices_changed(nodes, caches, capacity.foreign_pods, scheduler))
     scheduler.limit_accounts(lambda: caches.accounts.tree)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
@@ -172,6 +173,12 @@ def _daemonsets(caches: Caches) -> DaemonSets:
         return with_defaults(spec, cluster.limit_ranges, cluster.runtime_classes.get(spec.runtime_class_name or ""))
 
     return DaemonSets(caches.daemonsets, caches.nodes, complete)
+
+
+def _devices_changed(nodes: frozenset[str] | None, caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:
+    """Count the devices of nodes again, of all nodes for None: some came, went, were allocated or given back."""
+    foreign_pods.recount(nodes if nodes is not None else [node.metadata.name for node in caches.nodes.list()])
+    scheduler.soon()
 
 
 def _daemonset_changed(change: Change[DaemonSet], caches: Caches, foreign_pods: ForeignPods, scheduler: Scheduler) -> None:

@@ -1,0 +1,63 @@
+"""Enqueues the work that must be described again because a claim of devices, a template of claims or a class of devices changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.devices import ANY_CLAIM, DeviceSource
+from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.pods import owning_job_uid
+
+__all__ = ["DeviceWatch"]
+
+
+class DeviceWatch:
+    """Follows what the device claims of work depend on.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    enqueue
+        Called with the uid of each object, and the key of each group, to be described again.
+    """
+
+    def __init__(self, caches: Caches, enqueue: Callable[[str | GroupKey], None]) -> None:
+        self._caches = caches
+        self._enqueue = enqueue
+        devices = caches.devices
+        devices.claims.add_handler(self._claim_changed)
+        devices.templates.add_handler(self._template_changed)
+        devices.classes.add_handler(self._class_changed)
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        """Enqueue the users of a claim if it came, went, or can be reached from other nodes than before."""
+        old, new = change.old, change.new
+        if old is None or new is None or _reach(old) != _reach(new):
+            meta = change.obj.metadata
+            self._enqueue_users(("resourceclaims", meta.namespace, meta.name))
+
+    def _template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
+        meta = change.obj.metadata
+        self._enqueue_users(("resourceclaimtemplates", meta.namespace, meta.name))
+
+    def _class_changed(self, _change: Change[DeviceClass]) -> None:
+        self._enqueue_users(ANY_CLAIM)
+
+    def _enqueue_users(self, source: DeviceSource) -> None:
+        for user in self._caches.users_of_devices(source):
+            if not isinstance(user, Pod):
+                self._enqueue(user.metadata.uid)
+            elif not user.terminal:
+                self._enqueue(owning_job_uid(user) or user.metadata.uid)
+                if (key := group_of(user)) is not None:
+                    self._enqueue(key)
+
+
+def _reach(claim: ResourceClaim) -> object:
+    allocation = claim.status.allocation
+    return None if allocation is None else (allocation.node_selector,)

@@ -1,0 +1,141 @@
+"""Pods that claim devices (DRA), with the slices of a driver that is not there and the claims of the real controllers and scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.builders import Json, make_job, make_pod
+from support.device_objects import CLASS, a_class, a_slice, a_template, claiming, request, resource_claims
+from support.end_to_end import Stage, managed_namespace
+
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+
+RUN_SECONDS = "fluxqueue.local/run-seconds"
+API = "/apis/resource.k8s.io/v1"
+LARGE = "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
+SMALL, BIG = ("node-1", "node-2"), "node-3"
+
+
+@pytest.fixture(scope="module")
+def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
+    """Four nodes: two with two small devices each, one with two large ones, one without; a class of all of them."""
+    values = {"queue": {"config": {"devices": True, "pinWindowSeconds": 2}}}
+    made = InProcessCluster(service_folder / "devices", ClusterOptions(nodes=4, durable=False, values=values))
+    made.start()
+    create(made, "deviceclasses", a_class())
+    for node in SMALL:
+        create(made, "resourceslices", a_slice(node, ["small", "small"]))
+    create(made, "resourceslices", a_slice(BIG, ["large", "large"]))
+    yield made
+    made.destroy()
+
+
+@pytest.fixture
+def stage(cluster: InProcessCluster) -> Iterator[Stage]:
+    with managed_namespace(cluster) as stage:
+        create(cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("one"), a_template("large", request(1, LARGE)))
+        yield stage
+
+
+def create(cluster: InProcessCluster, where: str, *bodies: Json) -> None:
+    for body in bodies:
+        metadata = {"name": body["metadata"]["name"]}
+        cluster.control_plane.client.request("POST", f"{API}/{where}", {**body, "metadata": metadata})
+
+
+def delete(cluster: InProcessCluster, where: str) -> None:
+    cluster.control_plane.client.request("DELETE", f"{API}/{where}")
+
+
+def gang(name: str, pods: int, template: str = "one") -> Json:
+    return claiming(make_job(name).indexed(pods).cpu("1").pod_annotation(RUN_SECONDS, "forever"), template).build()
+
+
+def hosts(stage: Stage, name: str) -> Counter[str]:
+    return Counter(pod.spec.node_name or "" for pod in stage.row(name).pods)
+
+
+def allocated(stage: Stage) -> int:
+    claims = stage.cluster.control_plane.client.get(f"{API}/namespaces/{stage.namespace}/resourceclaims")["items"]
+    return sum(len(claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())) for claim in claims)
+
+
+def test_a_gang_starts_where_its_claims_fit_and_devices_are_given_back(stage: Stage) -> None:
+    stage.apply(gang("first", 5))
+    stage.until_state("first", State.RUNNING)
+    assert set(hosts(stage, "first")) <= {*SMALL, BIG}
+    assert max(hosts(stage, "first").values()) == 2
+    assert allocated(stage) == 5
+    stage.apply(gang("second", 2))
+    waiting = stage.until_reason("second", Reason.WAITING_FOR_NODES)
+    assert f"devices of class {CLASS}" in waiting.status.message
+    assert not hosts(stage, "second"), "nothing of it has started"
+    explained = stage.plugin("explain", "second").stdout
+    assert f"2 devices of class {CLASS} in all" in explained
+    stage.succeed("first")
+    stage.until_state("second", State.RUNNING)
+    stage.until("only its own devices are allocated", lambda: allocated(stage) == 2)
+
+
+def test_more_claims_than_there_are_devices_never_start(stage: Stage) -> None:
+    stage.apply(gang("never", 7))
+    never = stage.until_reason("never", Reason.UNSATISFIABLE)
+    assert f"devices of class {CLASS}" in never.status.message
+    create(stage.cluster, "resourceslices", a_slice("node-4", ["small"]))
+    stage.until_state("never", State.RUNNING)
+    assert hosts(stage, "never") == {"node-1": 2, "node-2": 2, "node-3": 2, "node-4": 1}
+    delete(stage.cluster, f"resourceslices/{a_slice('node-4', [])['metadata']['name']}")
+
+
+def test_a_selector_decides_which_nodes_have_the_devices(stage: Stage) -> None:
+    stage.apply(gang("big", 2, "large"))
+    stage.until_state("big", State.RUNNING)
+    assert hosts(stage, "big") == {BIG: 2}
+    stage.apply(gang("rest", 4))
+    stage.until_state("rest", State.RUNNING)
+    assert hosts(stage, "rest") == dict.fromkeys(SMALL, 2), "those that the other selection has are not free"
+
+
+def test_devices_of_pods_without_the_queue_are_not_free(stage: Stage) -> None:
+    client = stage.cluster.control_plane.client
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{stage.namespace}-other"}})
+    other = Stage(stage.cluster, f"{stage.namespace}-other")
+    other.until("its account is there", lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
+    create(stage.cluster, f"namespaces/{other.namespace}/resourceclaimtemplates", a_template("large", request(1, LARGE)))
+    pod = make_pod("alone").cpu("1").with_("spec.resourceClaims", resource_claims("large"))
+    body = pod.with_("metadata.annotations", {RUN_SECONDS: "forever"}).build()
+    client.request("POST", f"/api/v1/namespaces/{other.namespace}/pods", body)
+    stage.until("its claim is allocated", lambda: allocated(other) == 1)
+    stage.apply(gang("big", 2, "large"))
+    assert f"devices of class {CLASS}" in stage.until_reason("big", Reason.WAITING_FOR_NODES).status.message
+    client.request("DELETE", f"/api/v1/namespaces/{other.namespace}/pods/alone")
+    stage.until_state("big", State.RUNNING)
+    client.request("DELETE", f"/api/v1/namespaces/{other.namespace}")
+
+
+def test_work_waits_for_what_its_claims_need(stage: Stage) -> None:
+    stage.apply(gang("early", 1, "later"))
+    early = stage.until_reason("early", Reason.INVALID_REQUEST)
+    assert f"ResourceClaimTemplate {stage.namespace}/later does not exist" in early.status.message
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", a_template("later", request(device_class="new")))
+    stage.until("the class is missing", lambda: "DeviceClass new does not exist" in (stage.row("early").fluxjob or early).status.message)
+    create(stage.cluster, "deviceclasses", a_class("new"))
+    stage.until_state("early", State.RUNNING)
+    delete(stage.cluster, "deviceclasses/new")
+
+
+def test_a_queue_that_was_killed_knows_which_devices_are_taken(stage: Stage) -> None:
+    stage.apply(gang("holds", 5))
+    stage.until_state("holds", State.RUNNING)
+    stage.kill("queue")
+    stage.apply(gang("waits", 2))
+    stage.until_reason("waits", Reason.WAITING_FOR_NODES)
+    stage.apply(gang("fits", 1))
+    stage.until_state("fits", State.RUNNING)
+    assert allocated(stage) == 6
+    stage.succeed("holds")
+    stage.until_state("waits", State.RUNNING)

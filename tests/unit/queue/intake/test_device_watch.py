@@ -1,0 +1,69 @@
+"""Which work is described again when a claim, a template or a class of devices changes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+import pytest
+from support.builders import make_job, make_pod
+from support.device_objects import a_claim, a_class, a_template, claiming, resource_claims
+from support.queue_builders import a_job, a_pod
+
+from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.device_watch import DeviceWatch
+from fluxqueue.queue.model.groups import GroupKey
+
+
+class WatchedCluster:
+    """A Job that uses the template t, a pod that uses the claim c, and what was enqueued."""
+
+    def __init__(self) -> None:
+        self.caches = Caches(cast("Api", None), devices=True)
+        self.enqueued: list[str | GroupKey] = []
+        DeviceWatch(self.caches, self.enqueued.append)
+        self.caches.jobs.apply(a_job(claiming(make_job("j").namespace("ns"), "t"), uid="j"))
+        self.pod("p")
+
+    def pod(self, uid: str, phase: str = "Pending") -> None:
+        builder = make_pod(uid).namespace("ns").with_("spec.resourceClaims", resource_claims(claim="c")).phase(phase)
+        self.caches.pods.apply(a_pod(builder, uid=uid))
+
+    def take(self) -> list[str | GroupKey]:
+        found = [*self.enqueued]
+        self.enqueued.clear()
+        return found
+
+
+@pytest.fixture
+def cluster() -> WatchedCluster:
+    return WatchedCluster()
+
+
+def test_users_of_a_claim_follow_when_it_comes_gets_devices_and_goes(cluster: WatchedCluster) -> None:
+    claims = cluster.caches.devices.claims
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns"), ResourceClaim))
+    assert cluster.take() == ["p"]
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns", version=2, has=[("n1", "gpu-0")]), ResourceClaim))
+    assert cluster.take() == ["p"]
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns", version=3, has=[("n1", "gpu-0")], pod="p"), ResourceClaim))
+    assert cluster.take() == [], "it can be reached from the same nodes"
+    claims.replace([])
+    assert cluster.take() == ["p"]
+
+
+def test_users_of_a_template_follow_it_and_all_work_with_claims_follows_a_class(cluster: WatchedCluster) -> None:
+    cluster.caches.devices.templates.apply(msgspec.convert(a_template("t", namespace="ns"), ResourceClaimTemplate))
+    assert cluster.take() == ["j"]
+    cluster.caches.devices.templates.apply(msgspec.convert(a_template("t", namespace="elsewhere"), ResourceClaimTemplate))
+    assert cluster.take() == []
+    cluster.caches.devices.classes.apply(msgspec.convert(a_class(), DeviceClass))
+    assert sorted(map(str, cluster.take())) == ["j", "p"]
+
+
+def test_pods_that_ended_are_not_described_again(cluster: WatchedCluster) -> None:
+    cluster.pod("ended", phase="Succeeded")
+    cluster.caches.devices.claims.apply(msgspec.convert(a_claim("c", namespace="ns"), ResourceClaim))
+    assert cluster.take() == ["p"]
