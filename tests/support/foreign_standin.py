@@ -134,7 +134,8 @@ class ForeignStandin:
         self.calls.append("Match")
         fault = self._next_fault()
         if self._engine is None or fault is Fault.END:  # a nil pointer in Go
-            return await self._end(context)
+            ended: pb.MatchResponse = await self._end(context)
+            return ended
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 from fluxqueue.fluxion.errors import FluxionError, InitError
 from fluxqueue.fluxion.messages import MatchedAllocation
@@ -53,6 +54,7 @@ class ThreeCalls(LocalFluxion):
         if isinstance(rpc, InitRpc):
             if self._names_format and _NAMED not in rpc.policy:
                 raise InitError("issue initializing resource api client -1")
-            return await super()._send(replace(rpc, policy=rpc.policy.replace(_NAMED, "")))  # type: ignore[return-value]  # of this class
+            plain: Rpc[Any] = replace(rpc, policy=rpc.policy.replace(_NAMED, ""))
+            return cast("Answer", await super()._send(plain))
         answer = await super()._send(rpc)
         return self.answer(answer) if isinstance(answer, MatchedAllocation) else answer  # type: ignore[return-value]  # of this class
