@@ -163,7 +163,7 @@ def _contents(tree: Any) -> Iterator[tuple[str, str]]:
 
 
 def _compare(left: Any, right: Any) -> int:
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def _holds(reads: Callable[[object], object], text: object) -> bool:
@@ -181,7 +181,7 @@ def _quantity(text: object) -> Decimal:
         raise ValueError(str(error)) from None
 
 
-def _functions() -> Mapping[str, Callable[..., Any]]:
+def _functions() -> dict[str, Any]:
     from celpy import celtypes
 
     boolean, text = celtypes.BoolType, celtypes.StringType
@@ -225,7 +225,7 @@ def _by_domain(values: Mapping[str, Any], driver: str) -> Any:
     """Return domain -> name -> value; a name without a domain is of the driver's. A domain that a device has nothing of is empty."""
     from celpy import celtypes
 
-    class Domains(celtypes.MapType):  # type: ignore[misc]  # the library's types are not exported as typed
+    class Domains(celtypes.MapType):
         def __getitem__(self, key: Any) -> Any:
             return super().__getitem__(key) if key in self else celtypes.MapType()
 

@@ -14,6 +14,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Provision
 from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.claimed_devices import claimed_devices
 from fluxqueue.queue.model.extra_requests import extra_requests_in_words
 from fluxqueue.queue.model.jobspecs import extra_requests_in, sizes_in
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
@@ -25,6 +26,7 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["UnsatisfiableReasons"]
 
 _WAITING = frozenset({Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION, Reason.RESERVATION}) | LIMIT_REASONS
+_SHORT = (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES)
 
 
 class UnsatisfiableReasons:
@@ -59,7 +61,8 @@ class UnsatisfiableReasons:
             What each queue does for work that waits for nodes to be added.
         """
         refined = [self._refined(change, provisions) for change in changes]
-        return [_with_extra_requests(change, self._ledger.get(change.workload)) for change in refined]
+        workloads = [self._ledger.get(change.workload) for change in refined]
+        return [_with_devices(_with_extra_requests(change, row), row) for change, row in zip(refined, workloads, strict=True)]
 
     def _refined(self, change: ReasonChange, provisions: Mapping[str, Provision]) -> ReasonChange:
         workload = self._ledger.get(change.workload)
@@ -96,9 +99,17 @@ class UnsatisfiableReasons:
 def _with_extra_requests(change: ReasonChange, workload: Workload | None) -> ReasonChange:
     """Add what the pods ask for beyond their template, where that may be what does not fit."""
     extra = extra_requests_in(workload.jobspec) if workload is not None else {}
-    if not extra or change.reason not in (Reason.UNSATISFIABLE, Reason.WAITING_FOR_NODES):
+    if not extra or change.reason not in _SHORT:
         return change
     return replace(change, message=f"{change.message}; {extra_requests_in_words(extra)}")
+
+
+def _with_devices(change: ReasonChange, workload: Workload | None) -> ReasonChange:
+    """Add the devices that the pods claim, where the message does not say that they are what is short."""
+    devices = claimed_devices(workload.jobspec) if workload is not None and change.reason in _SHORT else ""
+    if not devices or "devices of class" in change.message:
+        return change
+    return replace(change, message=f"{change.message}; it claims {devices}")
 
 
 def _waits_for_growth(change: ReasonChange, shapes: tuple[str, ...], *, requested: bool) -> ReasonChange:

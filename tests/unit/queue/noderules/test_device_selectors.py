@@ -89,7 +89,12 @@ def test_devices_that_look_alike_are_evaluated_once(monkeypatch: pytest.MonkeyPa
     found = selector(f"{OWN}.model == 'A100-SXM' && {OWN}.cores == 108")
     evaluated: list[str] = []
     evaluate = Selector._evaluate
-    monkeypatch.setattr(Selector, "_evaluate", lambda self, driver, seen: evaluated.append(seen.name) or evaluate(self, driver, seen))
+
+    def counted(self: Selector, driver: str, seen: Device) -> bool:
+        evaluated.append(seen.name)
+        return evaluate(self, driver, seen)
+
+    monkeypatch.setattr(Selector, "_evaluate", counted)
     for number in range(5):
         assert found.selects(DRIVER, device(uuid={"string": f"id-{number}"}))
     assert len(evaluated) == 1
