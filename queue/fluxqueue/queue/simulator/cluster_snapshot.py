@@ -2,8 +2,8 @@
 
 All is read from objects that users with the view role may read: Nodes, Pods, FluxJobs and FluxQueues. A FluxJob has the jobspec that was
 matched and the nodes of its allocation. That is enough to restore the allocation, including the slots that have ended since. Bound pods
-that belong to no live allocation use their nodes without an end, as in the queue itself. Added nodes are copies of a present node, with
-what DaemonSets take of it.
+that belong to no live allocation use their nodes without an end, as in the queue itself. Which devices nodes have is not read. Added nodes
+are copies of a present node, with what DaemonSets take of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Planning, QueueState
 from fluxqueue.api.fluxreservations import FluxReservation
-from fluxqueue.api.graphnames import POD_SLOTS
+from fluxqueue.api.graphnames import POD_SLOTS, is_device
 from fluxqueue.api.hostlists import InvalidHostlist, decode
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.nodes import Node
@@ -35,6 +35,7 @@ from fluxqueue.fluxion.messages import AdvanceReservation, GraphNodeSpec, Restor
 from fluxqueue.queue.cluster.port_volume_pools import pool_types_in, pools_for, ports_taken, with_pools
 from fluxqueue.queue.cluster.reservations import node_view
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
+from fluxqueue.queue.model.claimed_devices import claimed_devices
 from fluxqueue.queue.model.jobspecs import shape_of, share_on, slot_resources, slots_in, takes_whole_nodes
 from fluxqueue.queue.model.moldable import min_pods_in
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
@@ -165,7 +166,8 @@ def snapshot_of(
                 workload = _workload(number, job, now, accounts.account_of(job.metadata.namespace))
                 pending.append(replace(workload, added_priority=added.of(workload)))
     foreign = [pod for pod in pods if pod.spec.node_name and not pod.terminal and not _belongs(pod, live)]
-    types = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
+    asked = frozenset[str]().union(*(pool_types_in(each.jobspec) for each in (*pending, *(occupant.workload for occupant in running))))
+    types = frozenset(kind for kind in asked if not is_device(kind))
     return ClusterSnapshot(
         int(now.timestamp()),
         _graph_specs(nodes, levels, types),
@@ -264,6 +266,8 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
         return "names a FluxReservation that it may not use"
     if job.status.reason in _WAITS_FOR_OTHERS:
         return "waits for other work or for a time, which is not forecast"
+    if claimed_devices(job.spec.jobspec):
+        return "claims devices, which are not forecast"
     unknown = next((level for level in levels_asked_for(orjson.loads(job.spec.jobspec)["resources"]) if level not in levels), "")
     return f"asks for the level {unknown!r:.80}: name the levels of the queue by --topology-level" if unknown else ""
 
@@ -312,7 +316,7 @@ def _allocation(number: int, job: FluxJob, now: datetime) -> RestoredJob | str:
         pods = min(len(hosts), job.spec.pods) if min_pods_in(job.spec.jobspec) else job.spec.pods
         planned = start + timedelta(seconds=molded_duration(job.spec.duration_seconds, job.spec.pods, pods))
         end = int((planned if planned > now else extended_end(start, planned, now)).timestamp())
-    sizes = {label: members for label, _, members in slots}
+    sizes = {label: {kind: amount for kind, amount in members.items() if not is_device(kind)} for label, _, members in slots}
     whole = takes_whole_nodes(job.spec.jobspec)
     granted = tuple(replace(share_on(host, counts, sizes), exclusive=whole) for host, counts in shares.items())
     return RestoredJob(number, granted, min(int(start.timestamp()), int(now.timestamp())), end)

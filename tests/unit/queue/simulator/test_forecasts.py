@@ -42,10 +42,12 @@ def a_fluxjob(
     hold: bool = False,
     topology: TopologyRequest = ANYWHERE,
     reservation: str = "",
+    devices: int = 0,
 ) -> FluxJob:
     """A job with pods of four cores. With hosts it has run for a minute, without it waits, in the order of names."""
     rules = PlacementRules(topology=topology, reservation=reservation)
-    text = jobspec_of(name, [SizedPods({"cpu": Decimal(4)}, pods)], duration_s=duration_s or None, placement=rules)
+    requests = {"cpu": Decimal(4), **({"devices/gpu.example.com/any": Decimal(devices)} if devices else {})}
+    text = jobspec_of(name, [SizedPods(requests, pods)], duration_s=duration_s or None, placement=rules)
     spec = FluxJobSpec(ObjectRef("batch/v1", "Job", name), queue=queue, duration_seconds=duration_s, pods=pods, jobspec=text, hold=hold)
     since = "2026-11-21T11:59:00Z"
     state = State.RUNNING if hosts else State.PENDING
@@ -115,6 +117,14 @@ def test_work_that_waits_for_other_work_or_a_time_is_left_out_and_counted(reason
     snapshot = a_snapshot(later, a_fluxjob("now-1", 2, 300))
     assert waits(snapshot) == {"now-1": 0}
     assert snapshot.left_out == (("waits for other work or for a time, which is not forecast", 1),)
+
+
+def test_work_that_claims_devices_is_left_out_while_it_waits_and_holds_its_nodes_while_it_runs() -> None:
+    snapshot = a_snapshot(
+        a_fluxjob("run-0", 1, 600, hosts="n0", devices=2), a_fluxjob("claims-1", 1, 60, devices=1), a_fluxjob("wide-2", 2, 60)
+    )
+    assert snapshot.left_out == (("claims devices, which are not forecast", 1),)
+    assert waits(snapshot) == {"wide-2": 540}
 
 
 ROWS = (("row", "example.com/row"), ("shelf", "example.com/shelf"))
