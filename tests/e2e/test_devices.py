@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.builders import Json, make_job, make_pod
-from support.device_objects import CLASS, a_class, a_slice, a_template, claiming, request, resource_claims
+from support.device_objects import CLASS, a_claim, a_class, a_slice, a_template, claiming, request, resource_claims
 from support.end_to_end import Stage, managed_namespace
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -107,7 +107,7 @@ def test_devices_of_pods_without_the_queue_are_not_free(stage: Stage) -> None:
     other.until("its account is there", lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
     create(stage.cluster, f"namespaces/{other.namespace}/resourceclaimtemplates", a_template("large", request(1, LARGE)))
     pod = make_pod("alone").cpu("1").with_("spec.resourceClaims", resource_claims("large"))
-    body = pod.with_("metadata.annotations", {RUN_SECONDS: "forever"}).build()
+    body = pod.namespace(other.namespace).annotation(RUN_SECONDS, "forever").build()
     client.request("POST", f"/api/v1/namespaces/{other.namespace}/pods", body)
     stage.until("its claim is allocated", lambda: allocated(other) == 1)
     stage.apply(gang("big", 2, "large"))
@@ -139,3 +139,38 @@ def test_a_queue_that_was_killed_knows_which_devices_are_taken(stage: Stage) -> 
     assert allocated(stage) == 6
     stage.succeed("holds")
     stage.until_state("waits", State.RUNNING)
+
+
+def test_a_claim_that_has_its_devices_brings_other_work_to_its_node(stage: Stage) -> None:
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaims", a_claim("both", request(2, LARGE)))
+    for name in ("owner", "guest"):
+        job = make_job(name).cpu("1").pod_annotation(RUN_SECONDS, "forever")
+        stage.apply(claiming(job, claim="both").build())
+        stage.until_state(name, State.RUNNING)
+    assert (hosts(stage, "owner"), hosts(stage, "guest"), allocated(stage)) == ({BIG: 1}, {BIG: 1}, 2)
+    together = claiming(make_job("together").indexed(2).cpu("1"), claim="new").build()
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaims", a_claim("new", request(1)))
+    stage.apply(together)
+    message = stage.until_reason("together", Reason.INVALID_REQUEST).status.message
+    assert f"2 pods that start together share ResourceClaim {stage.namespace}/new" in message
+
+
+def test_parts_of_gpus_are_pools_of_their_own(stage: Stage) -> None:
+    parts = {"nvidia.com/mig-1g.5gb": "3", "nvidia.com/mig-3g.20gb": "1"}
+    node = "/api/v1/nodes/node-4/status"
+    stage.cluster.control_plane.client.request("PATCH", node, {"status": {"capacity": parts, "allocatable": parts}})
+    small = make_job("small").indexed(3).pod_annotation(RUN_SECONDS, "forever")
+    stage.apply(small.with_("spec.template.spec.containers", containers({"nvidia.com/mig-1g.5gb": "1"})).build())
+    stage.until_state("small", State.RUNNING)
+    assert hosts(stage, "small") == {"node-4": 3}
+    large = make_job("large").pod_annotation(RUN_SECONDS, "forever")
+    stage.apply(large.with_("spec.template.spec.containers", containers({"nvidia.com/mig-3g.20gb": "2"})).build())
+    assert "nvidia.com/mig-3g.20gb" in stage.until_reason("large", Reason.UNSATISFIABLE).status.message
+    gone = dict.fromkeys(parts)
+    stage.succeed("small")
+    stage.until_state("small", State.COMPLETED)
+    stage.cluster.control_plane.client.request("PATCH", node, {"status": {"capacity": gone, "allocatable": gone}})
+
+
+def containers(limits: dict[str, str]) -> list[Json]:
+    return [{"name": "main", "image": "busybox", "resources": {"limits": limits}}]
