@@ -22,6 +22,7 @@ from datetime import datetime
 import msgspec
 
 from fluxqueue.api import hostlists, names
+from fluxqueue.api.graphnames import is_countable
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod, SchedulingGate
@@ -214,10 +215,12 @@ def consistent_candidates(
 
 
 def _excess(share: NodeShare, capacity: Mapping[str, int] | None, taken: Mapping[str, Counter[str]]) -> str:
+    """Return in words what a node does not have of a share. Ports, volumes and devices are not reported: the pods that run have theirs."""
     if capacity is None:
         return f"on node {share.node}, which does not exist"
     before = taken.get(share.node, Counter())
-    kind = next((kind for kind, amount in share.amounts.items() if before[kind] + amount > capacity.get(kind, 0)), None)
+    reported = {kind: amount for kind, amount in share.amounts.items() if not is_countable(kind)}
+    kind = next((kind for kind, amount in reported.items() if before[kind] + amount > capacity.get(kind, 0)), None)
     return f"and with it more {kind} than node {share.node} has" if kind is not None else ""
 
 

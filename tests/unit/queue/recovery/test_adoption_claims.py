@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -184,6 +185,13 @@ def test_a_claim_that_a_node_cannot_hold_is_refused() -> None:
         [f"Job default/b claims allocation 8, {reason}"],
     )
     assert checked(candidate("a", "n1"), held=candidate("known", "n1", cpu="5").shares)[0] == []
+
+
+def test_ports_and_devices_that_no_node_reports_do_not_keep_running_work_from_being_adopted() -> None:
+    plain = candidate("a", "n1")
+    requests = {"cpu": Decimal(1), "hostport/TCP/80": Decimal(1), "devices/gpu/any": Decimal(2)}
+    jobspec = jobspec_of("default/a", [SizedPods(requests, 1)], duration_s=60)
+    assert checked(replace(plain, new=replace(plain.new, jobspec=jobspec))) == (["a"], [])
 
 
 def test_a_confirmed_claim_comes_before_one_that_is_not() -> None:
