@@ -95,6 +95,7 @@ class PortVolumePools:
         self._limits = limits
         self._devices = devices
         self._in_use = 0
+        self._device_types = (self.types, frozenset[str]())
         self._changed: set[WorkloadId] = set()
         ledger.subscribe(self._changed.add)
 
@@ -121,7 +122,9 @@ class PortVolumePools:
     @property
     def devices(self) -> frozenset[str]:
         """The types of devices among them."""
-        return frozenset(filter(is_device, self.types))
+        if self._device_types[0] is not self.types:
+            self._device_types = self.types, frozenset(filter(is_device, self.types))
+        return self._device_types[1]
 
     def pools(self, node: str) -> tuple[Pool, ...]:
         """Return the pools of a node."""
