@@ -19,10 +19,11 @@ from fluxqueue.api.pods import PodSpec
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.noderules.device_requests import DeviceKind, KindKey, key_in, kinds_of, plain_kind
 
-__all__ = ["ANY_CLAIM", "ClusterDevices", "DeviceSource", "sources_used"]
+__all__ = ["ANY_CLAIM", "DEVICE_CLAIMS", "ClusterDevices", "DeviceSource", "sources_used"]
 
 DeviceSource = tuple[str, str, str]
 """Plural of the kind, namespace and name of a claim, or of a template of claims."""
+DEVICE_CLAIMS: Final = "resourceclaims"
 ANY_CLAIM: Final[DeviceSource] = ("", "", "")
 """Under which every object with claims is indexed."""
 _EVERY_NODE: Final = ""
@@ -53,7 +54,7 @@ def sources_used(namespace: str, spec: PodSpec) -> list[DeviceSource]:
     found: list[DeviceSource] = []
     for each in spec.resource_claims or ():
         if each.resource_claim_name:
-            found.append(("resourceclaims", namespace, each.resource_claim_name))
+            found.append((DEVICE_CLAIMS, namespace, each.resource_claim_name))
         elif each.resource_claim_template_name:
             found.append(("resourceclaimtemplates", namespace, each.resource_claim_template_name))
     return [*dict.fromkeys(found), ANY_CLAIM] if found else []
@@ -103,6 +104,11 @@ class ClusterDevices:
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """Return a claim by its name."""
         return self.claims.get(namespace, name)
+
+    def is_unallocated(self, namespace: str, name: str) -> bool:
+        """True for a claim that exists and has no devices yet."""
+        claim = self.claims.get(namespace, name)
+        return claim is not None and claim.status.allocation is None
 
     def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
         """Return a template of claims by its name."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.cluster.devices import ANY_CLAIM, DeviceSource
+from fluxqueue.queue.cluster.devices import ANY_CLAIM, DEVICE_CLAIMS, DeviceSource, sources_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
 
@@ -33,13 +34,15 @@ class DeviceWatch:
         devices.claims.add_handler(self._claim_changed)
         devices.templates.add_handler(self._template_changed)
         devices.classes.add_handler(self._class_changed)
+        caches.jobs.add_handler(self._job_changed)
+        caches.pods.add_handler(self._pod_changed)
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         """Enqueue the users of a claim if it came, went, or can be reached from other nodes than before."""
         old, new = change.old, change.new
         if old is None or new is None or _reach(old) != _reach(new):
             meta = change.obj.metadata
-            self._enqueue_users(("resourceclaims", meta.namespace, meta.name))
+            self._enqueue_users((DEVICE_CLAIMS, meta.namespace, meta.name))
 
     def _template_changed(self, change: Change[ResourceClaimTemplate]) -> None:
         meta = change.obj.metadata
@@ -47,6 +50,20 @@ class DeviceWatch:
 
     def _class_changed(self, _change: Change[DeviceClass]) -> None:
         self._enqueue_users(ANY_CLAIM)
+
+    def _job_changed(self, change: Change[Job]) -> None:
+        if change.new is None or change.new.finished:
+            self._enqueue_waiting(change.obj.metadata.namespace, change.obj.spec.template.spec)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if change.new is None or change.new.terminal:
+            self._enqueue_waiting(change.obj.metadata.namespace, change.obj.spec)
+
+    def _enqueue_waiting(self, namespace: str, spec: PodSpec) -> None:
+        """Enqueue the users of claims that work had first and that got no devices before it ended."""
+        for source in sources_used(namespace, spec):
+            if source[0] == DEVICE_CLAIMS and self._caches.devices.is_unallocated(*source[1:]):
+                self._enqueue_users(source)
 
     def _enqueue_users(self, source: DeviceSource) -> None:
         for user in self._caches.users_of_devices(source):

@@ -1,19 +1,21 @@
-"""Which workload may use a ReadWriteOncePod claim, which only one pod in the cluster can use at a time.
+"""Which workload may use a claim that only one can use now.
 
-Of several workloads that name such a claim, the one that has nodes uses it. Otherwise it is for the first in order of submission among
-those that could be matched. The others wait with that as their reason.
+That is a ReadWriteOncePod claim, which only one pod in the cluster can use at a time, and a claim of devices that has none yet: its first
+pod decides where they are. Of several workloads that name such a claim, the one that has nodes uses it. Otherwise it is for the first in
+order of submission among those that could be matched. The others wait with that as their reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.pods import Pod
-from fluxqueue.kube.kinds import Key
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.devices import DEVICE_CLAIMS, sources_used
 from fluxqueue.queue.cluster.storage import claims_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
@@ -24,8 +26,23 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["ExclusiveClaims"]
 
 
+_VOLUMES: Final = "persistentvolumeclaims"
+_SAID: Final = {
+    _VOLUMES: ("PersistentVolumeClaim {}/{} is for one pod at a time (ReadWriteOncePod), and {}: the work is matched when it is free"),
+    DEVICE_CLAIMS: "ResourceClaim {}/{} has no devices yet, and {}: the work is matched when it has them",
+}
+
+
+class _Claim(NamedTuple):
+    """A claim of volumes or devices."""
+
+    plural: str
+    namespace: str
+    name: str
+
+
 class ExclusiveClaims:
-    """Decides which workload may use each ReadWriteOncePod claim.
+    """Decides which workload may use each claim that is for one at present.
 
     Parameters
     ----------
@@ -48,17 +65,12 @@ class ExclusiveClaims:
             What the intake read in one batch. A claim goes to the first of them that could be matched.
         """
         assigned: list[NewWorkload] = []
-        taken: dict[Key, str] = {}
+        taken: dict[_Claim, str] = {}
         for new in described:
-            claims = (
-                [claim for claim in self._claims_of(new) if self._caches.storage.is_exclusive(claim)] if new.reason is Reason.NONE else []
-            )
+            claims = self._claims_of(new) if new.reason is Reason.NONE else []
             for claim in claims:
                 if holder := taken.get(claim) or self._holder(claim, new):
-                    message = (
-                        f"{new.ref}: PersistentVolumeClaim {claim[0]}/{claim[1]} is for one pod at a time "
-                        f"(ReadWriteOncePod), and {holder}: the work is matched when it is free"
-                    )
+                    message = f"{new.ref}: {_SAID[claim.plural].format(claim.namespace, claim.name, holder)}"
                     new = replace(new, reason=Reason.WAITING_FOR_VOLUMES, message=message)
                     break
             else:
@@ -66,11 +78,14 @@ class ExclusiveClaims:
             assigned.append(new)
         return assigned
 
-    def _claims_of(self, new: NewWorkload) -> list[Key]:
+    def _claims_of(self, new: NewWorkload) -> list[_Claim]:
+        """Return the claims of a workload that only one can use now."""
         job = self._caches.jobs.get_by_uid(new.uid)
-        if job is not None:
-            return claims_used(new.namespace, job.spec.template.spec)
-        return [claim for pod in self._pods_of(new) for claim in claims_used(new.namespace, pod.spec)]
+        specs: list[PodSpec] = [job.spec.template.spec] if job is not None else [pod.spec for pod in self._pods_of(new)]
+        storage, devices = self._caches.storage, self._caches.devices
+        found = [_Claim(_VOLUMES, *key) for spec in specs for key in claims_used(new.namespace, spec) if storage.is_exclusive(key)]
+        named = {source for spec in specs for source in sources_used(new.namespace, spec) if source[0] == DEVICE_CLAIMS}
+        return [*found, *(_Claim(*source) for source in sorted(named) if devices.is_unallocated(*source[1:]))]
 
     def _pods_of(self, new: NewWorkload) -> list[Pod]:
         if new.release_mode is ReleaseMode.GROUP:
@@ -78,19 +93,24 @@ class ExclusiveClaims:
         pod = self._caches.pods.get_by_uid(new.uid)
         return [pod] if pod is not None else []
 
-    def _holder(self, claim: Key, new: NewWorkload) -> str:
+    def _users_of(self, claim: _Claim) -> list[Job | Pod]:
+        if claim.plural == DEVICE_CLAIMS:
+            return self._caches.users_of_devices(claim)
+        return [*self._caches.jobs_with_claim(claim[1:]), *self._caches.pods_with_claim(claim[1:])]
+
+    def _holder(self, claim: _Claim, new: NewWorkload) -> str:
         """Return who uses a claim, or is to have it before a workload, in words; empty if nobody."""
         own = {new.uid, *(pod.metadata.uid for pod in self._pods_of(new))}
-        for pod in self._caches.pods_with_claim(claim):
-            if pod.spec.node_name and not pod.terminal and own.isdisjoint((pod.metadata.uid, owning_job_uid(pod))):
+        for pod in self._users_of(claim):
+            if isinstance(pod, Pod) and pod.spec.node_name and not pod.terminal and own.isdisjoint((pod.metadata.uid, owning_job_uid(pod))):
                 return f"Pod {pod.metadata.namespace}/{pod.metadata.name} uses it"
         current = self._ledger.by_uid(new.uid)
         ahead = [row for row in self._rows_with(claim) if row.uid not in own and _is_ahead(row, current)]
         first = min(ahead, key=lambda row: (row.state is State.PENDING, row.submitted_at, row.id), default=None)
         return f"{first.ref} is to have it first" if first is not None else ""
 
-    def _rows_with(self, claim: Key) -> Iterator[Workload]:
-        objects: list[Job | Pod] = [*self._caches.jobs_with_claim(claim), *self._caches.pods_with_claim(claim)]
+    def _rows_with(self, claim: _Claim) -> Iterator[Workload]:
+        objects = self._users_of(claim)
         uids = [each.metadata.uid for each in objects]
         groups = [key for each in objects if isinstance(each, Pod) and (key := group_of(each)) is not None]
         for row in (*(self._ledger.by_uid(uid) for uid in uids), *(self._ledger.group(key) for key in groups)):

@@ -67,3 +67,17 @@ def test_pods_that_ended_are_not_described_again(cluster: WatchedCluster) -> Non
     cluster.pod("ended", phase="Succeeded")
     cluster.caches.devices.claims.apply(msgspec.convert(a_claim("c", namespace="ns"), ResourceClaim))
     assert cluster.take() == ["p"]
+
+
+def test_when_the_first_user_of_a_claim_goes_without_devices_the_others_follow(cluster: WatchedCluster) -> None:
+    cluster.pod("next")
+    claims = cluster.caches.devices.claims
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns"), ResourceClaim))
+    cluster.take()
+    cluster.caches.pods.remove(cluster.caches.pods.list()[0])
+    assert cluster.take() == ["next"]
+    claims.apply(msgspec.convert(a_claim("c", namespace="ns", version=2, has=[("n1", "gpu-0")]), ResourceClaim))
+    cluster.take()
+    cluster.pod("third")
+    cluster.caches.pods.replace([])
+    assert cluster.take() == [], "it has its devices: they wait for nobody"

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
-import pytest
-from support.builders import make_pod
-from support.claim_cluster import ClaimCluster
-from support.queue_builders import a_new_workload, a_workload
+from typing import cast
 
+import msgspec
+import pytest
+from support.builders import make_job, make_pod
+from support.claim_cluster import ClaimCluster
+from support.device_objects import a_claim, claiming
+from support.queue_builders import a_job, a_new_workload, a_workload
+
+from fluxqueue.api.devices import ResourceClaim
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.exclusive_claims import ExclusiveClaims
 from fluxqueue.queue.model.records import NewWorkload, Workload
+from fluxqueue.queue.store.ledger import Ledger
 
 ONE_POD = "ReadWriteOncePod"
 
@@ -77,3 +85,18 @@ def two_jobs(cluster: ClaimCluster) -> None:
     cluster.claim(1, ONE_POD, volumeName="pv")
     for uid in ("first", "second"):
         cluster.job(uid)
+
+
+def test_a_claim_of_devices_that_has_none_yet_is_for_one_workload() -> None:
+    caches = Caches(cast("Api", None), devices=True)
+    rows = ClaimCluster().rows
+    for uid in ("first", "second"):
+        caches.jobs.apply(a_job(claiming(make_job(uid).namespace("default"), claim="gpu"), uid=uid))
+    caches.devices.claims.apply(msgspec.convert(a_claim("gpu", namespace="default"), ResourceClaim))
+    both = [a_new_workload(uid) for uid in ("first", "second")]
+    first, second = ExclusiveClaims(caches, cast("Ledger", rows)).assign(both)
+    assert first.reason is Reason.NONE
+    assert second.reason is Reason.WAITING_FOR_VOLUMES
+    assert "ResourceClaim default/gpu has no devices yet, and Job default/job-first is to have it first" in second.message
+    caches.devices.claims.apply(msgspec.convert(a_claim("gpu", namespace="default", has=[("n1", "gpu-0")], version=2), ResourceClaim))
+    assert [each.reason for each in ExclusiveClaims(caches, cast("Ledger", rows)).assign(both)] == [Reason.NONE, Reason.NONE]
