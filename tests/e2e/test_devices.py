@@ -172,5 +172,37 @@ def test_parts_of_gpus_are_pools_of_their_own(stage: Stage) -> None:
     stage.cluster.control_plane.client.request("PATCH", node, {"status": {"capacity": gone, "allocatable": gone}})
 
 
+def test_parts_that_share_counters_are_given_as_far_as_they_fit_together(stage: Stage) -> None:
+    create(stage.cluster, "deviceclasses", a_class("part", "device.driver == 'parts.example.com'"))
+    for body in parts_of_a_gpu("node-4"):
+        create(stage.cluster, "resourceslices", body)
+    stored = stage.cluster.control_plane.client.get(f"{API}/resourceslices/parts-counters")
+    assert stored["spec"].get("sharedCounters"), "this Kubernetes keeps counters"
+    template = a_template("part", request(device_class="part"))
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", template)
+    stage.apply(gang("three", 3, "part"))
+    assert "devices of class part" in stage.until_reason("three", Reason.UNSATISFIABLE).status.message
+    stage.apply(gang("two", 2, "part"))
+    stage.until_state("two", State.RUNNING)
+    assert hosts(stage, "two") == {"node-4": 2}
+    for path in ("resourceslices/parts-counters", "resourceslices/parts-devices", "deviceclasses/part"):
+        delete(stage.cluster, path)
+
+
+def parts_of_a_gpu(node: str) -> list[Json]:
+    """Return slices with two halves of a GPU, and the whole of it."""
+    pool = {"name": f"{node}-parts", "generation": 1, "resourceSliceCount": 2}
+    spec = {"driver": "parts.example.com", "nodeName": node, "pool": pool}
+    takes = {"half-0": "1", "half-1": "1", "whole": "2"}
+    devices = [
+        {"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"slices": {"value": value}}}]}
+        for name, value in takes.items()
+    ]
+    counters = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
+    contents = {"parts-counters": {"sharedCounters": counters}, "parts-devices": {"devices": devices}}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return [{**kind, "metadata": {"name": name}, "spec": {**spec, **content}} for name, content in contents.items()]
+
+
 def containers(limits: dict[str, str]) -> list[Json]:
     return [{"name": "main", "image": "busybox", "resources": {"limits": limits}}]

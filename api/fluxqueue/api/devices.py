@@ -18,6 +18,7 @@ __all__ = [
     "ClaimStatus",
     "ClaimTemplateSpec",
     "ConsumerReference",
+    "Counters",
     "Device",
     "DeviceAllocation",
     "DeviceCapacity",
@@ -75,6 +76,14 @@ class DeviceCapacity(PartialObject, frozen=True):
     value: str | int | float = ""
 
 
+class Counters(PartialObject, frozen=True):
+    """Amounts that devices share: a set of them (``name``), or what a device takes of one (``counter_set``)."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, DeviceCapacity] | None = None
+
+
 class Device(PartialObject, frozen=True):
     """A device. Values of attributes stay decoded JSON: each has one key, which is its type."""
 
@@ -82,6 +91,7 @@ class Device(PartialObject, frozen=True):
     attributes: dict[str, dict[str, Any]] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
     taints: list[DeviceTaint] | None = None
+    consumes_counters: list[Counters] | None = None
     node_name: str | None = None
 
 
@@ -100,6 +110,7 @@ class ResourceSliceSpec(PartialObject, frozen=True):
     pool: SlicePool = SlicePool()
     node_name: str | None = None
     devices: list[Device] | None = None
+    shared_counters: list[Counters] | None = None
 
 
 class ResourceSlice(PartialObject, frozen=True):

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from fluxqueue.api.devices import Device, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.noderules.device_counters import DeviceKey, SharedCounters, shared_counters
 from fluxqueue.queue.noderules.device_requests import DeviceKind, KindKey, key_in, kinds_of, plain_kind
 
 __all__ = ["ANY_CLAIM", "DEVICE_CLAIMS", "ClusterDevices", "DeviceSource", "sources_used"]
@@ -45,7 +46,7 @@ class _Known(NamedTuple):
     device: Device
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> DeviceKey:
         return self.driver, self.pool, self.device.name
 
 
@@ -82,7 +83,8 @@ class ClusterDevices:
         self.templates: ObjectCache[ResourceClaimTemplate] = ObjectCache()
         self._kinds: dict[KindKey, DeviceKind] = {}
         """Kinds that were asked for. The tag is a digest of the selection, so none can become another one."""
-        self._selected: dict[tuple[str, KindKey], frozenset[tuple[str, str, str]]] = {}
+        self._selected: dict[tuple[str, KindKey], frozenset[DeviceKey]] = {}
+        self._counters: dict[str, SharedCounters] = {}
         self._listeners: list[Callable[[frozenset[str] | None], None]] = []
         self.slices.add_index(_NODE, _nodes_of)
         self.slices.add_index(_POOL, lambda each: ((each.spec.driver, each.spec.pool.name),))
@@ -119,7 +121,7 @@ class ClusterDevices:
         found: dict[str, int] = {}
         for kind in kinds:
             of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
-            found[kind] = _units(of_kind, len(devices))
+            found[kind] = _units(of_kind, self._counters_of(node).most(devices))
         return found
 
     def taken(self, node: str, kinds: Iterable[str], slots: Slots) -> dict[str, int]:
@@ -138,10 +140,13 @@ class ClusterDevices:
         if not held:
             return {}
         booked = {uid: slots(uid, node) for uid in held if uid}
+        counters, allocated = self._counters_of(node), frozenset[DeviceKey]().union(*held.values())
         taken: dict[str, int] = {}
         for kind in kinds:
             of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
-            used = _units(of_kind, sum(len(devices & own) for own in held.values()))
+            there = counters.most(devices)
+            used = there - counters.most(devices, allocated)
+            used = _units(of_kind, there) if of_kind is not None and of_kind.every and used else used
             through_slots = sum(min(booked[uid].get(kind, 0), _units(of_kind, len(devices & own))) for uid, own in held.items() if uid)
             if used > through_slots:
                 taken[kind] = used - through_slots
@@ -163,7 +168,7 @@ class ClusterDevices:
             self._kinds[key] = known
         return known
 
-    def _devices_of(self, node: str, key: KindKey) -> frozenset[tuple[str, str, str]]:
+    def _devices_of(self, node: str, key: KindKey) -> frozenset[DeviceKey]:
         """Return the devices of a kind that a node has, by driver, pool and name."""
         known = self._selected.get((node, key))
         if known is None:
@@ -177,13 +182,23 @@ class ClusterDevices:
             known = self._selected[node, key] = frozenset(found)
         return known
 
+    def _counters_of(self, node: str) -> SharedCounters:
+        """Return what devices of a node share."""
+        known = self._counters.get(node)
+        if known is None:
+            known = self._counters[node] = shared_counters(self._slices(node))
+        return known
+
+    def _slices(self, node: str) -> Iterator[ResourceSlice]:
+        """Yield the slices with devices of a node and those that every node reaches, as far as their pools are complete."""
+        of_node = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
+        return (each for each in of_node if self._is_current(each))
+
     def _devices(self, node: str) -> Iterator[_Known]:
-        """Yield the devices of a node and those that every node reaches, as far as their pools are complete."""
+        """Yield the devices of a node."""
         number = 0
-        for each in (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE)):
+        for each in self._slices(node):
             spec = each.spec
-            if not self._is_current(each):
-                continue
             for device in spec.devices or ():
                 if device.node_name in (None, "", node) and (number := number + 1) <= _MOST_ON_NODE:
                     yield _Known(spec.driver, spec.pool.name, device)
@@ -195,10 +210,10 @@ class ClusterDevices:
         newest = max(other.generation for other in of_pool)
         return pool.generation == newest and sum(other.generation == newest for other in of_pool) == pool.resource_slice_count
 
-    def _held(self, node: str) -> dict[str, set[tuple[str, str, str]]]:
+    def _held(self, node: str) -> dict[str, set[DeviceKey]]:
         """Return the allocated devices of a node by the uid of the pod that has them; empty: no pod does."""
         slices = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
-        held: dict[str, set[tuple[str, str, str]]] = {}
+        held: dict[str, set[DeviceKey]] = {}
         for pool in {(each.spec.driver, each.spec.pool.name) for each in slices}:
             for claim in self.claims.by_index(_POOL, pool):
                 uid = next((each.uid for each in claim.status.reserved_for or () if each.resource == "pods"), "")
@@ -232,6 +247,7 @@ class ClusterDevices:
         gone = [known for known in self._selected if nodes is None or known[0] in nodes]
         for known in gone:
             del self._selected[known]
+        self._counters = {} if nodes is None else {name: known for name, known in self._counters.items() if name not in nodes}
         self._tell(nodes)
 
     def _tell(self, nodes: frozenset[str] | None) -> None:

@@ -144,3 +144,19 @@ def test_listeners_are_told_of_nodes_whose_devices_changed() -> None:
 )
 def test_a_pod_uses_the_claims_and_templates_that_it_names(claims: Any, sources: Any) -> None:
     assert sources_used("ns", msgspec.convert({"resourceClaims": claims}, PodSpec)) == sources
+
+
+def test_parts_of_one_gpu_are_counted_as_far_as_they_fit_together() -> None:
+    cluster = Cluster()
+    body = a_slice("a", {"whole": "large", "half-0": "small", "half-1": "small"})
+    for device in body["spec"]["devices"]:
+        taken = {"slices": {"value": "2" if device["name"] == "whole" else "1"}}
+        device["consumesCounters"] = [{"counterSet": "gpu", "counters": taken}]
+    body["spec"]["sharedCounters"] = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
+    cluster.slices.apply(msgspec.convert(body, ResourceSlice))
+    large = cluster.selection(request(1, LARGE))
+    assert cluster.capacity("a", [ANY, large]) == {ANY: 2, large: 1}
+    cluster.claims_of("c", ("a", "half-1"), pod="p")
+    assert cluster.taken("a", [ANY, large], nobody) == {ANY: 1, large: 1}
+    booked = {"p": {ANY: 1}}
+    assert cluster.taken("a", [ANY, large], lambda uid, _: booked.get(uid, {})) == {large: 1}
