@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -55,6 +55,10 @@ __all__ = [
 MOST_KINDS: Final = 16
 """Different requests for devices that one pod may have."""
 _MOST_DEVICES: Final = 1_024
+_LONGEST_EVALUATED: Final = 2_048
+"""Characters of the expressions of one request; longer ones are not evaluated."""
+_LONGEST: Final = 4_096
+"""Characters of all expressions of one claim."""
 _ANY: Final = "any"
 _TAG: Final = 10
 _HARD: Final = ("NoSchedule", "NoExecute")
@@ -81,8 +85,23 @@ class DeviceQuery:
         """True if a device may be allocated; expressions that are not evaluated count as true."""
         if of_class is None or not all(self._tolerates(taint) for taint in device.taints or () if taint.effect in _HARD):
             return False
-        selectors = map(selector_of, (*of_class.expressions, *self.expressions))
+        selectors = map(selector_of, (*of_class.expressions, *self.evaluated))
         return all(isinstance(each, InexactSelector) or each.selects(driver, device) for each in selectors)
+
+    @property
+    def length(self) -> int:
+        """Number of characters of its expressions."""
+        return sum(map(len, self.expressions))
+
+    @property
+    def evaluated(self) -> tuple[str, ...]:
+        """Its expressions, if they are not too long together."""
+        return self.expressions if self.length <= _LONGEST_EVALUATED else ()
+
+    @property
+    def rough(self) -> bool:
+        """True if not all of its expressions are evaluated."""
+        return len(self.evaluated) < len(self.expressions) or _inexact(self.evaluated)
 
     def _tolerates(self, taint: DeviceTaint) -> bool:
         for key, operator, value, effect in self.tolerations:
@@ -102,7 +121,7 @@ class DeviceKind:
     every
         True if all devices of a node that are selected are wanted, so that a node has one unit of this kind.
     rough
-        True if more is asked of the devices than the queue checks.
+        True if more is asked of the devices than expressions say, so that the queue does not check it.
     """
 
     queries: tuple[DeviceQuery, ...]
@@ -258,11 +277,16 @@ def _check(requests: Mapping[str, int]) -> None:
 def _counts(spec: ClaimSpec, devices: Devices) -> dict[str, int]:
     """Return the number of devices of each kind that a claim asks for."""
     counts: Counter[str] = Counter()
-    for kind, count in _requests_of(spec):
+    kinds = [*_requests_of(spec)]
+    if (length := sum(query.length for kind, _ in kinds for query in kind.queries)) > _LONGEST:
+        raise InvalidRequest(
+            f"spec.resourceClaims: the selectors of a claim come to {length} characters, the most is {_LONGEST}: shorten them"
+        )
+    for kind, count in kinds:
         classes = [devices.device_class(query.device_class) for query in kind.queries]
         if len(kind.queries) == 1 and classes[0] is None:
             raise _missing("DeviceClass", kind.queries[0].device_class)
-        rough = any(isinstance(selector_of(text), InexactSelector) for each in classes if each is not None for text in each.expressions)
+        rough = any(query.rough for query in kind.queries) or any(_inexact(each.expressions) for each in classes if each is not None)
         counts[kind.resource(rough=rough)] += count
     return counts
 
@@ -284,15 +308,13 @@ def _requests_of(spec: ClaimSpec) -> Iterator[tuple[DeviceKind, int]]:
         exact, options = request.exactly, request.first_available
         if exact is not None and not exact.admin_access:
             every = exact.allocation_mode == ALL_DEVICES
-            rough = between or bool(exact.capacity) or _is_rough([exact])
-            yield _kind((_query(exact),), every, rough), 1 if every else max(exact.count, 1)
+            yield _kind((_query(exact),), every, between or bool(exact.capacity)), 1 if every else max(exact.count, 1)
         elif options:
             least = min(1 if each.allocation_mode == ALL_DEVICES else max(each.count, 1) for each in options)
             yield _kind(tuple(map(_query, options)), False, True), least
 
 
-def _is_rough(requests: Sequence[ExactRequest]) -> bool:
-    expressions = [selector.cel.expression for request in requests for selector in request.selectors or ()]
+def _inexact(expressions: Iterable[str]) -> bool:
     return any(isinstance(selector_of(text), InexactSelector) for text in expressions)
 
 

@@ -31,9 +31,12 @@ __all__ = ["InexactSelector", "Selector", "selector_of"]
 
 log = structlog.get_logger()
 
-_LONGEST: Final = 2_048
-_MOST_LOOKS: Final = 256
-"""Different devices for which one expression is evaluated; those beyond count as selected."""
+_LONGEST: Final = 1_024
+_LARGEST: Final = 800
+"""Nodes of the tree of an expression; a comparison has about 25."""
+_MOST_WORK: Final = 2_000
+"""Nodes that are evaluated for one expression, at about 16 microseconds each; devices of other looks beyond that count as selected."""
+_LEAST_LOOKS: Final = 8
 _FUNCTIONS: Final = {
     *("quantity", "isQuantity", "semver", "isSemver", "compareTo", "isGreaterThan", "isLessThan"),
     *("lowerAscii", "upperAscii", "startsWith", "endsWith", "contains", "matches"),
@@ -80,10 +83,13 @@ class Selector:
         Evaluates it for a device in the library's types.
     names
         What its text names; None if an attribute may be meant that the text does not name.
+    most_looks
+        For how many different devices it is evaluated.
     """
 
-    def __init__(self, program: Any, names: frozenset[str] | None) -> None:
+    def __init__(self, program: Any, names: frozenset[str] | None, most_looks: int) -> None:
         self._program = program
+        self._most_looks = most_looks
         self._names = names
         self._known: dict[object, bool] = {}
 
@@ -92,7 +98,7 @@ class Selector:
         looks = self._looks(driver, device)
         known = self._known.get(looks)
         if known is None:
-            if len(self._known) >= _MOST_LOOKS:
+            if len(self._known) >= self._most_looks:
                 return True
             known = self._known[looks] = self._evaluate(driver, device)
         return known
@@ -139,7 +145,10 @@ def _compiled(expression: str) -> Selector:
     environment = celpy.Environment()
     try:
         tree = environment.compile(expression)
-        for name, what in _contents(tree):
+        contents = [*_contents(tree)]
+        if len(contents) > _LARGEST:
+            raise InexactSelector("it has too many parts")
+        for name, what in contents:
             if name not in (_FUNCTIONS if what == "function" else _RULES):
                 raise InexactSelector(f"the {what} {name!r} is not evaluated")
         program = environment.program(tree, functions=_functions())
@@ -148,7 +157,8 @@ def _compiled(expression: str) -> Selector:
     except Exception as error:  # the library raises what its parser raises, and the interpreter may run out of stack
         raise InexactSelector(f"it cannot be read: {type(error).__name__}") from None
     names = frozenset(_IDENTIFIER.findall(expression)) if "\\" not in expression else None
-    return Selector(program, frozenset(part for name in names for part in (name, *name.split("."))) if names is not None else None)
+    named = frozenset(part for name in names for part in (name, *name.split("."))) if names is not None else None
+    return Selector(program, named, max(_LEAST_LOOKS, _MOST_WORK // len(contents)))
 
 
 def _contents(tree: Any) -> Iterator[tuple[str, str]]:

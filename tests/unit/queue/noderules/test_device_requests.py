@@ -86,6 +86,7 @@ def test_names_of_kinds_are_countable_types_that_people_can_read() -> None:
     ("requests", "devices"),
     [
         ([request(1, COSTLY)], {}),
+        ([request(1, *(f"device.driver == '{'x' * 800}{number}'" for number in range(3)))], {}),
         ([request(1), request(1)], {"constraints": [{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]}),
         ([request(1, capacity={"requests": {"memory": "1Gi"}})], {}),
         (
@@ -128,6 +129,7 @@ def test_a_claim_that_has_its_devices_binds_to_their_node_and_takes_no_more() ->
         (pod("t"), Cluster(), "ResourceClaimTemplate ns/t does not exist"),
         (pod(claim="c"), Cluster(), "ResourceClaim ns/c does not exist"),
         (pod("t"), Cluster().has_template(request(device_class="none")), "DeviceClass none does not exist"),
+        (pod("t"), Cluster().has_template(request(1, *("x" * 1_000 + str(n) for n in range(5)))), "5005 characters, the most is 4096"),
         (pod("t"), Cluster().has_template(request(2_000)), "more than 1024 devices"),
         (
             pod("t"),
