@@ -117,7 +117,7 @@ class PortVolumePools:
     @property
     def overfull(self) -> bool:
         """True if the graph has so many types that those that nobody requests must be removed."""
-        return len(self.types) > max(2 * MAX_PORTS, self._in_use)
+        return len(self.types) > max(MAX_PORTS, self._in_use)
 
     @property
     def devices(self) -> frozenset[str]:
