@@ -100,7 +100,7 @@ test-river: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue client/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue scheduler_plugin/fluxqueue webhook/fluxqueue
+	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue client/fluxqueue dashboard/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue scheduler_plugin/fluxqueue webhook/fluxqueue
 	$(BIN)/mypy tests benchmarks docs images deploy
 	$(BIN)/lint-imports
 	if command -v hadolint >/dev/null; then hadolint Dockerfile.queue Dockerfile.webhook; fi

@@ -36,6 +36,7 @@ PROGRAMS: dict[str, Program] = {
     "queue": Program("fluxqueue.queue.main", "the queue: intake, scheduling, release, tracking", service=True),
     "scheduler": Program("fluxqueue.scheduler_plugin.main", "binds released pods to exactly the nodes the queue chose", service=True),
     "fluxion": Program("fluxqueue.fluxion.main", "the resource graph and matcher behind gRPC", service=True),
+    "dashboard": Program("fluxqueue.dashboard.main", "the queue in a browser, with the rights of who looks", service=True),
     "rest": Program("fluxqueue.rest.main", "the REST service of a MiniCluster, next to its lead broker", service=True),
     "minicluster": Program("fluxqueue.cli.minicluster", "what a MiniCluster would become, without a cluster; CURVE certificates"),
     "simulate": Program("fluxqueue.queue.simulator.main", "simulates policies: traces, models, comparisons"),

@@ -17,7 +17,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -108,6 +108,16 @@ class Credentials:
             raise NoConfiguration("no API server configured: set KUBECONFIG, write ~/.kube/config, pass a kubeconfig, or run in a pod")
         await credentials.open()
         return credentials
+
+    async def without_identity(self) -> Credentials:
+        """Return credentials for the same server that say nothing about who asks: no token, and no client certificate.
+
+        A request with the token of somebody else must not be sent over a connection with our certificate: the server looks at certificates
+        first and would take it for ours.
+        """
+        bare = Credentials(_Bare(self._configuration), origin=self.origin, clock=self._clock)
+        await bare.open()
+        return bare
 
     async def open(self) -> None:
         """Read the configuration for the first time. Unlike later reads, this one must succeed."""
@@ -276,6 +286,19 @@ class _ServiceAccount:
 
     def tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self._folder / "ca.crt")
+
+
+class _Bare:
+    """Address and authority of another configuration, without an identity."""
+
+    def __init__(self, configuration: _Configuration) -> None:
+        self._configuration = replace(configuration, authorization=None, cert_file=None, key_file=None)
+
+    async def read(self, *, rejected: bool) -> _Configuration:
+        return self._configuration
+
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self._configuration.ca_file)
 
 
 def _loopback(host: str) -> bool:

@@ -331,15 +331,26 @@ class Api:
         """
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
-        request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, headers)
+        request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, _pairs(headers))
         return await self._wire.call(request, timeout_s)
 
     def lines(
         self, path: str, *, query: dict[str, str] | None = None, idle_s: float, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[builtins.list[bytes], None]:
         """Read text that goes on, such as a followed log, as `watch` reads events; an incomplete last line is yielded too."""
-        request = Request("get", "raw", f"get {path}", "GET", path, query, headers=headers)
+        request = Request("get", "raw", f"get {path}", "GET", path, query, headers=_pairs(headers))
         return self._wire.stream(request, idle_s=idle_s, whole=False)
+
+    async def raw(self, path: str, headers: dict[str, str], *, timeout_s: float | None = None) -> bytes:
+        """Read a path with headers of its own, as a proxied server needs them; not retried.
+
+        Raises
+        ------
+        ApiError
+            See :mod:`fluxqueue.kube.errors`.
+        """
+        request = Request("get", "raw", f"get {path}", "GET", path, headers=_pairs(headers))
+        return await self._wire.call(request, timeout_s, tries=1)
 
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""
@@ -383,6 +394,10 @@ class Api:
         query |= {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version, "timeoutSeconds": str(timeout_s)}
         request = Request("watch", kind.plural, f"watch {kind.describe(None, namespace)}", "GET", kind.path(namespace), query)
         return self._wire.stream(request, idle_s=idle_s)
+
+
+def _pairs(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(headers.items()) if headers else ()
 
 
 def _selection(label_selector: str | None, field_selector: str | None) -> dict[str, str]:

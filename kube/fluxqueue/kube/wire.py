@@ -26,7 +26,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.connector import Connection
+from multidict import CIMultiDict
 
 from fluxqueue.kube.backoff import jittered_s
 from fluxqueue.kube.credentials import Credentials
@@ -76,7 +77,7 @@ class Request:
     query: dict[str, str] | None = None
     body: bytes | None = None
     content_type: str = "application/json"
-    headers: Mapping[str, str] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def reads(self) -> bool:
@@ -121,12 +122,21 @@ class Wire:
         Returns true if writes may be sent now; None: always.
     """
 
-    def __init__(self, credentials: Credentials, session: aiohttp.ClientSession, *, timeout_s: float, max_in_flight: int) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        session: aiohttp.ClientSession,
+        *,
+        timeout_s: float,
+        max_in_flight: int,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._credentials = credentials
         self._session = session
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_in_flight)
         self._proxy = credentials.proxy
+        self._headers = tuple(headers)
         self.calls: Counter[tuple[str, str]] = Counter()
         self.on_call: Callable[[CompletedCall], None] | None = None
         self.may_write: Callable[[], bool] | None = None
@@ -160,7 +170,11 @@ class Wire:
 
     def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Wire:
         """Return another Wire that shares the connections."""
-        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight)
+        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight, headers=self._headers)
+
+    def with_headers(self, headers: Sequence[tuple[str, str]], *, timeout_s: float, max_in_flight: int) -> Wire:
+        """Return another Wire that shares the connections and sends these headers with each request."""
+        return Wire(self._credentials, self._session, timeout_s=timeout_s, max_in_flight=max_in_flight, headers=headers)
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = TRIES) -> bytes:
         """Send a request, with retries where they are safe, at most ``tries`` times within one deadline.
@@ -264,7 +278,9 @@ class Wire:
 
     async def _open(self, request: Request, header: str | None, *, read_timeout_s: float | None) -> aiohttp.ClientResponse:
         _check_write.set(None if request.reads else functools.partial(self._check_write, request))
-        headers = {**(request.headers or {}), **({"Authorization": header} if header else {})}
+        headers = CIMultiDict([*self._headers, *request.headers])
+        if header:
+            headers["Authorization"] = header
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         return await self._session.request(

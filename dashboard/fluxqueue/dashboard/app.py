@@ -1,0 +1,263 @@
+"""The application: which address is answered by which page, and who must have signed in for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+import structlog
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from fluxqueue.dashboard.live import Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.pages.job_page import find_job, job_page
+from fluxqueue.dashboard.pages.queue_page import queue_page
+from fluxqueue.dashboard.people import NotKnown
+from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
+from fluxqueue.dashboard.rendering import STATIC, asset
+from fluxqueue.dashboard.site import Asked, NoSuchPage, Site, render
+from fluxqueue.dashboard.verbs import Refused, carry_out, read_change
+from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
+
+__all__ = ["PAGES", "PageAddress", "make_app"]
+
+_LARGEST_FORM: Final = 65_536
+_FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+log: Final = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageAddress:
+    """A page: its path, its name in the menu, what makes it, and whether it is sent again when something changes."""
+
+    path: str
+    name: str
+    make: Make
+    live: bool = True
+
+
+PAGES: Final[dict[str, PageAddress]] = {
+    "queue": PageAddress("/", "Queue", queue_page),
+}
+"""The pages of the menu."""
+
+_JOB: Final = PageAddress("/jobs/{namespace}/{name}", "", job_page)
+
+
+class _App:
+    """The handlers of one site."""
+
+    def __init__(self, site: Site, problem: Callable[[], str | None]) -> None:
+        self._site = site
+        self._problem = problem
+        self._streams = Streams()
+
+    def routes(self) -> list[Route]:
+        pages = [Route(page.path, self._page(name, page)) for name, page in {**PAGES, "job": _JOB}.items()]
+        return [
+            *pages,
+            Route("/jobs/{namespace}/{name}/{verb}", self.change, methods=["POST"]),
+            Route("/live/{page}", self.follow),
+            Route("/sign-in", self.show_sign_in),
+            Route("/sign-in", self.sign_in, methods=["POST"]),
+            Route("/sign-out", self.sign_out, methods=["POST"]),
+            Route("/static/{digest}/{name}", _static),
+            Route("/healthz", _alive),
+            Route("/readyz", self.ready),
+        ]
+
+    async def ready(self, _request: Request) -> Response:
+        why = self._problem()
+        return PlainTextResponse(why or "ok", status_code=200 if why is None else 503)
+
+    def _page(self, name: str, page: PageAddress) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            viewer = await self._site.door.viewer(request)
+            if viewer is None:
+                return _to_sign_in(request)
+            if (why := self._problem()) is not None:
+                return self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
+            said = self._site.door.sessions.take_note(viewer.session)
+            return await self._made(viewer, request, name, page, said=said)
+
+        return answer
+
+    async def _made(self, viewer: Viewer, request: Request, name: str, page: PageAddress, *, said: str = "", problem: str = "") -> Response:
+        """Return a page, with a sentence above it: what was done, or why not."""
+        version = self._site.state.version
+        asked = Asked(viewer, await self._site.visible(viewer), dict(request.query_params), dict(request.path_params))
+        try:
+            content = await page.make(self._site, asked)
+        except NoSuchPage as error:
+            return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
+        live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live else ""
+        return self._shown(viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem)
+
+    def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
+        known = {"here": "", "live": "", "said": "", "problem": "", **values}
+        pages = [(page.path, page.name) for page in PAGES.values()]
+        text = render("layout.html", title=title, content=html, viewer=viewer, pages=pages, **known)
+        response = HTMLResponse(text, status_code=status or (409 if known["problem"] else 200))
+        set_cookie(response, viewer)
+        return response
+
+    async def change(self, request: Request) -> Response:
+        """Carry out a verb."""
+        viewer = await self._site.door.viewer(request)
+        if viewer is None:
+            return _to_sign_in(request)
+        form = await _form(request)
+        if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
+            return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
+        asked = Asked(viewer, await self._site.visible(viewer), {}, dict(request.path_params))
+        try:
+            job = find_job(self._site, asked)
+            if form.get("uid") != job.metadata.uid:
+                raise Refused("this is another job than the one the page showed: look at it again")
+            said = await carry_out(self._site.door.api(viewer), job, read_change(request.path_params["verb"], form))
+        except NoSuchPage as error:
+            return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404)
+        except (Refused, NoApi) as error:
+            return await self._made(viewer, request, "job", _JOB, problem=str(error))
+        self._site.door.sessions.leave_note(viewer.session, f"{said[0].upper()}{said[1:]}")
+        where = "/".join(quote(request.path_params[part], safe="") for part in ("namespace", "name"))
+        return RedirectResponse(f"/jobs/{where}", status_code=303)
+
+    async def follow(self, request: Request) -> Response:
+        """Send changes of a page."""
+        viewer = await self._site.door.viewer(request)
+        name = request.path_params["page"]
+        page = {**PAGES, "job": _JOB}.get(name)
+        if viewer is None or page is None or not page.live:
+            return _refused(401 if viewer is None else 404, "sign in again" if viewer is None else "there is no such page")
+        parameters = dict(request.query_params)
+        asked = Asked(viewer, await self._site.visible(viewer), parameters, parameters if name == "job" else {})
+        updates = updates_of(name, page.make, asked, self._site.state.version)
+        try:
+            self._streams.enter(viewer.session.key)
+        except TooMany as error:
+            return _refused(429, str(error))
+        return StreamingResponse(self._counted(asked, updates), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _counted(self, asked: Asked, updates: Any) -> AsyncIterator[bytes]:
+        try:
+            async for event in stream(self._site, asked, updates):
+                yield event
+        finally:
+            self._streams.leave(asked.viewer.session.key)
+
+    async def show_sign_in(self, request: Request) -> Response:
+        """Show the form, or the page that was wanted if somebody is signed in."""
+        if await self._site.door.viewer(request) is not None:
+            return RedirectResponse(_safe(request.query_params.get("next", "")), status_code=303)
+        return _sign_in_page(_safe(request.query_params.get("next", "")))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Begin a session."""
+        form = await _form(request)
+        wanted = _safe(form.get("next", ""))
+        if not is_from_here(request.headers):
+            return _refused(403, "sign in on the page of the dashboard itself")
+        try:
+            viewer = await self._site.door.sign_in(form.get("token", "").strip())
+        except NotKnown as error:
+            return _sign_in_page(wanted, f"{str(error)[0].upper()}{str(error)[1:]}.", 401)
+        log.info("session.begun", user=viewer.person.username)
+        response = RedirectResponse(wanted, status_code=303)
+        set_cookie(response, viewer)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session."""
+        session = self._site.door.sessions.find(request.cookies.get(COOKIE, ""))
+        form = await _form(request)
+        if session is not None:
+            if not is_meant(request.headers, session, form.get(CSRF_FIELD)):
+                return _refused(403, "this form was not sent by the dashboard: load the page again")
+            self._site.door.sessions.end(session)
+            log.info("session.ended", user=session.person.username)
+        response = RedirectResponse("/sign-in", status_code=303)
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        return response
+
+
+def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
+    """Make the application.
+
+    Parameters
+    ----------
+    site
+        What its pages are made from.
+    problem
+        Return why nothing can be shown now; None if it can.
+    """
+    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers={_BadForm: _bad_form, 404: _no_page}))
+
+
+class _BadForm(Exception):
+    """A form that cannot be read."""
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a small form."""
+    if not _is_form(request.headers):
+        raise _BadForm("send a form of at most 64 KiB")
+    try:
+        body = (await request.body()).decode()
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=20))
+    except (UnicodeDecodeError, ValueError, ClientDisconnect):
+        raise _BadForm("the form cannot be read") from None
+
+
+def _is_form(headers: Headers) -> bool:
+    length = headers.get("content-length", "")
+    kind = headers.get("content-type", "").partition(";")[0].strip()
+    return kind == "application/x-www-form-urlencoded" and length.isdigit() and len(length) < 8 and int(length) <= _LARGEST_FORM
+
+
+def _bad_form(_request: Request, error: Exception) -> Response:
+    return _refused(400, str(error))
+
+
+def _no_page(_request: Request, _error: Exception) -> Response:
+    return _refused(404, "there is no such page")
+
+
+def _refused(status: int, sentence: str) -> Response:
+    return PlainTextResponse(f"{sentence}\n", status_code=status)
+
+
+async def _alive(_request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in {path.name for path in STATIC.iterdir()} or asset(name) != request.url.path:
+        return _refused(404, "there is no such file: load the page again")
+    return FileResponse(STATIC / name, headers=_FOR_EVER)
+
+
+def _safe(path: str) -> str:
+    r"""Return a path of this site; whatever a browser could read as another site (``//``, ``/\``) is the first page."""
+    fine = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) < 2_000
+    return path if fine and "\\" not in path else "/"
+
+
+def _to_sign_in(request: Request) -> Response:
+    wanted = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return RedirectResponse(f"/sign-in?{urlencode({'next': wanted if request.method == 'GET' else '/'})}", status_code=303)
+
+
+def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response:
+    form = render("sign_in.html", next=wanted)
+    values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None}
+    return HTMLResponse(render("layout.html", title="Sign in", content=form, problem=problem, **values), status_code=status)

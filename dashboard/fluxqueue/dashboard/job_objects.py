@@ -1,0 +1,161 @@
+"""What a page shows of one job beyond its FluxJob: its object, pods and Events, read in the name of the person.
+
+Each part may be refused or missing without the others. Everything is bounded, because anybody may write long Events and large objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import orjson
+import yaml
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.metadata import PartialObject
+from fluxqueue.api.names import CONTROLLER_UID_LABEL, JOBID_LABEL
+from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
+from fluxqueue.kube.transport import Api
+
+__all__ = ["JobObjects", "ObjectEvent", "read_objects"]
+
+_KINDS: Final[dict[str, Kind[Any]]] = {"Job": JOBS, "Pod": PODS, "MiniCluster": MINICLUSTERS}
+_MOST_PODS: Final = 500
+_MOST_EVENTS: Final = 50
+_LONGEST_YAML: Final = 100_000
+_LONGEST_MESSAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """An Event, with its last time as it is written."""
+
+    at: str
+    type: str
+    reason: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobObjects:
+    """What could be read; ``problems`` has a sentence for each part that could not."""
+
+    pods: Sequence[Pod] = ()
+    events: Sequence[ObjectEvent] = ()
+    documents: Sequence[tuple[str, str]] = ()
+    template: PodSpec | None = None
+    problems: Sequence[str] = ()
+
+
+class _Series(PartialObject, frozen=True):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class _Event(PartialObject, frozen=True):
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    last_timestamp: str | None = None
+    first_timestamp: str | None = None
+    event_time: str | None = None
+    series: _Series | None = None
+
+
+class _Events(PartialObject, frozen=True):
+    items: tuple[_Event, ...] = ()
+
+
+async def read_objects(api: Api, job: FluxJob) -> JobObjects:
+    """Read everything about one job in the name of the person whose client this is."""
+    problems: list[str] = []
+    pods, events, own, theirs = await asyncio.gather(
+        _guarded(_pods(api, job), "its pods", problems),
+        _guarded(_events(api, job), "its Events", problems),
+        _guarded(_document(api, FLUXJOBS, job.metadata.name, job.metadata.namespace), "the FluxJob", problems),
+        _guarded(_user_object(api, job), "its object", problems),
+    )
+    documents = [document for document in (theirs, own) if document is not None]
+    return JobObjects(
+        pods or (),
+        events or (),
+        [(title, text) for title, text, _ in documents],
+        theirs[2] if theirs is not None else None,
+        problems,
+    )
+
+
+async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
+    try:
+        return await reading
+    except Forbidden:
+        problems.append(f"You may not read {what}.")
+    except NotFound:
+        problems.append(f"{what[0].upper()}{what[1:]} cannot be found: it may have been deleted.")
+    except (ApiError, msgspec.MsgspecError, orjson.JSONDecodeError) as error:
+        problems.append(f"{what[0].upper()}{what[1:]} cannot be read: {str(error)[:_LONGEST_MESSAGE]}")
+    return None
+
+
+async def _pods(api: Api, job: FluxJob) -> Sequence[Pod]:
+    ref, namespace = job.spec.object_ref, job.metadata.namespace
+    if ref.kind == "Pod":
+        pods = (await api.page(PODS, namespace, field_selector=f"metadata.name={ref.name}")).items
+        return [pod for pod in pods if pod.metadata.uid == ref.uid]
+    if ref.kind == "Job":
+        selector = f"{CONTROLLER_UID_LABEL}={ref.uid}"
+    elif job.status.jobid is not None:
+        selector = f"{JOBID_LABEL}={job.status.jobid}"
+    else:
+        return []
+    return (await api.page(PODS, namespace, label_selector=selector, limit=_MOST_PODS)).items
+
+
+async def _events(api: Api, job: FluxJob) -> Sequence[ObjectEvent]:
+    query = {"fieldSelector": f"involvedObject.uid={job.spec.object_ref.uid}", "limit": "500"}
+    found = msgspec.json.decode(await api.request("GET", EVENTS.path(job.metadata.namespace), query=query), type=_Events)
+    events = [_shown(event) for event in found.items]
+    events.sort(key=lambda event: event.at, reverse=True)
+    return events[:_MOST_EVENTS]
+
+
+def _shown(event: _Event) -> ObjectEvent:
+    series = event.series
+    at = (series.last_observed_time if series else None) or event.last_timestamp or event.event_time or event.first_timestamp or ""
+    count = (series.count if series else 0) or event.count or 1
+    return ObjectEvent(at, event.type, event.reason, event.message[:_LONGEST_MESSAGE], count)
+
+
+async def _user_object(api: Api, job: FluxJob) -> tuple[str, str, PodSpec | None] | None:
+    ref = job.spec.object_ref
+    kind = _KINDS.get(ref.kind)
+    return await _document(api, kind, ref.name, job.metadata.namespace, ref.uid) if kind is not None else None
+
+
+async def _document(api: Api, kind: Kind[Any], name: str, namespace: str, uid: str = "") -> tuple[str, str, PodSpec | None]:
+    """Return title and YAML of an object, and its pod spec if it has one."""
+    found = orjson.loads(await api.request("GET", kind.path(namespace, name)))
+    meta = found.get("metadata", {})
+    if uid and meta.get("uid") != uid:
+        raise NotFound(404, "NotFound", f"{kind.kind} {name} is another one by now")
+    meta.pop("managedFields", None)
+    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)
+    if len(text) > _LONGEST_YAML:
+        text = f"{text[:_LONGEST_YAML]}\n# ... it is longer\n"
+    return f"{kind.kind} {name}", text, _template(kind, found)
+
+
+def _template(kind: Kind[Any], found: dict[str, Any]) -> PodSpec | None:
+    spec = found.get("spec") or {}
+    part = spec if kind is PODS else (spec.get("template") or {}).get("spec") if kind is JOBS else None
+    try:
+        return msgspec.convert(part, PodSpec) if part is not None else None
+    except msgspec.ValidationError:
+        return None

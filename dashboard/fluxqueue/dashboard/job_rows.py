@@ -1,0 +1,152 @@
+"""One FluxJob as a row of the table: its cells, what it is sorted by, and its HTML, which is made once for each change.
+
+A row is the same for everybody who may see it. Ages and times to come are not in it: it has the times themselves, and the script of the
+page says how long ago they are. So a row is made again only when its FluxJob changes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.formatting import format_nodes
+from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.tables import age, instant
+from fluxqueue.dashboard.rendering import environment
+
+__all__ = ["SORTS", "JobRow", "reason_of"]
+
+_RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
+_ENDED: Final = 3
+_LATE: Final = float(1 << 62)
+_NODES_WIDTH: Final = 48
+
+SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "position", "eta", "submitted", "pods")
+"""What the table can be sorted by."""
+
+
+def reason_of(job: FluxJob) -> str:
+    """Return why a job waits; empty if it does not."""
+    return job.status.reason or (Reason.HELD if job.spec.hold and state_of(job) == State.PENDING else "")
+
+
+class JobRow:
+    """A row.
+
+    Parameters
+    ----------
+    job
+        The FluxJob; a changed one is another row.
+    """
+
+    def __init__(self, job: FluxJob) -> None:
+        self.job = job
+        meta: ObjectMeta = job.metadata
+        self.uid = meta.uid
+        self.namespace = meta.namespace
+        self.queue = job.spec.queue
+        self.state = state_of(job)
+        self.reason = reason_of(job)
+        self._keys: dict[str, tuple[Any, ...]] = {}
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion of the FluxJob."""
+        return self.job.metadata.resource_version
+
+    @property
+    def title(self) -> str:
+        """The user's object, or the name of the FluxJob."""
+        return object_name(self.job) or self.job.metadata.name
+
+    @cached_property
+    def search(self) -> str:
+        """What a text filter looks at, in lower case."""
+        job = self.job
+        parts = (self.namespace, self.title, job.metadata.name, self.queue, self.state, self.reason, job.status.account, job.status.nodes)
+        return " ".join(parts).lower()
+
+    def key(self, sort: str) -> tuple[Any, ...]:
+        """Return what the row is sorted by; names last, so that the order is always the same."""
+        if (key := self._keys.get(sort)) is None:
+            key = self._keys[sort] = (*getattr(self, f"_by_{sort}"), self.namespace, self.job.metadata.name)
+        return key
+
+    @cached_property
+    def html(self) -> str:
+        """The ``<tr>``."""
+        return _ROW.render(row=self, job=self.job, status=self.job.status)
+
+    @property
+    def duration(self) -> str:
+        """The stated duration, in words."""
+        return age(self.job.spec.duration_seconds) if self.job.spec.duration_seconds else ""
+
+    @property
+    def eta(self) -> str:
+        """The reserved or estimated start, as it is written; empty if there is none."""
+        return (self.job.status.reserved_at or self.job.status.eta or "") if self.state == State.PENDING else ""
+
+    @cached_property
+    def nodes(self) -> str:
+        """The nodes, shortened."""
+        text = format_nodes(self.job.status.nodes)
+        return text if len(text) <= _NODES_WIDTH else f"{text[: _NODES_WIDTH - 3]}..."
+
+    @property
+    def _submitted(self) -> float:
+        at = instant(self.job.status.submitted_at or self.job.metadata.creation_timestamp)
+        return at.timestamp() if at is not None else 0.0
+
+    @property
+    def _by_order(self) -> tuple[Any, ...]:
+        status = self.job.status
+        rank = _RANK.get(State(self.state), _ENDED) if self.state in list(State) else _ENDED
+        if rank == _ENDED:
+            ended = instant(status.finished_at)
+            return rank, -ended.timestamp() if ended else 0.0
+        if rank == _RANK[State.PENDING]:
+            return rank, float(status.position) if status.position is not None else _LATE, self._submitted
+        return rank, self._submitted
+
+    @property
+    def _by_namespace(self) -> tuple[Any, ...]:
+        return ()
+
+    @property
+    def _by_job(self) -> tuple[Any, ...]:
+        return (self.title,)
+
+    @property
+    def _by_queue(self) -> tuple[Any, ...]:
+        return (self.queue,)
+
+    @property
+    def _by_state(self) -> tuple[Any, ...]:
+        return self.state, self.reason
+
+    @property
+    def _by_priority(self) -> tuple[Any, ...]:
+        return -self.job.spec.priority, self._submitted
+
+    @property
+    def _by_position(self) -> tuple[Any, ...]:
+        return (self.job.status.position if self.job.status.position is not None else _LATE,)
+
+    @property
+    def _by_eta(self) -> tuple[Any, ...]:
+        at = instant(self.eta)
+        return (at.timestamp() if at is not None else _LATE,)
+
+    @property
+    def _by_submitted(self) -> tuple[Any, ...]:
+        return (-self._submitted,)
+
+    @property
+    def _by_pods(self) -> tuple[Any, ...]:
+        return (-self.job.spec.pods,)
+
+
+_ROW: Final = environment().get_template("row.html")

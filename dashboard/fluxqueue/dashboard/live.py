@@ -1,0 +1,132 @@
+"""Changes of a page, sent to the browser as they happen (server-sent events).
+
+A stream waits for a change in the cluster, lets a second of changes come together, and sends what differs from what the browser has: rows
+of the table, or the middle of another page. It looks again who asks and what he may see before everything it sends, so a right that is
+taken away ends the view within seconds. What is sent is made once for all who see the same (`job_table`, `site.SharedRenders`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
+from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
+
+__all__ = ["MOST_STREAMS", "HtmlUpdates", "Streams", "TooMany", "Updates", "stream"]
+
+Make = Callable[[Site, Asked], Awaitable[Content]]
+
+MOST_STREAMS: Final = 400
+_MOST_OF_ONE: Final = 12
+_GATHER_S: Final = 1.0
+_LOOK_S: Final = 10.0
+
+
+class TooMany(Exception):
+    """There are too many open pages; the message says so."""
+
+
+class Streams:
+    """The open streams, limited in all and for each session."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    def enter(self, key: str) -> None:
+        """Count a stream of a session.
+
+        Raises
+        ------
+        TooMany
+            There are too many.
+        """
+        if self._open.total() >= MOST_STREAMS or self._open[key] >= _MOST_OF_ONE:
+            raise TooMany("too many pages are open: close some, or reload this one from time to time")
+        self._open[key] += 1
+
+    def leave(self, key: str) -> None:
+        """Count a stream no more."""
+        self._open[key] -= 1
+        if self._open[key] <= 0:
+            del self._open[key]
+
+
+class HtmlUpdates:
+    """The middle of a page, sent whole if it differs from what was sent last.
+
+    Parameters
+    ----------
+    make
+        Makes the page.
+    fresh
+        True if nothing has changed since the page was made.
+    """
+
+    def __init__(self, make: Make, *, fresh: bool) -> None:
+        self._make = make
+        self._fresh = fresh
+        self._sent = b""
+
+    async def update(self, site: Site, asked: Asked) -> dict[str, Any] | None:
+        """Return the new content; None if it is the same."""
+        try:
+            content = await self._make(site, asked)
+        except NoSuchPage as error:
+            return {"gone": str(error)}
+        digest = hashlib.sha256(content.html.encode(errors="replace")).digest()
+        changed = digest != self._sent and not self._fresh
+        self._sent, self._fresh = digest, False
+        return {"html": str(content.html)} if changed else None
+
+
+class _TableUpdates:
+    """Rows of the queue."""
+
+    def __init__(self, updates: RowUpdates) -> None:
+        self._updates = updates
+
+    async def update(self, site: Site, asked: Asked) -> dict[str, Any] | None:
+        return self._updates.update(site, asked)
+
+
+Updates = HtmlUpdates | _TableUpdates
+
+
+def updates_of(name: str, make: Make, asked: Asked, version: int) -> Updates:
+    """Return what follows a page that was made when the cluster had the version that its address names."""
+    fresh = asked.parameters.get("version", "") == str(version)
+    if name == "queue":
+        return _TableUpdates(RowUpdates(read_query(asked.parameters), fresh=fresh))
+    return HtmlUpdates(make, fresh=fresh)
+
+
+async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float = _GATHER_S) -> AsyncIterator[bytes]:
+    """Yield events until the session is over.
+
+    Parameters
+    ----------
+    site, asked
+        What the page is made from; what may be seen is looked up again each time.
+    updates
+        What the browser has.
+    gather_s
+        How long changes come together.
+    """
+    yield b"retry: 2000\n\n"
+    while await site.door.holds(asked.viewer.session):
+        version = site.state.version
+        asked = replace(asked, visible=await site.visible(asked.viewer))
+        changed = await updates.update(site, asked)
+        yield b": nothing new\n\n" if changed is None else b"data: " + orjson.dumps(changed) + b"\n\n"
+        if changed is not None and "gone" in changed:
+            return
+        if await site.state.changed_since(version, _LOOK_S):
+            await asyncio.sleep(gather_s)
+    yield b"event: over\ndata: {}\n\n"

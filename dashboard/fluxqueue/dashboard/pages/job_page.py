@@ -1,0 +1,95 @@
+"""One job: its way so far, why it waits, its pods, Events and objects, and the verbs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.cli.explain import Observed, explain, placement, pod_state
+from fluxqueue.cli.jobs import object_name
+from fluxqueue.dashboard.access import patches
+from fluxqueue.dashboard.job_objects import JobObjects, read_objects
+from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
+from fluxqueue.dashboard.timeline import timeline
+from fluxqueue.dashboard.verbs import VERBS, objection
+from fluxqueue.dashboard.viewers import NoApi
+
+__all__ = ["find_job", "job_page"]
+
+_FACT: Final = re.compile(r"  (?P<name>\S.{0,30}?|\s*) {3,}(?P<text>\S.*)")
+_MOST_RANKS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _PodLine:
+    rank: str
+    node: str
+    pod: str
+    on: str
+    state: str
+
+
+def find_job(site: Site, asked: Asked) -> FluxJob:
+    """Return the FluxJob of an address.
+
+    Raises
+    ------
+    NoSuchPage
+        There is none, or it is in a namespace that the person does not see.
+    """
+    namespace, name = asked.path.get("namespace", ""), asked.path.get("name", "")
+    job = site.state.jobs.get(namespace, name) if asked.visible.shows(namespace) else None
+    if job is None:
+        raise NoSuchPage(f"There is no FluxJob {namespace}/{name} that you may see: it may have been removed after its end.")
+    return job
+
+
+async def job_page(site: Site, asked: Asked) -> Content:
+    """Return the page of one job."""
+    job = find_job(site, asked)
+    try:
+        objects = await read_objects(site.door.api(asked.viewer), job)
+    except NoApi as error:
+        objects = JobObjects(problems=[f"{str(error)[0].upper()}{str(error)[1:]}."])
+    may = await site.door.access.may(asked.viewer.person, patches(job.metadata.namespace, job.metadata.name))
+    headline, facts = _explained(job, objects, site)
+    html = render(
+        "job.html",
+        job=job,
+        status=job.status,
+        headline=headline,
+        facts=facts,
+        steps=timeline(job, objects.pods),
+        pods=_pod_lines(job, objects),
+        objects=objects,
+        objections={name: objection(name, job) for name in VERBS},
+        may=may,
+        csrf=asked.viewer.session.csrf,
+        queues=sorted(queue.metadata.name for queue in site.state.queues.list())[:1_000] if asked.visible.queues else [],
+    )
+    return Content(object_name(job) or job.metadata.name, html)
+
+
+def _explained(job: FluxJob, objects: JobObjects, site: Site) -> tuple[str, list[tuple[str, str]]]:
+    """Return the first sentence and the facts of `kubectl fluxqueue explain`."""
+    lines = explain(Observed(job, objects.template, pods=objects.pods), site.clock()).split("\n")
+    facts: list[tuple[str, str]] = []
+    for line in lines[2:]:
+        found = _FACT.fullmatch(line)
+        if found is None:
+            break
+        facts.append((found["name"].strip(), found["text"]))
+    return lines[0], facts
+
+
+def _pod_lines(job: FluxJob, objects: JobObjects) -> list[_PodLine]:
+    lines = []
+    for each in placement(job.status.nodes, objects.pods)[:_MOST_RANKS]:
+        pod = each.pod
+        on = pod.spec.node_name or "" if pod is not None else ""
+        rank = "" if each.rank is None else str(each.rank)
+        name, state = (pod.metadata.name, pod_state(pod)) if pod is not None else ("", "")
+        lines.append(_PodLine(rank, each.node, name, on, state))
+    return lines

@@ -1,0 +1,73 @@
+"""Templates, and how they write times, words and links. All that is not markup of a template is escaped."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fluxqueue.cli.tables import age, instant
+
+__all__ = ["STATIC", "asset", "environment", "job_link", "moment"]
+
+_FOLDER: Final = Path(__file__).parent
+STATIC: Final = _FOLDER / "static"
+_NO_TIME: Final = Markup('<span class="none">-</span>')
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates; everything is escaped, and an unknown name is an error."""
+    made = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(moment=moment, age=age, hue=hue)
+    made.globals.update(asset=asset, job_link=job_link)
+    return made
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the address of a static file; it changes with the content, so a browser may keep it for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{digest}/{name}"
+
+
+def job_link(namespace: str, name: str) -> str:
+    """Return the path of the page of a FluxJob."""
+    return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def moment(text: str | datetime | None, kind: str = "at") -> Markup:
+    """Return a ``<time>``; the script of the page writes it in the browser's zone.
+
+    Parameters
+    ----------
+    text
+        RFC 3339. What is no time is written as nothing.
+    kind
+        ``at``: a time. ``since``: how long ago. ``until``: how long until then.
+    """
+    at = text if isinstance(text, datetime) else instant(text)
+    if at is None:
+        return _NO_TIME
+    utc = at.astimezone(UTC)
+    return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(
+        utc.strftime("%Y-%m-%dT%H:%M:%SZ"), kind, utc.strftime("%Y-%m-%d %H:%M:%S")
+    )
+
+
+def hue(text: str) -> int:
+    """Return the number of a colour for a name, from 0 to 11; always the same for one name."""
+    return int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:6], 16) % 12

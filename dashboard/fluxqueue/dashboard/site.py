@@ -1,0 +1,97 @@
+"""What all pages are made from, and the form that they have."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from fluxqueue.dashboard.access import Visible
+from fluxqueue.dashboard.cluster import ClusterState
+from fluxqueue.dashboard.questions import Questions
+from fluxqueue.dashboard.rendering import environment
+from fluxqueue.dashboard.settings import DashboardSettings
+from fluxqueue.dashboard.viewers import Door, Viewer
+
+__all__ = ["Asked", "Content", "NoSuchPage", "SharedRenders", "Site", "render"]
+
+_MOST_KEPT: Final = 64
+_MOMENT_S: Final = 10.0
+"""Pages that show the present time are made again after this."""
+
+
+class NoSuchPage(Exception):
+    """There is no such thing, or the person does not see it: the two are not told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question: who, what he may see, and the parameters of the address."""
+
+    viewer: Viewer
+    visible: Visible
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    path: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a page shows: its title, and the HTML of its middle."""
+
+    title: str
+    html: Markup
+
+
+class SharedRenders:
+    """Content that is the same for all who see the same; made once for each change.
+
+    Parameters
+    ----------
+    clock
+        Seconds that only increase.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[Hashable, tuple[int, float, Content]] = OrderedDict()
+        self.made = 0
+
+    def get(self, key: Hashable, version: int, make: Callable[[], Content]) -> Content:
+        """Return the content of a key at a version."""
+        now = self._clock()
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == version and now - kept[1] < _MOMENT_S:
+            return kept[2]
+        content = make()
+        self.made += 1
+        self._kept[key] = version, now, content
+        self._kept.move_to_end(key)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything that pages are made from."""
+
+    settings: DashboardSettings
+    state: ClusterState
+    door: Door
+    questions: Questions
+    shared: SharedRenders = field(default_factory=SharedRenders)
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    async def visible(self, viewer: Viewer) -> Visible:
+        """Return what somebody may see."""
+        return await self.door.visible(viewer, self.state.namespaces)
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Render a template."""
+    return Markup(environment().get_template(template).render(**values))  # noqa: S704  # the environment escapes

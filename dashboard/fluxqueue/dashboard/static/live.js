@@ -1,0 +1,146 @@
+// What a page of the dashboard does in the browser: it writes times in the local zone, follows changes, and leaves people alone while they
+// type. No part of it makes markup from data: all markup comes from the server, which escapes it.
+"use strict";
+
+(() => {
+  const live = document.getElementById("live");
+  const connection = document.getElementById("connection");
+
+  // "95s", "3m10s", "2h5m", "3d4h": as `kubectl` writes ages.
+  function age(seconds) {
+    const whole = Math.max(0, Math.floor(seconds));
+    const two = (large, name, small, smaller) => {
+      const rest = Math.floor((whole % large) / small);
+      return `${Math.floor(whole / large)}${name}${rest ? rest + smaller : ""}`;
+    };
+    if (whole < 120) return `${whole}s`;
+    if (whole < 600) return two(60, "m", 1, "s");
+    if (whole < 10800) return `${Math.floor(whole / 60)}m`;
+    if (whole < 28800) return two(3600, "h", 60, "m");
+    if (whole < 172800) return `${Math.floor(whole / 3600)}h`;
+    if (whole < 691200) return two(86400, "d", 3600, "h");
+    return `${Math.floor(whole / 86400)}d`;
+  }
+
+  function writeTimes(within) {
+    const now = Date.now();
+    for (const element of within.querySelectorAll("time[data-kind], text[data-time]")) {
+      const at = Date.parse(element.getAttribute("datetime") || element.dataset.time);
+      if (Number.isNaN(at)) continue;
+      const local = new Date(at);
+      const day = local.toDateString() === new Date(now).toDateString();
+      const clock = day ? local.toLocaleTimeString() : local.toLocaleString();
+      const left = (at - now) / 1000;
+      let text = clock;
+      if (element.dataset.kind === "since") text = age(-left);
+      if (element.dataset.kind === "until") text = left >= 1 ? `in ${age(left)}` : "now";
+      if (element.dataset.kind === "hour") text = local.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      if (element.textContent !== text) element.textContent = text;
+      if (element.dataset.kind !== "at" && !element.title) element.title = local.toLocaleString();
+    }
+  }
+
+  function parsed(html) {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content;
+  }
+
+  // Rows that changed are exchanged one by one, so focus, selection and scrolling stay as they are.
+  function exchangeRows(update) {
+    const body = document.getElementById("rows");
+    if (!body) return;
+    const fresh = new Map();
+    for (const html of Object.values(update.rows)) {
+      const row = parsed(html).firstElementChild;
+      fresh.set(row.id, row);
+    }
+    let next = body.firstElementChild;
+    for (const uid of update.order) {
+      const id = `job-${uid}`;
+      const old = document.getElementById(id);
+      let row = fresh.get(id) || old;
+      if (!row) continue;
+      if (old && row !== old) {
+        const focused = old.contains(document.activeElement);
+        if (next === old) next = row;
+        old.replaceWith(row);
+        row.classList.add("changed");
+        if (focused) row.querySelector("a").focus();
+      }
+      if (row === next) next = row.nextElementSibling;
+      else body.insertBefore(row, next);
+    }
+    while (next) {
+      const gone = next;
+      next = next.nextElementSibling;
+      gone.remove();
+    }
+    document.getElementById("summary").replaceChildren(parsed(update.summary));
+  }
+
+  // While somebody types or has something open to confirm, the page stays as it is and takes the change afterwards.
+  let waiting = null;
+  function busy() {
+    const active = document.activeElement;
+    if (active && live.contains(active) && active.matches("input, select, textarea")) return true;
+    return Boolean(live.querySelector("details[open] form"));
+  }
+
+  function exchangeAll(html) {
+    if (busy()) {
+      waiting = html;
+      return;
+    }
+    waiting = null;
+    const open = [...live.querySelectorAll("details[open][id]")].map((element) => element.id);
+    const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.id : "";
+    live.replaceChildren(parsed(html));
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (focused) document.getElementById(focused)?.focus();
+  }
+
+  function say(text) {
+    if (connection && connection.textContent !== text) connection.textContent = text;
+  }
+
+  function follow() {
+    const source = new EventSource(live.dataset.live);
+    source.onopen = () => say("live");
+    source.onmessage = (event) => {
+      const update = JSON.parse(event.data);
+      if (update.gone) {
+        say("gone");
+        source.close();
+        return;
+      }
+      if (update.order) exchangeRows(update);
+      if (update.html !== undefined) exchangeAll(update.html);
+      writeTimes(document);
+      document.body.dataset.updates = String(Number(document.body.dataset.updates || 0) + 1);
+    };
+    source.addEventListener("over", () => {
+      source.close();
+      window.location.reload();
+    });
+    source.onerror = () => say(source.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting ...");
+    window.addEventListener("pagehide", () => source.close());
+  }
+
+  writeTimes(document);
+  setInterval(() => {
+    writeTimes(document);
+    if (waiting !== null && !busy()) exchangeAll(waiting);
+  }, 1000);
+  for (const select of document.querySelectorAll("form.filters select")) {
+    select.addEventListener("change", () => select.form.requestSubmit());
+  }
+  document.addEventListener("keydown", (event) => {
+    const field = document.getElementById("filter-text");
+    if (event.key === "/" && field && !event.ctrlKey && !event.metaKey && !document.activeElement.matches("input, select, textarea")) {
+      event.preventDefault();
+      field.focus();
+    }
+  });
+  if (live && live.dataset.live) follow();
+})();

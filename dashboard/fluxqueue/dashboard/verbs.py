@@ -1,0 +1,125 @@
+"""The verbs: hold, release, cancel, prioritize, move; small patches of a FluxJob's spec, sent in the name of the person.
+
+They are those of `kubectl fluxqueue`, with its rules and its words (`fluxqueue.cli.fluxjob_edits`). The API server decides whether the
+person may, and the queue carries them out. The patch has the uid of the FluxJob that the page showed, so it meets no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.transport import Api
+
+__all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change"]
+
+VERBS: Final = ("hold", "release", "prioritize", "move", "cancel")
+_LIVE: Final = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
+_LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
+_LONGEST_QUEUE: Final = 253
+_MANAGER: Final = "fluxqueue-dashboard"
+
+log: Final = structlog.get_logger(__name__)
+
+
+class Refused(Exception):
+    """A verb is not carried out; the message says why and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb with its values: the patch of the spec, and the words for what was done."""
+
+    name: str
+    spec: Mapping[str, Any]
+    done: str
+
+
+def read_change(name: str, form: Mapping[str, object]) -> Verb:
+    """Read a verb from a form.
+
+    Raises
+    ------
+    Refused
+        There is no such verb, or its value cannot be read.
+    """
+    match name:
+        case "hold":
+            return Verb(name, {"hold": True}, "is held")
+        case "release":
+            return Verb(name, {"hold": False}, "is released")
+        case "cancel":
+            return Verb(name, {"cancel": True}, "is being cancelled")
+        case "prioritize":
+            priority = _priority(str(form.get("priority", "")))
+            return Verb(name, {"priority": priority}, f"has priority {priority}")
+        case "move":
+            queue = str(form.get("queue", "")).strip()
+            if not queue or len(queue) > _LONGEST_QUEUE:
+                raise Refused("move: name the queue")
+            return Verb(name, {"queue": queue}, f"is moved to the queue {queue}")
+    raise Refused(f"there is no verb {name[:40]!r}: choose one of {', '.join(VERBS)}")
+
+
+def objection(name: str, job: FluxJob) -> str:
+    """Return why a verb is not possible for a job; empty if it is."""
+    state = state_of(job)
+    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+        return "it has ended"
+    if name == "cancel":
+        if job.spec.cancel:
+            return "it is being cancelled"
+        if job.spec.object_ref.kind == "Pod" and state in (State.RUNNING, State.DRAINING):
+            return "a pod that runs cannot be stopped without deleting it: use kubectl delete pod"
+        return ""
+    if state != State.PENDING:
+        return f"it {_LIVE.get(State(state), 'does not wait') if state in list(State) else 'does not wait'}: only what waits can be changed"
+    if name == "hold" and job.spec.hold:
+        return "it is held"
+    if name == "release" and not job.spec.hold:
+        return "it is not held"
+    return ""
+
+
+async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
+    """Send a verb in the name of the person whose client this is; returns a sentence.
+
+    Raises
+    ------
+    Refused
+        The verb is not possible, the person may not, or the API server does not answer.
+    """
+    title = object_name(job) or job.metadata.name
+    if why := objection(verb.name, job):
+        raise Refused(f"{title}: {why}")
+    meta = job.metadata
+    body = {"metadata": {"uid": meta.uid}, "spec": dict(verb.spec)}
+    try:
+        await api.patch(FLUXJOBS, meta.name, body, namespace=meta.namespace, field_manager=_MANAGER)
+    except Forbidden:
+        raise Refused(
+            f"{title}: you may not {verb.name} work in the namespace {meta.namespace}; the role edit there lets you (patch fluxjobs)"
+        ) from None
+    except (NotFound, Conflict):
+        raise Refused(f"{title} is gone, or is another one by now: look at the queue again") from None
+    except ApiError as error:
+        raise Refused(f"{title}: {error.message}") from None
+    log.info("verb.sent", verb=verb.name, namespace=meta.namespace, name=meta.name)
+    return f"{title} {verb.done}."
+
+
+def _priority(text: str) -> int:
+    try:
+        priority = int(text.strip()[:12])
+    except ValueError:
+        priority = _HIGHEST + 1
+    if not _LOWEST <= priority <= _HIGHEST:
+        raise Refused(f"prioritize: {text[:20]!r} is not a priority: write a whole number such as 100 or -5")
+    return priority
