@@ -22,6 +22,7 @@ Names. Everything is called after `fluxqueue.fullname`, never after the release 
 {{- define "fluxqueue.queue.name" -}}{{ include "fluxqueue.fullname" . }}-queue{{- end -}}
 {{- define "fluxqueue.webhook.name" -}}{{ include "fluxqueue.fullname" . }}-webhook{{- end -}}
 {{- define "fluxqueue.scheduler.name" -}}{{ include "fluxqueue.fullname" . }}-scheduler{{- end -}}
+{{- define "fluxqueue.dashboard.name" -}}{{ include "fluxqueue.fullname" . }}-dashboard{{- end -}}
 {{- define "fluxqueue.postgres.name" -}}{{ include "fluxqueue.fullname" . }}-postgres{{- end -}}
 {{- define "fluxqueue.postgres.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "fluxqueue.postgres.name" .)) .Values.postgres.tls.existingSecret -}}
@@ -67,6 +68,10 @@ service:
 {{- default (include "fluxqueue.scheduler.name" .) .Values.scheduler.serviceAccount.name -}}
 {{- end -}}
 
+{{- define "fluxqueue.dashboard.serviceAccount" -}}
+{{- default (include "fluxqueue.dashboard.name" .) .Values.dashboard.serviceAccount.name -}}
+{{- end -}}
+
 {{/* What the extender serves with: one of the site, or what cert-manager makes for it, or the webhook's, which the queue keeps for both. */}}
 {{- define "fluxqueue.scheduler.tlsSecret" -}}
 {{- $ours := include "fluxqueue.webhook.secret" . -}}
@@ -80,6 +85,11 @@ service:
 {{- end -}}
 {{- define "fluxqueue.scheduler.metricsSecret" -}}
 {{- if eq .Values.certificates.mode "certManager" }}{{ include "fluxqueue.scheduler.name" . }}-tls{{ else }}{{ include "fluxqueue.webhook.secret" . }}{{ end -}}
+{{- end -}}
+{{- define "fluxqueue.dashboard.tlsSecret" -}}
+{{- $ours := include "fluxqueue.webhook.secret" . -}}
+{{- if eq .Values.certificates.mode "certManager" }}{{ $ours = printf "%s-tls" (include "fluxqueue.dashboard.name" .) }}{{ end -}}
+{{- default $ours .Values.dashboard.tlsSecret -}}
 {{- end -}}
 
 {{/* The ServiceAccount whose tokens open the queue's doctor; its name with "-repair", the repair. */}}

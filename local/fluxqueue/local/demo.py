@@ -60,6 +60,7 @@ AHEAD_ANNOTATION = "fluxqueue.local/expect-ahead-of"
 
 _NAMESPACE = "default"
 _SCHEDULERS = {"stock": "default-scheduler", "fluxion": names.SCHEDULER_NAME}
+_VALUES = {"dashboard": {"enabled": True}}
 _POLL_S = 0.4
 _RUN_TIMEOUT_S = 180.0
 _EMPTY_TIMEOUT_S = 60.0
@@ -231,9 +232,11 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     folder = _examples_folder(arguments.examples)
     began = time.monotonic()
     screen.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
-    cluster = LocalCluster(arguments.dir, ClusterOptions(scheduler=arguments.scheduler or "stock"))
+    cluster = LocalCluster(arguments.dir, ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES))
     started = _bring_up(cluster)
     try:
+        if cluster.dashboard_url is not None:
+            screen.console.out(f"  The dashboard: {cluster.dashboard_url}", highlight=False)
         if arguments.scheduler == "fluxion" and "scheduler" not in {process.name for process in cluster.state.processes}:
             raise _DemoFailed(
                 f"our scheduler does not run in {cluster.folder}: end what runs there with `fluxqueue local down`, then try again"
@@ -245,7 +248,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     for sentence in wrong:
         screen.console.print(f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True)
     if arguments.keep:
-        _show_commands(screen)
+        _show_commands(screen, cluster.dashboard_url)
     if not wrong:
         screen.console.print(
             f"\nEvery pod ran where Fluxion had put it, and every announced start came true ({time.monotonic() - began:.0f} s)."
@@ -292,7 +295,7 @@ def _show_and_check(client: _Client, screen: Screen, folder: Path, arguments: ar
     return wrong
 
 
-def _show_commands(screen: Screen) -> None:
+def _show_commands(screen: Screen, dashboard: str | None) -> None:
     binary = Path(sys.executable).parent / "fluxqueue"
     screen.step("The cluster keeps running")
     screen.console.out(
@@ -303,6 +306,13 @@ def _show_commands(screen: Screen) -> None:
         f"  {binary} local down                # stop it",
         highlight=False,
     )
+    if dashboard is not None:
+        screen.console.out(
+            f"  {dashboard}           # the dashboard, whose certificate is the cluster's own; for a token to sign in with:\n"
+            "  kubectl create serviceaccount me && kubectl create rolebinding me --clusterrole=edit --serviceaccount=default:me && "
+            "kubectl create token me",
+            highlight=False,
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -107,6 +107,12 @@ class LocalCluster:
         """The URL of metrics and doctor of the first queue replica."""
         return f"https://127.0.0.1:{self.process('queue').metrics_port}"
 
+    @property
+    def dashboard_url(self) -> str | None:
+        """The URL of the dashboard; None if the chart's values do not enable it."""
+        ports = [process.port for process in self.state.processes if process.name == "dashboard"]
+        return f"https://127.0.0.1:{ports[0]}" if ports else None
+
     def write_queue_ca(self) -> Path:
         """Write the authority that signs the queue's certificate to a file, and return its path."""
         return write_queue_authority(self.client, self.folder / "queue-ca.crt", RELEASE)
