@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ __all__ = ["EVERYTHING", "MOST_NAMESPACES", "NODES_RIGHT", "AccessReviews", "Rig
 _ALLOWED_S: Final = 15.0
 _REFUSED_S: Final = 30.0
 _MOST_KEPT: Final = 65_536
+_SEEN_S: Final = 3.0
+_MOST_SEEN: Final = 2_000
 _AT_ONCE: Final = 16
 MOST_NAMESPACES: Final = 500
 """About so many namespaces a person is asked, who may not list FluxJobs in all."""
@@ -107,6 +109,7 @@ class AccessReviews:
         self._api = api
         self._clock = clock
         self._kept: OrderedDict[tuple[Person, Right], tuple[float, bool]] = OrderedDict()
+        self._seen: OrderedDict[Person, tuple[float, tuple[str, ...], Visible]] = OrderedDict()
         self._asked: dict[tuple[Person, Right], asyncio.Future[bool]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -121,8 +124,8 @@ class AccessReviews:
             asked.add_done_callback(lambda _: self._asked.pop(key, None))
         return await asyncio.shield(asked)
 
-    async def visible(self, person: Person, namespaces: Iterable[str]) -> Visible:
-        """Return what a person may see.
+    async def visible(self, person: Person, namespaces: tuple[str, ...]) -> Visible:
+        """Return what a person may see; kept for some seconds, because many pages follow many changes.
 
         Parameters
         ----------
@@ -131,13 +134,24 @@ class AccessReviews:
         namespaces
             Those that have work.
         """
+        kept = self._seen.get(person)
+        if kept is not None and self._clock() < kept[0] and kept[1] is namespaces:
+            return kept[2]
+        until = self._clock() + _SEEN_S
+        visible = await self._look(person, namespaces)
+        self._seen[person] = until, namespaces, visible
+        self._seen.move_to_end(person)
+        while len(self._seen) > _MOST_SEEN:
+            self._seen.popitem(last=False)
+        return visible
+
+    async def _look(self, person: Person, namespaces: tuple[str, ...]) -> Visible:
         rights = [NODES_RIGHT, *(lists(kind) for kind in (FLUXQUEUES, FLUXACCOUNTS, FLUXRESERVATIONS)), lists(FLUXJOBS)]
         nodes, queues, accounts, reservations, everywhere = await asyncio.gather(*(self.may(person, right) for right in rights))
         seen: frozenset[str] | None = None
         incomplete = False
         if not everywhere:
-            named = sorted(namespaces)
-            asked, incomplete = named[:MOST_NAMESPACES], len(named) > MOST_NAMESPACES
+            asked, incomplete = namespaces[:MOST_NAMESPACES], len(namespaces) > MOST_NAMESPACES
             answers = await asyncio.gather(*(self.may(person, lists(FLUXJOBS, each)) for each in asked))
             seen = frozenset(name for name, allowed in zip(asked, answers, strict=True) if allowed)
         return Visible(seen, nodes, queues, accounts, reservations, incomplete)

@@ -14,10 +14,15 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fluxqueue.dashboard.live import Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.live import GATHER_S, PAGE_GATHER_S, Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.pages.doctor_page import doctor_page
+from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
+from fluxqueue.dashboard.pages.limits_page import limits_page
+from fluxqueue.dashboard.pages.nodes_page import nodes_page
+from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
@@ -46,6 +51,11 @@ class PageAddress:
 
 PAGES: Final[dict[str, PageAddress]] = {
     "queue": PageAddress("/", "Queue", queue_page),
+    "nodes": PageAddress("/nodes", "Nodes", nodes_page),
+    "plan": PageAddress("/plan", "Plan", plan_page),
+    "limits": PageAddress("/limits", "Queues and accounts", limits_page),
+    "history": PageAddress("/history", "History", history_page, live=False),
+    "doctor": PageAddress("/doctor", "Doctor", doctor_page, live=False),
 }
 """The pages of the menu."""
 
@@ -145,14 +155,8 @@ class _App:
             self._streams.enter(viewer.session.key)
         except TooMany as error:
             return _refused(429, str(error))
-        return StreamingResponse(self._counted(asked, updates), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-    async def _counted(self, asked: Asked, updates: Any) -> AsyncIterator[bytes]:
-        try:
-            async for event in stream(self._site, asked, updates):
-                yield event
-        finally:
-            self._streams.leave(asked.viewer.session.key)
+        events = stream(self._site, asked, updates, gather_s=GATHER_S if name == "queue" else PAGE_GATHER_S)
+        return _EventStream(events, lambda: self._streams.leave(asked.viewer.session.key))
 
     async def show_sign_in(self, request: Request) -> Response:
         """Show the form, or the page that was wanted if somebody is signed in."""
@@ -185,7 +189,7 @@ class _App:
             self._site.door.sessions.end(session)
             log.info("session.ended", user=session.person.username)
         response = RedirectResponse("/sign-in", status_code=303)
-        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="lax")
         return response
 
 
@@ -200,6 +204,21 @@ def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
         Return why nothing can be shown now; None if it can.
     """
     return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers={_BadForm: _bad_form, 404: _no_page}))
+
+
+class _EventStream(StreamingResponse):
+    """Server-sent events; however it ends, also before the first event, that is told."""
+
+    def __init__(self, events: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until the browser goes away."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 class _BadForm(Exception):

@@ -46,15 +46,19 @@ class ClusterState:
         self.table = JobTable()
         self.version = 0
         self._namespaces: Counter[str] = Counter()
+        self._named: tuple[str, ...] | None = ()
         self._changed = asyncio.Event()
         self.jobs.add_handler(self._job_changed)
-        for cache in (self.queues, self.accounts, self.reservations, self.nodes):
+        for cache in (self.queues, self.accounts, self.reservations):
             cache.add_handler(self._bump)
+        self.nodes.add_handler(self._node_changed)
 
     @property
-    def namespaces(self) -> list[str]:
-        """The namespaces that have FluxJobs."""
-        return [*self._namespaces]
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that have FluxJobs, by name; the same object while they are the same."""
+        if self._named is None:
+            self._named = tuple(sorted(self._namespaces))
+        return self._named
 
     async def changed_since(self, version: int, timeout_s: float) -> bool:
         """Wait until something has changed since a version; false after the time limit."""
@@ -65,20 +69,32 @@ class ClusterState:
         return self.version != version
 
     def _job_changed(self, change: Change[FluxJob]) -> None:
+        namespace = change.obj.metadata.namespace
         if change.old is None:
-            self._namespaces[change.obj.metadata.namespace] += 1
+            self._named = self._named if namespace in self._namespaces else None
+            self._namespaces[namespace] += 1
         if change.new is None:
-            namespace = change.obj.metadata.namespace
             self._namespaces[namespace] -= 1
             if not self._namespaces[namespace]:
                 del self._namespaces[namespace]
+                self._named = None
         self.table.apply(change)
         self._bump(change)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """Let heartbeats, which thousands of nodes have all the time, wake nobody."""
+        if change.old is None or change.new is None or _shown(change.old) != _shown(change.new):
+            self._bump(change)
 
     def _bump(self, _change: Change[Any]) -> None:
         self.version += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def _shown(node: Node) -> tuple[object, ...]:
+    """Return what pages show of a node."""
+    return node.metadata.labels, node.spec.unschedulable, node.status.ready, node.status.allocatable
 
 
 def watches_of(api: Api, state: ClusterState) -> Watches:

@@ -6,6 +6,7 @@ page says how long ago they are. So a row is made again only when its FluxJob ch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,14 +15,18 @@ from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.tables import age, instant
+from fluxqueue.dashboard.node_uses import NodeUse, node_uses
 from fluxqueue.dashboard.rendering import environment
 
-__all__ = ["SORTS", "JobRow", "reason_of"]
+__all__ = ["LIVE", "SORTS", "JobRow", "reason_of"]
 
 _RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _ENDED: Final = 3
 _LATE: Final = float(1 << 62)
 _NODES_WIDTH: Final = 48
+
+LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
+"""States of work that has nodes."""
 
 SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "position", "eta", "submitted", "pods")
 """What the table can be sorted by."""
@@ -94,6 +99,11 @@ class JobRow:
         """The nodes, shortened."""
         text = format_nodes(self.job.status.nodes)
         return text if len(text) <= _NODES_WIDTH else f"{text[: _NODES_WIDTH - 3]}..."
+
+    @cached_property
+    def shares(self) -> Mapping[str, NodeUse]:
+        """What the job has on each of its nodes."""
+        return node_uses(self.job.spec.jobspec, self.job.status.nodes)
 
     @property
     def _submitted(self) -> float:

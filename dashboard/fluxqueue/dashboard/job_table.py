@@ -1,15 +1,18 @@
 """All FluxJobs as rows, and the page of them that somebody asked for.
 
-Who looks at the same rows in the same order shares the work: the order is made once for each change, and a page once for each change,
-question and set of visible namespaces.
+Who asks the same, and sees the same namespaces, shares the work: a page is made once for each change. The rows of a question are kept in
+their order, and a change exchanges one of them, so what a change costs hardly depends on how many rows there are. After many changes at
+once they are looked through again.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping
+import bisect
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
@@ -22,6 +25,8 @@ __all__ = ["PAGE", "JobTable", "TablePage", "TableQuery", "read_query"]
 PAGE: Final = 100
 """Rows of a page."""
 _MOST_PAGES_KEPT: Final = 256
+_MOST_VIEWS_KEPT: Final = 64
+_MOST_EXCHANGED: Final = 250
 _LONGEST: Final = 200
 
 
@@ -102,24 +107,73 @@ class TablePage:
     states: Mapping[str, int]
 
 
+class _View:
+    """Some rows in an order: those of one question, or all.
+
+    Parameters
+    ----------
+    sort
+        What they are sorted by.
+    takes
+        Whether a row belongs here.
+    """
+
+    def __init__(self, sort: str, takes: Callable[[JobRow], bool]) -> None:
+        self._sort = sort
+        self._takes = takes
+        self.rows: list[JobRow] = []
+        self.states: Counter[str] = Counter()
+        self.at = -1
+
+    def _key(self, row: JobRow) -> tuple[Any, ...]:
+        return row.key(self._sort)
+
+    def fill(self, ordered: Iterable[JobRow], at: int) -> None:
+        """Take what belongs here of rows that are in this order already."""
+        self.rows = [row for row in ordered if self._takes(row)]
+        self.states = Counter(row.state for row in self.rows)
+        self.at = at
+
+    def sort(self, rows: Iterable[JobRow], at: int) -> None:
+        """Take what belongs here of rows that are in no order."""
+        self.fill(sorted(rows, key=self._key), at)
+
+    def exchange(self, old: JobRow | None, new: JobRow | None) -> None:
+        """Take one row out and another one in."""
+        if old is not None and self._takes(old):
+            del self.rows[bisect.bisect_left(self.rows, self._key(old), key=self._key)]
+            self.states[old.state] -= 1
+        if new is not None and self._takes(new):
+            bisect.insort_left(self.rows, new, key=self._key)
+            self.states[new.state] += 1
+
+
 class JobTable:
     """The rows of all FluxJobs."""
 
     def __init__(self) -> None:
         self._rows: dict[str, JobRow] = {}
-        self._orders: dict[str, list[JobRow]] = {}
+        self._changes: deque[tuple[JobRow | None, JobRow | None]] = deque(maxlen=_MOST_EXCHANGED)
+        self._count = 0
+        self._orders: dict[str, _View] = {}
+        self._views: OrderedDict[tuple[TableQuery, frozenset[str] | None], _View] = OrderedDict()
         self._pages: OrderedDict[tuple[TableQuery, frozenset[str] | None], TablePage] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
 
+    def rows(self) -> Collection[JobRow]:
+        """Return all rows, in no order."""
+        return self._rows.values()
+
     def apply(self, change: Change[FluxJob]) -> None:
         """Follow a change of the cache."""
-        if change.new is None:
-            self._rows.pop(change.obj.metadata.uid, None)
-        else:
-            self._rows[change.new.metadata.uid] = JobRow(change.new)
-        self._orders.clear()
+        old = self._rows.pop(change.obj.metadata.uid, None)
+        new = JobRow(change.new) if change.new is not None else None
+        if new is not None:
+            self._rows[new.uid] = new
+        self._changes.append((old, new))
+        self._count += 1
         self._pages.clear()
 
     def page(self, query: TableQuery, visible: Visible) -> TablePage:
@@ -127,18 +181,49 @@ class JobTable:
         key = (query, visible.namespaces)
         if (kept := self._pages.get(key)) is not None:
             return kept
-        found = [row for row in self._ordered(query.sort) if visible.shows(row.namespace) and query.takes(row)]
-        if query.backwards:
-            found.reverse()
-        pages = max(1, -(-len(found) // PAGE))
+        view = self._view(query, visible)
+        total = len(view.rows)
+        pages = max(1, -(-total // PAGE))
         begin = (min(query.page, pages) - 1) * PAGE
-        page = TablePage(tuple(found[begin : begin + PAGE]), len(found), pages, Counter(row.state for row in found))
+        if query.backwards:
+            rows = tuple(reversed(view.rows[max(0, total - begin - PAGE) : total - begin]))
+        else:
+            rows = tuple(view.rows[begin : begin + PAGE])
+        page = TablePage(rows, total, pages, +view.states)
         self._pages[key] = page
         while len(self._pages) > _MOST_PAGES_KEPT:
             self._pages.popitem(last=False)
         return page
 
-    def _ordered(self, sort: str) -> list[JobRow]:
-        if (order := self._orders.get(sort)) is None:
-            order = self._orders[sort] = sorted(self._rows.values(), key=lambda row: row.key(sort))
-        return order
+    def _view(self, query: TableQuery, visible: Visible) -> _View:
+        """Return the present rows of a question, of all its pages."""
+        question = replace(query, page=1, backwards=False)
+        if visible.namespaces is None and question == TableQuery(sort=query.sort):
+            return self._ordered(query.sort)
+        key = (question, visible.namespaces)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = _View(query.sort, lambda row: visible.shows(row.namespace) and question.takes(row))
+            while len(self._views) > _MOST_VIEWS_KEPT:
+                self._views.popitem(last=False)
+        self._views.move_to_end(key)
+        if not self._catch_up(view):
+            view.fill(self._ordered(query.sort).rows, self._count)
+        return view
+
+    def _ordered(self, sort: str) -> _View:
+        """Return all rows in an order."""
+        view = self._orders.setdefault(sort, _View(sort, lambda _: True))
+        if not self._catch_up(view):
+            view.sort(self._rows.values(), self._count)
+        return view
+
+    def _catch_up(self, view: _View) -> bool:
+        """Apply what changed since a view was current, one by one; false if that is more than is remembered."""
+        missed = self._count - view.at
+        if view.at < 0 or missed > len(self._changes):
+            return False
+        for old, new in islice(self._changes, len(self._changes) - missed, None):
+            view.exchange(old, new)
+        view.at = self._count
+        return True

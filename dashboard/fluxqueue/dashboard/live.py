@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -19,13 +20,15 @@ import orjson
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
 
-__all__ = ["MOST_STREAMS", "HtmlUpdates", "Streams", "TooMany", "Updates", "stream"]
+__all__ = ["GATHER_S", "MOST_STREAMS", "PAGE_GATHER_S", "HtmlUpdates", "JobUpdates", "Streams", "TooMany", "Updates", "stream"]
 
 Make = Callable[[Site, Asked], Awaitable[Content]]
 
 MOST_STREAMS: Final = 400
 _MOST_OF_ONE: Final = 12
-_GATHER_S: Final = 1.0
+GATHER_S: Final = 1.0
+PAGE_GATHER_S: Final = 3.0
+"""Pages that are made as a whole for each set of visible namespaces are sent more rarely than rows."""
 _LOOK_S: Final = 10.0
 
 
@@ -96,7 +99,35 @@ class _TableUpdates:
         return self._updates.update(site, asked)
 
 
-Updates = HtmlUpdates | _TableUpdates
+class JobUpdates:
+    """The page of one job, made again when its FluxJob changes, and from time to time: its pods and Events cost the API server requests.
+
+    Parameters
+    ----------
+    updates
+        Of the page.
+    clock
+        Seconds that only increase.
+    """
+
+    def __init__(self, updates: HtmlUpdates, clock: Callable[[], float] = time.monotonic) -> None:
+        self._updates = updates
+        self._clock = clock
+        self._made: tuple[bool, str] | None = None
+        self._again = 0.0
+
+    async def update(self, site: Site, asked: Asked) -> dict[str, Any] | None:
+        """Return the new content; None if it is the same, or not looked at yet."""
+        namespace, name = asked.path.get("namespace", ""), asked.path.get("name", "")
+        job = site.state.jobs.get(namespace, name)
+        present = (asked.visible.shows(namespace), job.metadata.resource_version if job is not None else "")
+        if present == self._made and self._clock() < self._again:
+            return None
+        self._made, self._again = present, self._clock() + _LOOK_S
+        return await self._updates.update(site, asked)
+
+
+Updates = HtmlUpdates | JobUpdates | _TableUpdates
 
 
 def updates_of(name: str, make: Make, asked: Asked, version: int) -> Updates:
@@ -104,10 +135,11 @@ def updates_of(name: str, make: Make, asked: Asked, version: int) -> Updates:
     fresh = asked.parameters.get("version", "") == str(version)
     if name == "queue":
         return _TableUpdates(RowUpdates(read_query(asked.parameters), fresh=fresh))
-    return HtmlUpdates(make, fresh=fresh)
+    updates = HtmlUpdates(make, fresh=fresh)
+    return JobUpdates(updates) if name == "job" else updates
 
 
-async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float = _GATHER_S) -> AsyncIterator[bytes]:
+async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float = GATHER_S) -> AsyncIterator[bytes]:
     """Yield events until the session is over.
 
     Parameters

@@ -21,6 +21,8 @@ from fluxqueue.dashboard.viewers import Door, Viewer
 __all__ = ["Asked", "Content", "NoSuchPage", "SharedRenders", "Site", "render"]
 
 _MOST_KEPT: Final = 64
+_LARGEST_KEPT: Final = 32_000_000
+"""Characters of all that is kept."""
 _MOMENT_S: Final = 10.0
 """Pages that show the present time are made again after this."""
 
@@ -59,6 +61,7 @@ class SharedRenders:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[Hashable, tuple[int, float, Content]] = OrderedDict()
+        self._size = 0
         self.made = 0
 
     def get(self, key: Hashable, version: int, make: Callable[[], Content]) -> Content:
@@ -69,10 +72,14 @@ class SharedRenders:
             return kept[2]
         content = make()
         self.made += 1
+        if kept is not None:
+            self._size -= len(kept[2].html)
         self._kept[key] = version, now, content
         self._kept.move_to_end(key)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
+        self._size += len(content.html)
+        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or self._size > _LARGEST_KEPT):
+            _, (_, _, oldest) = self._kept.popitem(last=False)
+            self._size -= len(oldest.html)
         return content
 
 

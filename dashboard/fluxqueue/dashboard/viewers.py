@@ -6,7 +6,6 @@ session of its own for the same person, because forms need one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -119,7 +118,7 @@ class Door:
         session, cookie = self.sessions.begin(person, token)
         return Viewer(session, cookie)
 
-    async def visible(self, viewer: Viewer, namespaces: Iterable[str]) -> Visible:
+    async def visible(self, viewer: Viewer, namespaces: tuple[str, ...]) -> Visible:
         """Return what somebody may see."""
         return await self.access.visible(viewer.person, namespaces)
 
@@ -142,4 +141,4 @@ class Door:
 def set_cookie(response: Response, viewer: Viewer) -> None:
     """Set the cookie of a session that has just begun."""
     if viewer.cookie:
-        response.set_cookie(COOKIE, viewer.cookie, max_age=int(LIFETIME_S), path="/", secure=True, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, viewer.cookie, max_age=int(LIFETIME_S), path="/", secure=True, httponly=True, samesite="lax")

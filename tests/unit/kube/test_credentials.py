@@ -63,3 +63,11 @@ async def test_a_missing_mount_is_reported_at_the_start(mounted: Path, file: str
 def test_only_a_kubeconfig_loads_the_library() -> None:
     program = "import sys, fluxqueue.kube.transport, fluxqueue.webhook.watch; print('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
+
+
+async def test_without_an_identity_only_the_address_and_the_authority_are_left(mounted: Path) -> None:
+    found = await Credentials.load()
+    bare = await found.without_identity()
+    assert (bare.host, await bare.authorization()) == (found.host, None)
+    assert [each["subject"] for each in bare.tls.get_ca_certs()] == [((("commonName", "api"),),)]
+    assert await found.authorization() == "Bearer first"

@@ -87,6 +87,15 @@
     return Boolean(live.querySelector("details[open] form"));
   }
 
+  // The element of the new content that stands for one of the old: the one with its id, its link, or its name.
+  function successor(old) {
+    if (old.id) return document.getElementById(old.id);
+    if (old.matches("summary")) return document.getElementById(old.parentElement.id)?.querySelector("summary");
+    const name = old.matches("a") ? "href" : "aria-label";
+    const value = old.getAttribute(name);
+    return value === null ? null : [...live.querySelectorAll(old.tagName)].find((element) => element.getAttribute(name) === value);
+  }
+
   function exchangeAll(html) {
     if (busy()) {
       waiting = html;
@@ -94,10 +103,12 @@
     }
     waiting = null;
     const open = [...live.querySelectorAll("details[open][id]")].map((element) => element.id);
-    const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.id : "";
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const scrolled = [...live.querySelectorAll(".scroll")].map((element) => [element, element.scrollLeft, element.scrollTop]);
     live.replaceChildren(parsed(html));
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    if (focused) document.getElementById(focused)?.focus();
+    for (const [old, left, top] of scrolled) successor(old)?.scrollTo(left, top);
+    if (focused) successor(focused)?.focus({ preventScroll: true });
   }
 
   function say(text) {

@@ -1,0 +1,200 @@
+"""The nodes as a map: grouped by the levels of the topology, with what is used of each and by which work.
+
+Work that the person does not see is counted, without a name: how full a node is tells nothing of whose work it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+from fluxqueue.api.formatting import format_quantity
+from fluxqueue.api.graphnames import CPU, display_name, is_gpu, resource_name, resource_type
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.dashboard.access import Visible
+from fluxqueue.dashboard.job_rows import LIVE, JobRow
+from fluxqueue.dashboard.rendering import hue
+
+__all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "node_map"]
+
+MEMORY: Final = "memory"
+_MEBI: Final = Decimal(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar: its class and words, and where it begins and how wide it is, in percent."""
+
+    css: str
+    words: str
+    at: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of one resource is used: by work that the person sees, by other work of the queue, and how much there is.
+
+    ``takers`` has colour, words and amount of each job that he sees.
+    """
+
+    name: str
+    seen: int
+    others: int
+    total: int
+    takers: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """In words, such as ``6 of 8 cpu``."""
+        used = _amount(self.name, self.seen + self.others)
+        return f"{used.removesuffix(f' {display_name(self.name)}')} of {_amount(self.name, self.total)}"
+
+    @property
+    def parts(self) -> list[Part]:
+        """What takes how much of it, from left to right; never more than there is."""
+        parts: list[Part] = []
+        at = 0.0
+        for css, words, amount in (*self.takers, ("others", "other work", self.others)):
+            width = min(100.0 - at, 100.0 * amount / self.total) if self.total else 0.0
+            if width > 0:
+                parts.append(Part(css, words, round(at, 2), round(width, 2)))
+            at += width
+        return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One node.
+
+    Attributes
+    ----------
+    name, state
+        ``ready``, ``cordoned`` or ``down``.
+    rows
+        The work on it that the person sees, the largest first.
+    others
+        How many other jobs are on it.
+    uses
+        By resource: cpu, memory, GPUs, others.
+    """
+
+    name: str
+    state: str
+    rows: tuple[JobRow, ...] = ()
+    others: int = 0
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """All of it in one line, for who cannot see the colours."""
+        work = [f"{row.title} ({row.namespace})" for row in self.rows[:5]]
+        if len(self.rows) > 5:
+            work.append(f"{len(self.rows) - 5} more")
+        if self.others:
+            work.append(f"{self.others} other {'job' if self.others == 1 else 'jobs'}")
+        return f"{self.name}, {self.state}: {', '.join(work) or 'no work'}; {', '.join(use.text for use in self.uses)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The nodes below one vertex of the lowest level; ``path`` names it from the top down."""
+
+    path: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMap:
+    """All groups, the sums of each resource, and how many nodes have each state."""
+
+    groups: tuple[Group, ...]
+    totals: tuple[Use, ...]
+    states: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Load:
+    rows: list[tuple[Mapping[str, int], JobRow]] = field(default_factory=list)
+    others: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
+    unseen: Counter[str] = field(default_factory=Counter)
+
+
+def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, levels: Sequence[str]) -> NodeMap:
+    """Return the map.
+
+    Parameters
+    ----------
+    nodes, rows
+        All nodes, and all rows, also those that the person does not see.
+    visible
+        What he sees.
+    levels
+        Node labels from the top of the topology down.
+    """
+    loads: dict[str, _Load] = {}
+    for row in rows:
+        if row.state in LIVE:
+            _add(loads, row, seen=visible.shows(row.namespace))
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    totals: dict[str, Use] = {}
+    for node in sorted(nodes, key=lambda each: _natural(each.metadata.name)):
+        cell = _cell(node, loads.get(node.metadata.name, _Load()))
+        path = tuple(label for level in levels if (label := node.metadata.label(level)))
+        groups.setdefault(path, []).append(cell)
+        for use in cell.uses:
+            so_far = totals.get(use.name, Use(use.name, 0, 0, 0))
+            totals[use.name] = Use(use.name, so_far.seen + use.seen, so_far.others + use.others, so_far.total + use.total)
+    ordered = sorted(groups.items(), key=lambda each: [_natural(part) for part in each[0]])
+    states = Counter(cell.state for _, cells in ordered for cell in cells)
+    return NodeMap(tuple(Group(path, tuple(cells)) for path, cells in ordered), tuple(totals.values()), states)
+
+
+def _add(loads: dict[str, _Load], row: JobRow, *, seen: bool) -> None:
+    for host, use in row.shares.items():
+        load = loads.setdefault(host, _Load())
+        (load.seen if seen else load.unseen).update(use.amounts)
+        if seen:
+            load.rows.append((use.amounts, row))
+        else:
+            load.others += 1
+
+
+def _cell(node: Node, load: _Load) -> Cell:
+    state = "down" if not node.status.ready else "cordoned" if node.spec.unschedulable else "ready"
+    placed = sorted(load.rows, key=lambda each: (-each[0].get(CPU, 0), each[1].namespace, each[1].title))
+    uses = []
+    for name, quantity in (node.status.allocatable or {}).items():
+        if name not in ("cpu", MEMORY) and not is_gpu(name):
+            continue
+        kind = resource_type(name)
+        takers = tuple((f"hue-{hue(row.uid)}", row.title, amounts[kind]) for amounts, row in placed if amounts.get(kind))
+        uses.append(Use(kind, load.seen[kind], load.unseen[kind], _units(name, quantity), takers))
+    uses.sort(key=lambda use: (use.name != CPU, use.name != MEMORY, use.name))
+    return Cell(node.metadata.name, state, tuple(row for _, row in placed), load.others, tuple(use for use in uses if use.total))
+
+
+def _units(name: str, quantity: str | float) -> int:
+    """Return an allocatable amount in the graph's units."""
+    try:
+        amount = parse_quantity(quantity)
+    except InvalidQuantity:
+        return 0
+    return int(amount * 1000 if name == "cpu" else amount / _MEBI if name == MEMORY else amount)
+
+
+def _amount(kind: str, amount: int) -> str:
+    name = resource_name(kind)
+    return format_quantity(name, amount / 1000 if kind == CPU else amount * (1 << 20) if kind == MEMORY else amount)
+
+
+def _natural(text: str) -> tuple[str, int, str]:
+    """Sort key by which node-10 comes after node-9."""
+    stem = text.rstrip("0123456789")
+    digits = text[len(stem) :][:18]
+    return stem, int(digits) if digits else -1, text

@@ -1,0 +1,73 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.dashboard_site import LISTS_ALL, Stage, at, job, node
+from support.queue_standin import QueueStandin, claims_token, run_queue_standin
+
+from fluxqueue.dashboard.pages.history_page import estimate_errors, history_page
+from fluxqueue.dashboard.settings import QueueAddress
+from fluxqueue.dashboard.site import Asked
+
+BLUE = ("list", "fluxjobs", "blue")
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[QueueStandin]:
+    with run_queue_standin(tmp_path) as running:
+        yield running
+
+
+def stage(queue: QueueStandin) -> Stage:
+    made = Stage(queue=QueueAddress(queue.url, queue.ca))
+    made.show(job("early", etaFirst=at(0), allocatedAt=at(-120)), job("late", "red", etaFirst=at(0), allocatedAt=at(90)), job("none"))
+    for namespace in ("blue", "fluxqueue-system"):
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/fluxqueue-history/token"
+        made.api.objects[path] = {"status": {"token": claims_token("fluxqueue-history")}}
+    return made
+
+
+async def asked(stage: Stage, *rights: tuple[str, str, str], **parameters: str) -> Asked:
+    viewer = await stage.viewer(f"with-{len(rights)}-{rights[0][2]}", *rights)
+    return Asked(viewer, await stage.site.visible(viewer), parameters)
+
+
+async def test_the_plots_are_of_the_namespace_and_the_days_that_were_chosen(queue: QueueStandin) -> None:
+    made = stage(queue)
+    made.state.nodes.apply(node("node-1", cpu=10))
+    text = (await history_page(made.site, await asked(made, BLUE, ("list", "nodes", ""), namespace="blue", days="30"))).html
+    asked_for = {(path, query["since"], query["namespace"]) for path, query, _ in queue.asked}
+    assert asked_for == {("/history", "30d", "blue"), ("/report", "30d", "blue")}
+    for expected in ("Waits", "Use of cores by day (UTC)", "the nodes of today have 240 core-hours a day", "job/lammps-3", "Start against"):
+        assert expected in text
+    assert "Use of GPUs" not in text
+
+
+async def test_all_namespaces_are_for_who_lists_all(queue: QueueStandin) -> None:
+    made = stage(queue)
+    text = (await history_page(made.site, await asked(made, BLUE))).html
+    assert "Choose a namespace" in text
+    assert queue.asked == []
+    text = (await history_page(made.site, await asked(made, LISTS_ALL, days="4000"))).html
+    assert "job/lammps-3" in text
+    assert [query.get("since") for _, query, _ in queue.asked] == ["7d", "7d"]
+    assert all("namespace" not in query for _, query, _ in queue.asked)
+
+
+async def test_a_right_that_is_missing_is_named_and_estimates_are_still_shown(queue: QueueStandin) -> None:
+    made = stage(queue)
+    text = (await history_page(made.site, await asked(made, ("list", "fluxjobs", "red"), namespace="red"))).html
+    assert "The namespace red has no account fluxqueue-history" in text
+    assert "Start against the first estimate" in text
+
+
+async def test_estimate_errors_are_of_work_that_is_seen(queue: QueueStandin) -> None:
+    made = stage(queue)
+    assert estimate_errors(made.site, await asked(made, BLUE), "") == [-120.0]
+    assert estimate_errors(made.site, await asked(made, LISTS_ALL), "red") == [90.0]
+
+
+async def test_odd_answers_of_the_queue_are_no_traceback(queue: QueueStandin) -> None:
+    made = stage(queue)
+    queue.answers = {"/history": {"jobs": [3, {"wait_s": "long", "finished_at": "x", "run_s": None}]}, "/report": {"rows": "none"}}
+    assert "Waits" in (await history_page(made.site, await asked(made, BLUE, namespace="blue"))).html

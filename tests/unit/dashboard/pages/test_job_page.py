@@ -1,0 +1,81 @@
+import pytest
+from support.dashboard_site import LISTS_ALL, Stage, at, job
+
+from fluxqueue.dashboard.pages.job_page import find_job, job_page
+from fluxqueue.dashboard.people import ProxyHeaders
+from fluxqueue.dashboard.site import Asked, NoSuchPage
+from fluxqueue.kube.kinds import PODS
+
+BLUE = ("list", "fluxjobs", "blue")
+MAY = ("patch", "fluxjobs", "blue")
+PATH = {"namespace": "blue", "name": job("wrf").metadata.name}
+
+
+async def asked(stage: Stage, *rights: tuple[str, str, str]) -> Asked:
+    viewer = await stage.viewer("alice", *(rights or (BLUE,)))
+    return Asked(viewer, await stage.site.visible(viewer), path=PATH)
+
+
+async def html(stage: Stage, *rights: tuple[str, str, str]) -> str:
+    return str((await job_page(stage.site, await asked(stage, *rights))).html)
+
+
+async def test_it_says_why_and_until_when_as_explain_does() -> None:
+    stage = Stage()
+    stage.show(job("wrf", reason="WaitingForNodes", message="needs 24 cpu, 8 are free", position=1, eta=at(600)))
+    text = await html(stage)
+    assert "job/wrf in namespace blue waits in queue default at position 1" in text
+    assert "needs 24 cpu, 8 are free" in text
+    assert "<dt>What helps</dt>" in text
+
+
+async def test_verbs_are_offered_to_who_may_and_as_far_as_they_are_possible() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    text = await html(stage, BLUE, MAY)
+    assert all(f'id="{name}"' in text for name in ("hold", "prioritize", "move", "cancel"))
+    assert 'id="release"' not in text
+    stage.show(job("wrf", version=2, state="Running"))
+    text = await html(stage, BLUE, MAY)
+    assert 'id="cancel"' in text
+    assert 'id="hold"' not in text
+    assert "Hold, release, prioritize and move are not possible: it runs" in text
+
+
+async def test_who_may_not_change_it_is_offered_nothing() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    text = await html(stage)
+    assert "<form" not in text
+    assert "the role edit there lets you" in text
+
+
+async def test_pods_are_shown_by_rank() -> None:
+    stage = Stage()
+    stage.show(job("wrf", state="Running", nodes="node-[1-2]", spec={"pods": 2}))
+    meta = {"name": "wrf-1", "uid": "u", "annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
+    pod = {"metadata": meta, "spec": {"nodeName": "node-7"}, "status": {"phase": "Running"}}
+    stage.api.objects[PODS.path("blue")] = {"items": [pod]}
+    text = await html(stage)
+    assert "wrf-1" in text
+    assert "node-7 <strong>(not its node)</strong>" in text
+
+
+async def test_without_a_token_it_says_what_is_missing() -> None:
+    stage = Stage(proxy=ProxyHeaders("secret"))
+    stage.show(job("wrf"))
+    stage.api.person("carol", LISTS_ALL)
+    session, _ = stage.sessions.begin((await stage.viewer("carol")).person, "")
+    question = await asked(stage)
+    viewer = type(question.viewer)(session, proxied=True)
+    text = str((await job_page(stage.site, Asked(viewer, question.visible, path=PATH))).html)
+    assert "A proxy signed you in without a token" in text
+    assert "There are no Events" in text
+
+
+async def test_what_is_not_seen_is_not_there() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    question = await asked(stage, ("list", "fluxjobs", "red"))
+    with pytest.raises(NoSuchPage, match="that you may see"):
+        find_job(stage.site, question)

@@ -1,0 +1,49 @@
+from support.dashboard_site import LISTS_ALL, Stage, job, node
+
+from fluxqueue.dashboard.pages.nodes_page import nodes_page
+from fluxqueue.dashboard.site import Asked
+
+NODES = ("list", "nodes", "")
+
+
+async def html(stage: Stage, *rights: tuple[str, str, str], **parameters: str) -> str:
+    viewer = await stage.viewer("alice", *rights)
+    return str((await nodes_page(stage.site, Asked(viewer, await stage.site.visible(viewer), parameters))).html)
+
+
+def stage() -> Stage:
+    made = Stage(levels=("zone",))
+    for number in range(1, 4):
+        made.state.nodes.apply(node(f"node-{number}", zone=f"z{number % 2}"))
+    made.show(job("wrf", state="Running", nodes="node-1"), job("secret", "red", state="Running", nodes="node-1"))
+    return made
+
+
+async def test_who_may_not_list_nodes_sees_none() -> None:
+    text = await html(stage(), LISTS_ALL)
+    assert "You may not list nodes" in text
+    assert "node-1" not in text
+
+
+async def test_the_map_has_groups_and_uses() -> None:
+    text = await html(stage(), LISTS_ALL, NODES)
+    assert "<h3>z0</h3>" in text
+    assert "3 ready." in text
+    assert "job/wrf (blue)" in text
+
+
+async def test_one_node_lists_its_work_without_that_of_others() -> None:
+    text = await html(stage(), ("list", "fluxjobs", "blue"), NODES, node="node-1")
+    assert 'id="chosen-node">node-1' in text
+    assert "job/wrf</a> in blue, Running, 1 pods here" in text
+    assert "1 other job, of namespaces that you do not see" in text
+    assert "secret" not in text
+
+
+async def test_nodes_are_filtered_and_bounded() -> None:
+    made = stage()
+    assert "1 ready." in await html(made, LISTS_ALL, NODES, q="NODE-2")
+    assert "No node matches." in await html(made, LISTS_ALL, NODES, q="<b>")
+    for number in range(1_600):
+        made.state.nodes.apply(node(f"many-{number:04}"))
+    assert "103 more are not shown: filter by name." in await html(made, LISTS_ALL, NODES)

@@ -1,0 +1,97 @@
+from typing import Any
+
+from support.dashboard_site import PeopleApi, job
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.dashboard.job_objects import JobObjects, read_objects
+from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, PODS
+
+NAME = job("wrf").metadata.name
+
+
+def objects(**others: Any) -> PeopleApi:
+    api = PeopleApi()
+    api.person("alice")
+    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}}
+    wrf = {
+        "kind": "Job",
+        "metadata": {"name": "wrf", "uid": "uid-of-wrf", "managedFields": [{"manager": "x"}]},
+        "spec": {"template": template},
+    }
+    event = {"type": "Normal", "reason": "Waiting", "message": "needs 24 cpu", "lastTimestamp": "2026-03-02T11:00:00Z", "count": 3}
+    newer = {"type": "Warning", "reason": "Odd", "message": "x" * 5_000, "series": {"count": 7, "lastObservedTime": "2026-03-02T11:30:00Z"}}
+    api.objects = {
+        PODS.path("blue"): {"items": [{"metadata": {"name": "wrf-0", "uid": "u"}}]},
+        EVENTS.path("blue"): {"items": [event, newer]},
+        FLUXJOBS.path("blue", NAME): {"kind": "FluxJob", "metadata": {"name": NAME}},
+        JOBS.path("blue", "wrf"): wrf,
+        **others,
+    }
+    return api
+
+
+async def read(api: PeopleApi, work: FluxJob | None = None) -> JobObjects:
+    return await read_objects(api.with_token("token-of-alice"), work or job("wrf"))
+
+
+async def test_everything_is_read_in_the_name_of_the_person() -> None:
+    api = objects()
+    found = await read(api)
+    assert {who for who, _, _, _ in api.asked} == {"alice"}
+    assert found.problems == []
+    assert [pod.metadata.name for pod in found.pods] == ["wrf-0"]
+    assert [title for title, _ in found.documents] == ["Job wrf", f"FluxJob {NAME}"]
+    assert found.template is not None
+
+
+async def test_events_are_the_newest_first_and_bounded() -> None:
+    events = (await read(objects())).events
+    assert [(event.reason, event.count, event.at) for event in events] == [
+        ("Odd", 7, "2026-03-02T11:30:00Z"),
+        ("Waiting", 3, "2026-03-02T11:00:00Z"),
+    ]
+    assert len(events[0].message) == 1_000
+    many = {"items": [{"reason": f"r{number}"} for number in range(300)]}
+    assert len((await read(objects(**{EVENTS.path("blue"): many}))).events) == 50
+
+
+async def test_managed_fields_are_left_out_and_long_objects_cut() -> None:
+    found = await read(objects(**{FLUXJOBS.path("blue", NAME): {"metadata": {"name": NAME}, "spec": {"text": "x y " * 50_000}}}))
+    assert "managedFields" not in found.documents[0][1]
+    assert found.documents[1][1].endswith("# ... it is longer\n")
+    assert len(found.documents[1][1]) < 101_000
+
+
+async def test_each_part_may_be_refused_without_the_others() -> None:
+    api = objects()
+    api.refused = {("alice", EVENTS.path("blue")), ("alice", JOBS.path("blue", "wrf"))}
+    found = await read(api)
+    assert sorted(found.problems) == ["You may not read its Events.", "You may not read its object."]
+    assert len(found.pods) == 1
+    assert found.template is None
+
+
+async def test_another_object_of_the_same_name_is_not_shown() -> None:
+    found = await read(objects(**{JOBS.path("blue", "wrf"): {"metadata": {"name": "wrf", "uid": "another"}}}))
+    assert found.problems == ["Its object cannot be found: it may have been deleted."]
+
+
+async def test_without_an_answer_each_part_says_so() -> None:
+    api = objects()
+    api.failing = True
+    found = await read(api)
+    assert len(found.problems) == 4
+    assert all("cannot be read" in problem for problem in found.problems)
+
+
+async def test_a_pod_is_read_by_its_name_and_a_minicluster_by_its_number() -> None:
+    api = objects(
+        **{PODS.path("blue"): {"items": [{"metadata": {"name": "p", "uid": "uid-of-p"}}, {"metadata": {"name": "p", "uid": "old"}}]}}
+    )
+    assert [pod.metadata.uid for pod in (await read(api, job("p", kind="Pod"))).pods] == ["uid-of-p"]
+    assert (await read(api, job("m", kind="MiniCluster"))).pods == ()
+    assert len((await read(api, job("m", kind="MiniCluster", jobid=7))).pods) == 2
+
+
+async def test_an_object_of_an_unknown_kind_is_left_out() -> None:
+    assert (await read(objects(), job("x", kind="Foo"))).template is None

@@ -1,0 +1,94 @@
+from typing import Any
+
+import msgspec
+from support.dashboard_site import NOW, at, job
+
+from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxreservations import FluxReservation
+from fluxqueue.dashboard.job_rows import JobRow
+from fluxqueue.dashboard.plan import MOST_LANES, WIDTH, Plan, plan_of
+
+
+def plan(*jobs: FluxJob, hours: int = 0, reservations: tuple[FluxReservation, ...] = ()) -> Plan:
+    return plan_of([JobRow(each) for each in jobs], reservations, NOW, hours)
+
+
+def reservation(**status: Any) -> FluxReservation:
+    return msgspec.convert({"metadata": {"name": "maintenance"}, "status": status}, FluxReservation)
+
+
+def test_each_kind_of_work_has_its_bar() -> None:
+    found = plan(
+        job("runs", state="Running", startedAt=at(-60), allocatedAt=at(-70), nodes="node-1"),
+        job("over", state="Running", startedAt=at(-900)),
+        job("reserved", reservedAt=at(600), eta=at(600)),
+        job("estimated", eta=at(1_200)),
+        job("unknown"),
+        job("ended", state="Completed", startedAt=at(-60)),
+    )
+    assert [(lane.label, lane.bar.kind) for lane in found.lanes] == [
+        ("job/over", "over"),
+        ("job/runs", "running"),
+        ("job/reserved", "reserved"),
+        ("job/estimated", "estimate"),
+    ]
+    assert found.unplanned == 1
+    assert "is estimated to start, from 2026-03-02 12:20 UTC, for 5m" in found.lanes[-1].bar.words
+
+
+def test_a_bar_is_where_its_times_are() -> None:
+    found = plan(job("estimated", eta=at(1_800), spec={"durationSeconds": 1_800}))
+    bar = found.lanes[0].bar
+    scale = WIDTH / (found.end - found.begin).total_seconds()
+    assert abs(bar.x - found.now_x - 1_800 * scale) < 0.2
+    assert abs(bar.width - 1_800 * scale) < 0.2
+    assert all(0 <= tick.x <= WIDTH for tick in found.ticks)
+    assert 2 <= len(found.ticks) <= 12
+
+
+def test_what_runs_longer_than_it_stated_ends_now() -> None:
+    found = plan(job("over", state="Running", startedAt=at(-900)))
+    bar = found.lanes[0].bar
+    assert abs(bar.x + bar.width - found.now_x) < 0.2
+
+
+def test_an_estimate_that_has_passed_begins_now() -> None:
+    found = plan(job("late", eta=at(-600)))
+    assert abs(found.lanes[0].bar.x - found.now_x) < 0.2
+
+
+def test_work_without_an_end_is_drawn_to_the_edge() -> None:
+    bar = plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bar
+    assert abs(bar.x + bar.width - WIDTH) < 0.2
+    assert "without an end" in bar.words
+
+
+def test_it_looks_ahead_as_far_as_planned_or_as_asked() -> None:
+    far = job("far", eta=at(40 * 86_400))
+    assert (plan(far).end - NOW).days == 7
+    assert plan(far).lanes == ()
+    assert (plan(hours=6).end - NOW).total_seconds() == 6 * 3_600
+    assert (plan().end - NOW).total_seconds() == 3_600
+
+
+def test_what_people_set_aside_is_shown_first() -> None:
+    found = plan(job("a", eta=at(60)), reservations=(reservation(state="Planned", start=at(600), end=at(900), nodes="node-8"),))
+    assert [lane.bar.kind for lane in found.lanes] == ["setaside", "estimate"]
+    assert "on node-8" in found.lanes[0].bar.words
+    assert found.lanes[0].bar.row is None
+    for status in ({}, {"state": "Over", "start": at(-900)}, {"state": "Invalid", "start": at(600)}, {"state": "Planned"}):
+        assert plan(reservations=(reservation(**status),)).lanes == ()
+
+
+def test_the_number_of_bars_is_bounded() -> None:
+    found = plan(*(job(f"j{number}", eta=at(number)) for number in range(MOST_LANES + 7)))
+    assert (len(found.lanes), found.hidden) == (MOST_LANES, 7)
+
+
+def test_texts_that_are_no_times_and_huge_durations_harm_nothing() -> None:
+    found = plan(
+        job("odd", eta="soon", reservedAt="later"),
+        job("runs", state="Running", startedAt="yesterday", allocatedAt=""),
+        job("long", eta=at(60), spec={"durationSeconds": 2**53}),
+    )
+    assert [lane.label for lane in found.lanes] == ["job/long"]

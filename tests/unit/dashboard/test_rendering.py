@@ -1,0 +1,43 @@
+import pytest
+from jinja2 import UndefinedError
+
+from fluxqueue.dashboard.rendering import STATIC, asset, environment, hue, job_link, moment
+
+
+def test_texts_are_escaped() -> None:
+    made = environment().from_string('<a title="{{ text }}">{{ text }}</a>').render(text="<b>\"'&")
+    assert made == '<a title="&lt;b&gt;&#34;&#39;&amp;">&lt;b&gt;&#34;&#39;&amp;</a>'
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ missing }}").render()
+
+
+def test_the_address_of_a_file_changes_with_its_content() -> None:
+    assert asset("live.js").startswith("/static/")
+    assert asset("live.js").split("/")[2] != asset("style.css").split("/")[2]
+
+
+def test_links_of_hostile_names_stay_paths() -> None:
+    assert job_link("a/b", "../x?y#<z>") == "/jobs/a%2Fb/..%2Fx%3Fy%23%3Cz%3E"
+
+
+def test_a_time_is_written_for_scripts_and_for_people() -> None:
+    text = str(moment("2026-03-02T13:00:00+01:00", "since"))
+    assert text == '<time datetime="2026-03-02T12:00:00Z" data-kind="since">2026-03-02 12:00:00 UTC</time>'
+    assert "none" in str(moment("soon"))
+    assert "none" in str(moment(None))
+
+
+def test_a_name_has_always_the_same_colour() -> None:
+    hues = {hue(f"uid-{number}") for number in range(200)}
+    assert hues == set(range(12))
+    assert hue("uid-1") == hue("uid-1")
+
+
+def test_every_file_comes_from_here() -> None:
+    for path in STATIC.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text
+        assert "https:" not in text
