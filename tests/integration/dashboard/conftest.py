@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.dashboard_stage import Browserless, RunningDashboard, at, create, fluxjob, make_namespace, make_person, prepare, run_dashboard
@@ -24,7 +25,7 @@ def cluster(service_folder: Path) -> Iterator[ControlPlane]:
         queue = {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "default"}, "spec": {"limits": {"running": 4}}}
         plane.apply(queue)
         create(plane, fluxjob("waits", "blue", position=1, reason="WaitingForNodes", message="needs 24 cpu, 8 are free", eta=at(600)))
-        running = {"state": "Running", "nodes": "node-[1-2]", "jobid": 7, "allocatedAt": at(-60), "startedAt": at(-59)}
+        running: dict[str, Any] = {"state": "Running", "nodes": "node-[1-2]", "jobid": 7, "allocatedAt": at(-60), "startedAt": at(-59)}
         create(plane, fluxjob("runs", "blue", spec={"pods": 2}, **running))
         create(plane, fluxjob("secret", "red", reason="WaitingForNodes", message=HOSTILE))
         yield plane
