@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo docs test test-node test-cert-manager test-clients test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale proto krew clean setup unit integration e2e conformance controlplane
+.PHONY: demo docs test test-browser screenshots test-node test-cert-manager test-clients test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -48,6 +48,14 @@ e2e: controlplane
 # The chart on real nodes: kubelets and containers on this machine. Needs root; builds programs and images once, about 20 minutes.
 test-node: controlplane
 	FLUXQUEUE_NODES=build $(PYTEST) tests/node
+
+# The dashboard in a real Chromium: `apt-get install chromium`, or FLUXQUEUE_CHROMIUM names one; skipped where there is none.
+test-browser: controlplane
+	$(PYTEST) tests/browser
+
+# The pictures of docs/dashboard.md.
+screenshots: controlplane
+	FLUXQUEUE_SCREENSHOTS=1 $(PYTEST) tests/browser/test_pages.py -k each_page
 
 # A hundred thousand damaged reviews; FLUXQUEUE_FUZZ_SEED sends the same ones again.
 test-fuzz: setup
@@ -134,6 +142,10 @@ bench-fluxion: setup
 bench-topology: setup
 	$(BIN)/python benchmarks/topology_domains.py --seeds 6 --json benchmarks/results/topology_domains.json
 	$(BIN)/python benchmarks/topology_matching.py
+
+# The dashboard with 10,000 workloads and 50 people who look: five minutes.
+bench-dashboard: controlplane
+	PYTHONPATH=tests $(BIN)/python benchmarks/dashboard_load.py $(BENCH)
 
 # The whole service against an API server stand-in, up to 100,000 pending on 5,000 nodes: half an hour and more. SCALE_OPTIONS: smaller ones.
 bench-scale: setup

@@ -1,0 +1,124 @@
+"""Each page in a browser: what it shows, that it is accessible, and that nothing on it runs what others wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+from support.dashboard_stage import RunningDashboard
+
+from fluxqueue.api.fluxjobs import fluxjob_name
+
+Open = Callable[..., Page]
+Picture = Callable[[Page, str], None]
+
+WRF = f"/jobs/blue/{fluxjob_name('Job', 'wrf', 'uid-of-wrf')}"
+HOSTILE = f"/jobs/red/{fluxjob_name('Job', 'hostile', 'uid-of-hostile')}"
+PAGES = {
+    "queue": ("/", "job/lammps"),
+    "job": (WRF, "needs 4 nodes with 2 cpu each"),
+    "nodes": ("/nodes?node=node-3", "job/gromacs"),
+    "plan": ("/plan", "job/wrf"),
+    "limits": ("/limits", "physics"),
+    "history": ("/history?namespace=blue&days=7", "lammps-3"),
+    "doctor": ("/doctor", "Fluxion holds 4 cpu of node-2"),
+}
+
+
+def is_accessible(page: Page) -> None:
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", [*PAGES])
+def test_each_page_shows_its_work_and_is_accessible(name: str, scheme: str, sign_in: Open, picture: Picture) -> None:
+    path, expected = PAGES[name]
+    page = sign_in("operator", path, color_scheme=scheme)
+    expect(page.locator("main")).to_contain_text(expected)
+    is_accessible(page)
+    if scheme == "light" or name == "queue":
+        picture(page, name if scheme == "light" else f"{name}-dark")
+
+
+def test_the_sign_in_page_is_accessible_and_explains_itself(browser: object, dashboard: RunningDashboard) -> None:
+    page = browser.new_page(ignore_https_errors=True)  # type: ignore[attr-defined]
+    page.goto(f"{dashboard.url}/plan")
+    expect(page.get_by_label("Token of the API server")).to_be_focused()
+    is_accessible(page)
+    page.get_by_label("Token of the API server").fill("nonsense")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("The API server does not accept this token")
+    page.close()
+
+
+def test_one_leads_to_the_page_that_was_wanted(sign_in: Open) -> None:
+    assert sign_in("viewer", "/plan?hours=24").url.endswith("/plan?hours=24")
+
+
+def test_hostile_texts_run_nothing(sign_in: Open) -> None:
+    page = sign_in("operator", HOSTILE)
+    expect(page.locator("main")).to_contain_text('document.title="owned"')
+    assert page.title() != "owned"
+    page.goto("/?q=%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
+    page.goto("/")
+    assert page.title() == "Queue - fluxqueue"
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_nothing_comes_from_elsewhere(sign_in: Open, dashboard: RunningDashboard) -> None:
+    page = sign_in("operator")
+    hosts = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    for path, _ in PAGES.values():
+        page.goto(path)
+    assert hosts == {f"127.0.0.1:{dashboard.port}"}
+
+
+def test_the_queue_is_filtered_and_sorted(sign_in: Open) -> None:
+    page = sign_in("operator")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Text")).to_be_focused()
+    page.keyboard.type("wrf")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_label("State").select_option("Running")
+    expect(page.locator("#rows tr")).to_have_count(4)
+    page.get_by_role("link", name="Job", exact=True).click()
+    assert page.locator("#rows th").all_inner_texts() == ["job/gromacs", "job/lammps", "job/other-tenant", "job/overrun"]
+    page.get_by_role("link", name="Job", exact=True).click()
+    assert page.locator("#rows th").first.inner_text() == "job/overrun"
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Job")
+
+
+def test_a_viewer_sees_one_tenant_on_every_page(sign_in: Open) -> None:
+    page = sign_in("viewer")
+    for path in ("/", "/plan", "/limits", "/history?namespace=red"):
+        page.goto(path)
+        text = page.locator("main").inner_text()
+        assert "other-tenant" not in text
+        assert "hostile" not in text
+    page.goto("/nodes")
+    expect(page.locator("main")).to_contain_text("You may not list nodes")
+    page.goto("/doctor")
+    expect(page.locator("main")).to_contain_text("You may not ask the doctor")
+    page.goto("/history?namespace=blue")
+    expect(page.locator("main")).to_contain_text("You may not request tokens of the account fluxqueue-history")
+
+
+def test_the_keyboard_reaches_everything(sign_in: Open) -> None:
+    page = sign_in("editor", WRF)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    seen = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 20)"))
+        if "cancel" in seen:
+            break
+        if "Cancel ..." in seen and "cancel" not in seen:
+            page.keyboard.press("Enter")
+    assert {"Queue", "Plan", "hold", "priority", "prioritize", "queue", "move", "Cancel ...", "cancel"} <= seen
