@@ -32,6 +32,7 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCl
         assert re.findall(r"^\d+ pods were bound by (.*)\.$", done.stdout, re.MULTILINE) == [binder]
         assert "job/big had nodes reserved from" in done.stdout
         assert "job/filler was applied after job/big and started" in done.stdout
+        assert re.search(r"The dashboard: https://127\.0\.0\.1:\d+$", done.stdout, re.MULTILINE)
         assert "$ kubectl fluxqueue jobs" in done.stdout
         assert "$ kubectl fluxqueue explain job/big" in done.stdout
         assert "\x1b[" not in done.stdout
