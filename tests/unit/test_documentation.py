@@ -13,7 +13,7 @@ from support.pages import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ROOMS = ("api", "certs", "cli", "client", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
+ROOMS = ("api", "certs", "cli", "client", "dashboard", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
 
 
 def links(page: Path) -> Iterator[str]:
@@ -68,6 +68,13 @@ def test_every_command_to_type_is_run_by_a_test_or_is_for_sites(page: str) -> No
     assert found
     assert [block.text for block in found if block.language != "sh" or not (block.run_by or block.site)] == []
     assert [block.run_by for block in found if block.run_by and not (ROOT / block.run_by).is_file()] == []
+
+
+def test_pictures_are_small_and_each_one_is_shown() -> None:
+    pages = "".join(page.read_text() for page in [ROOT / "README.md", *DOCS.rglob("*.md")])
+    pictures = [path for path in (DOCS / "pictures").iterdir() if path.suffix in (".png", ".webp")]
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 100_000 or f"pictures/{path.name}" not in pages] == []
 
 
 def test_every_alert_of_the_chart_has_a_section() -> None:
