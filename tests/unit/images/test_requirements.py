@@ -35,11 +35,12 @@ _ROOMS = {
         "fluxqueue.rest",
         "fluxqueue.minicluster",
         "fluxqueue.cli",
+        "fluxqueue.dashboard",
     ),
 }
 _EXTRAS = ("fluxqueue.cli.top",)
 """They need an extra of the package that no image has."""
-_OPTIONAL = {"rich", "pygments", "setuptools", "cffi", "attrs", "grpcio-tools"}
+_OPTIONAL = {"rich", "pygments", "setuptools", "cffi", "attrs", "grpcio-tools", "greenlet"}
 """Taken where present, by libraries that do without."""
 
 
