@@ -17,7 +17,7 @@ WORKFLOW = Path(__file__).with_name("parsl_workflow.py")
 def test_a_workflow_of_fifty_steps_completes(
     stage: Stage, pods: ProcessPods, clients: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [clients / "python", WORKFLOW, stage.namespace, tmp_path / "runs"]
+    command: list[str | Path] = [clients / "python", WORKFLOW, stage.namespace, tmp_path / "runs"]
     client = subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

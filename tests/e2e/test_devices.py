@@ -199,7 +199,7 @@ def parts_of_a_gpu(node: str) -> list[Json]:
         for name, value in takes.items()
     ]
     counters = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
-    contents = {"parts-counters": {"sharedCounters": counters}, "parts-devices": {"devices": devices}}
+    contents: Json = {"parts-counters": {"sharedCounters": counters}, "parts-devices": {"devices": devices}}
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
     return [{**kind, "metadata": {"name": name}, "spec": {**spec, **content}} for name, content in contents.items()]
 
