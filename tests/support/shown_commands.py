@@ -19,7 +19,7 @@ __all__ = ["ShownCommand", "problem", "shown_commands"]
 _BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```$|^((?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^\s*(?:\$ )?((?:kubectl )?fluxqueue [^\n]*)$", re.MULTILINE)
 _SPAN = re.compile(r"`((?:kubectl )?fluxqueue [^`]+)`")
-_PLACEHOLDERS = {"N": "1", "PORT": "1", "...": ""}
+_PLACEHOLDERS = {"N": "1", "PORT": "1", "SEED": "1", "...": ""}
 _OWN_PARSERS = {("local", "nodes"), ("local", "demo")}
 """Subcommands that hand their arguments to a parser of their own."""
 
@@ -66,7 +66,7 @@ def _parser_and_words(text: str) -> tuple[argparse.ArgumentParser | None, list[s
     words = shlex.split(re.split(r" \| | > | && |; ", text)[0], comments=True)
     words = [word for each in words if (word := _PLACEHOLDERS.get(each, each))]
     if words[0] == "kubectl":
-        return plugin.plugin_parser(), words[2:]
+        return plugin.plugin_parser(), plugin.split_words(words[2:])[0]
     _, name, *rest = [*words, ""]
     if name not in PROGRAMS or (name, rest[0]) in _OWN_PARSERS:
         return None, []

@@ -33,7 +33,7 @@ def installed_clients(*, install: bool) -> Path | None:
         if not install:
             return None
         venv.create(folder, with_pip=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *CLIENTS], stdout=sys.stderr, timeout=1_800, check=True)
         mark.write_text(wanted)
     return folder / "bin"

@@ -13,7 +13,21 @@ from support.pages import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ROOMS = ("api", "certs", "cli", "client", "dashboard", "fluxion", "kube", "local", "minicluster", "queue", "rest", "scheduler_plugin", "webhook")
+ROOMS = (
+    "api",
+    "certs",
+    "cli",
+    "client",
+    "dashboard",
+    "fluxion",
+    "kube",
+    "local",
+    "minicluster",
+    "queue",
+    "rest",
+    "scheduler_plugin",
+    "webhook",
+)
 
 
 def links(page: Path) -> Iterator[str]:

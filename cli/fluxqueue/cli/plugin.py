@@ -21,7 +21,7 @@ from fluxqueue.cli.usage_errors import UsageParser
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["VERBS", "Verb", "main", "plugin_parser", "verb_parser"]
+__all__ = ["VERBS", "Verb", "main", "plugin_parser", "split_words", "verb_parser"]
 
 _FAILED = 1
 _INTERRUPTED = 130
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser = plugin_parser(words)
         # What comes after -- is a command of the person, which argparse would mix with ours.
-        own, after = _split(words)
+        own, after = split_words(words)
         arguments = parser.parse_args(own)
         arguments.after_dashes = after
         if arguments.command is None:
@@ -147,7 +147,7 @@ def _fill(command: UsageParser, name: str) -> None:
     command.set_defaults(run=module.run)
 
 
-def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return our words and those after ``--``.
 
     ``--dry-run`` has a value only after ``=``, as kubectl's. What follows ``--sort`` is its value, also with a minus sign before it.

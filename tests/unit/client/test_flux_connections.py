@@ -44,7 +44,7 @@ async def test_the_token_has_a_header_that_the_proxy_does_not_remove() -> None:
     assert await flux(proxy).call("GET", "/v1/jobs", query={"limit": "3"}) == b"[]"
     (request,) = proxy.requests
     assert request.path == "/api/v1/namespaces/team/services/http:flux-rest:5000/proxy/v1/jobs"
-    assert request.headers == {"Fluxqueue-Token": "secret"}
+    assert dict(request.headers) == {"Fluxqueue-Token": "secret"}
     assert "secret" not in request.action
 
 

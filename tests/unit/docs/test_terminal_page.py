@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli.plugin import VERBS, _split, plugin_parser
+from fluxqueue.cli.plugin import VERBS, split_words, plugin_parser
 
 PAGE = (Path(__file__).parents[3] / "docs" / "terminal.md").read_text()
 LINES = re.findall(r"^(kubectl fluxqueue .+)$", PAGE, re.MULTILINE)
@@ -15,7 +15,7 @@ LINES = re.findall(r"^(kubectl fluxqueue .+)$", PAGE, re.MULTILINE)
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_of_the_page_is_understood(line: str) -> None:
     words = shlex.split(line)[2:]
-    own, _ = _split(words)
+    own, _ = split_words(words)
     assert plugin_parser(own).parse_args(own).command in VERBS
 
 

@@ -39,7 +39,7 @@ def test_a_command_that_the_program_takes_has_no_problem(text: str) -> None:
     [
         ("kubectl fluxqueue jobs --wrong", True),
         ("kubectl fluxqueue never", True),
-        ("kubectl fluxqueue hold", False),
+        ("kubectl fluxqueue explain", False),
         ("fluxqueue simulate --wrong", False),
     ],
 )

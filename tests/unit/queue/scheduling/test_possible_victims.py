@@ -41,4 +41,6 @@ def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
     state = rules.eviction(a_workload("victim"), urgent).requeue_state
     assert state is not None
     assert state.stop_at == NOW + timedelta(seconds=30)
-    assert rules.eviction(a_workload("victim", queue="other"), urgent).requeue_state is None
+    at_once = rules.eviction(a_workload("victim", queue="other"), urgent).requeue_state
+    assert at_once is not None
+    assert at_once.stop_at == NOW
