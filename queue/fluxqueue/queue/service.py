@@ -135,7 +135,7 @@ class QueueService:
                 levels=settings.config.levels,
                 coming_taints=(taint for shape in settings.config.node_shapes for taint in shape.taints),
             )
-            watching = group.create_task(caches.watches.run())
+            watching = [group.create_task(each.run()) for each in (caches.watches, caches.gang_objects)]
             status.watch(caches)
             await caches.watches.synced()
             collector.settle()
@@ -146,7 +146,8 @@ class QueueService:
             try:
                 await lease.run(self._leader.lead)
             finally:
-                watching.cancel()
+                for each in watching:
+                    each.cancel()
 
 
 def _count_call(call: ApiCall) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
@@ -16,6 +16,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.context_builder import ContextBuilder
 from fluxqueue.queue.cluster.devices import DeviceSource
+from fluxqueue.queue.cluster.gang_objects import GangObjects, Lookup, Readable
 from fluxqueue.queue.cluster.watched_objects import (
     BY_CLAIM,
     BY_DEVICE_SOURCE,
@@ -25,13 +26,15 @@ from fluxqueue.queue.cluster.watched_objects import (
     BY_NODE_NAME,
     BY_OBJECT,
     BY_REPLICA_OWNER,
+    GangObject,
     WatchedObjects,
 )
 from fluxqueue.queue.model.groups import GROUP_UID, GroupKey, group_of, group_of_workload
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, owner_uid
-from fluxqueue.queue.model.pods import owning_job_uid
+from fluxqueue.queue.model.pods import age, owning_job_uid
 from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
+from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.noderules import node_checks
 
 __all__ = ["Caches"]
@@ -74,6 +77,7 @@ class Caches(WatchedObjects):
         self.taints = self._contexts.taints
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
+        self.gang_objects = GangObjects(api)
         self._all_but_system = all_but_system
         self._unmanaged = {*names.SYSTEM_NAMESPACES, own_namespace}
 
@@ -195,6 +199,18 @@ class Caches(WatchedObjects):
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """Return all pods of a group, of any phase."""
         return [pod for pod in self.pods.by_index(BY_GROUP, key) if self.group_of(pod) == key]
+
+    def gang_object(self, source: GangSource, key: GroupKey, pods: Sequence[Pod]) -> Lookup:
+        """Return the object that says the size of a gang of another project."""
+        if source.resource is None:
+            return Lookup(Readable.YES)
+        first = min(pods, key=age, default=None)
+        return self.gang_objects.find(source, key.namespace, source.object_name(first, key.name) if first is not None else key.name)
+
+    def groups_of_gang_object(self, source: str, namespace: str, name: str) -> set[GroupKey]:
+        """Return the gangs whose size an object says; with an empty name those of all objects of a source."""
+        found = GangObject(source, namespace, name) if name else GangObject(source, "", "")
+        return {key for pod in self.pods.by_index(BY_GROUP, found) if (key := self.group_of(pod)) is not None}
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
         """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait. Not pods that are matched alone."""

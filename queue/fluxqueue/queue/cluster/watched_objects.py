@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.api.clusterobjects import DaemonSet, Event, ResourceQuota
@@ -27,6 +28,7 @@ from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of, jobset_of
 from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.replacement_rules import replica_owner_of
+from fluxqueue.queue.model.sources.registry import source_named
 
 __all__ = [
     "BY_CLAIM",
@@ -37,6 +39,7 @@ __all__ = [
     "BY_NODE_NAME",
     "BY_OBJECT",
     "BY_REPLICA_OWNER",
+    "GangObject",
     "WatchedObjects",
 ]
 
@@ -52,6 +55,15 @@ _WITHOUT_BOOKMARKS = WatchTimes(lasts_s=(40, 60))
 """The API server sends no bookmarks for Events, so it must end an idle watch before that counts as broken."""
 _FAILED_CREATIONS = "reason=FailedCreate,involvedObject.kind=Job"
 """Events that the Job controller writes when the API server refuses a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangObject:
+    """An object that says the size of gangs, as the index `BY_GROUP` has it; both names are empty for all objects of a source."""
+
+    source: str
+    namespace: str
+    name: str
 
 
 class WatchedObjects:
@@ -141,7 +153,12 @@ def _job_of(pod: Pod) -> Iterable[Hashable]:
 
 def _group_of(pod: Pod) -> Iterable[Hashable]:
     key = group_of(pod)
-    return (key,) if key else ()
+    if key is None:
+        return ()
+    if not key.source:
+        return (key,)
+    name = source_named(key.source).object_name(pod, key.name)
+    return key, GangObject(key.source, key.namespace, name), GangObject(key.source, "", "")
 
 
 def _minicluster_of(pod: Pod) -> Iterable[Hashable]:

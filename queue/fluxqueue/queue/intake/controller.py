@@ -141,10 +141,19 @@ class IntakeController:
         group = self._groups.gather(key, row, owner)
         if group is None:
             if row is not None:
-                changes.endings.append(cancelled(row, "ends: its pods were deleted while it waited"))
+                changes.endings.append(cancelled(row, _gone(key)))
+            if key.source:
+                for pod in self._groups.newcomers(key):
+                    self._keys.add(pod.metadata.uid)  # no gang has to start with it
             return
         changes.described.append(self._groups.describe(key, group, row))
         for pod in group.excess:
             self._keys.add(pod.metadata.uid)
         if row is None and group.reason is Reason.WAITING_FOR_GROUP:
             self._keys.add_after(key, OVERDUE_S + 1)
+
+
+def _gone(key: GroupKey) -> str:
+    if key.source:
+        return "ends: its pods were deleted while it waited, or are matched one by one"
+    return "ends: its pods were deleted while it waited"

@@ -13,7 +13,7 @@ from fluxqueue.api.dependencies import DependencyKind
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.dependency_graph import TargetName
-from fluxqueue.queue.model.groups import GROUP_UID, POD_GROUP, GroupKey
+from fluxqueue.queue.model.groups import GROUP_UID, GroupKey, is_pod_group
 from fluxqueue.queue.model.minicluster_jobs import owner_uid
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.start_conditions import TrackedDependency
@@ -35,7 +35,7 @@ def names_of(workload: Workload) -> Iterable[tuple[DependencyKind, str]]:
     if workload.kind == "Job":
         yield DependencyKind.JOB, workload.name
         yield DependencyKind.MINICLUSTER, workload.name
-    elif workload.kind == POD_GROUP:
+    elif is_pod_group(workload):
         yield DependencyKind.POD_GROUP, workload.name
 
 

@@ -40,6 +40,7 @@ from fluxqueue.queue.model.minicluster_jobs import flux_pods, is_flux_cluster
 from fluxqueue.queue.model.moldable import at_full_size
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.sources.registry import source_named
 
 __all__ = ["describe_group", "describe_job", "describe_pod"]
 
@@ -240,7 +241,7 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
     return _describe(
         Submission(
             meta=meta,
-            api_version={POD_GROUP: "v1", JOB_SET: "jobset.x-k8s.io/v1alpha2"}.get(key.kind, "apps/v1"),
+            api_version=_api_version(key),
             kind=key.kind,
             templates=templates,
             slots=group.size,
@@ -253,6 +254,12 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
         cluster,
         workload,
     )
+
+
+def _api_version(key: GroupKey) -> str:
+    if key.source:
+        return source_named(key.source).api_version
+    return {POD_GROUP: "v1", JOB_SET: "jobset.x-k8s.io/v1alpha2"}.get(key.kind, "apps/v1")
 
 
 def _describe(submission: Submission, cluster: ClusterContext, workload: WorkloadContext) -> NewWorkload:

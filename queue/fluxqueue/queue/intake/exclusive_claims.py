@@ -17,7 +17,7 @@ from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.devices import DEVICE_CLAIMS, sources_used
 from fluxqueue.queue.cluster.storage import claims_used
-from fluxqueue.queue.model.groups import GroupKey, group_of
+from fluxqueue.queue.model.groups import group_key, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.reasons import MATCHABLE_REASONS
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
@@ -89,7 +89,7 @@ class ExclusiveClaims:
 
     def _pods_of(self, new: NewWorkload) -> list[Pod]:
         if new.release_mode is ReleaseMode.GROUP:
-            return self._caches.pods_of_group(GroupKey(new.namespace, new.name, new.kind))
+            return self._caches.pods_of_group(group_key(new))
         pod = self._caches.pods.get_by_uid(new.uid)
         return [pod] if pod is not None else []
 

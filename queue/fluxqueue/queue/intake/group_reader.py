@@ -15,6 +15,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
 from fluxqueue.queue.intake.describe import describe_group
+from fluxqueue.queue.intake.foreign_gangs import ForeignGangs
 from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.groups import (
     JOB_SET,
@@ -35,7 +36,7 @@ __all__ = ["GroupOwner", "GroupReader", "Membership"]
 
 @dataclass(frozen=True, slots=True)
 class GroupOwner:
-    """The object that a group belongs to: the owner of a gang, or a JobSet; neither for a pod group, or if it is gone."""
+    """The object that a group belongs to: the owner of a gang, or a JobSet; neither for other groups, or if it is gone."""
 
     scaled: ScaledWorkload | None = None
     jobset: JobSet | None = None
@@ -81,6 +82,7 @@ class GroupReader:
         self._api = api
         self._caches = caches
         self._ledger = ledger
+        self._gangs = ForeignGangs(caches, ledger)
 
     async def read_owner(self, key: GroupKey) -> GroupOwner:
         """Read the owner of a group from the API server.
@@ -105,6 +107,8 @@ class GroupReader:
     def gather(self, key: GroupKey, row: Workload | None, owner: GroupOwner = _NO_OWNER) -> GatheredGroup | None:
         """Return the group as far as it has come together, without the pods that are matched alone; None if it has no pods."""
         waiting = self._waiting(key)
+        if key.source:
+            return self._gangs.gather(key, [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None], row)
         if key.kind != POD_GROUP:
             waiting = [pod for pod in waiting if self._ledger.by_uid(pod.metadata.uid) is None]
             if key.kind == JOB_SET:
@@ -131,11 +135,13 @@ class GroupReader:
         if key is None:
             return _ALONE
         group = self._ledger.group(key)
+        if group is None and key.source:
+            return _ALONE if row is not None or self._gangs.matched_alone(key, pod) else _MEMBER
         if group is None:
             return _ALONE if row is not None else _MEMBER
         excess = Membership(alone=True, complete_group=_in_words(key, group))
         if group.state is State.PENDING:
-            if key.kind != POD_GROUP:
+            if key.source or key.kind != POD_GROUP:
                 return _ALONE if row is not None else _MEMBER
             gathered = self.gather(key, group)
             return excess if gathered is not None and any(_same(pod, each) for each in gathered.excess) else _MEMBER
@@ -163,7 +169,7 @@ class GroupReader:
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:
-    return f"pod group {key.namespace}/{key.name} of size {group.pods}" if key.kind == POD_GROUP else ""
+    return f"pod group {key.namespace}/{key.name} of size {group.pods}" if key == GroupKey(key.namespace, key.name) else ""
 
 
 def _same(pod: Pod, other: Pod) -> bool:

@@ -18,7 +18,7 @@ from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.job_domains import properties_beside
 from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescriptions
 from fluxqueue.queue.intake.workload_contexts import workload_context
-from fluxqueue.queue.model.groups import jobset_of
+from fluxqueue.queue.model.groups import group_of_job
 from fluxqueue.queue.model.job_slots import lacks_slot
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
 from fluxqueue.queue.model.moldable import growth_of, started_pods
@@ -146,8 +146,8 @@ class ObjectReader:
         return replace(new, requeue_state=requeue_state) if requeue_state.owner else new
 
     def _describe_job(self, job: Job, row: Workload | None) -> NewWorkload | None:
-        if jobset_of(job) is not None:
-            return None  # its JobSet resumes it, and all its Jobs are matched as one
+        if group_of_job(job) is not None:
+            return None  # its controller resumes it, and its pods are matched with those of the group
         uid, namespace = job.metadata.uid, job.metadata.namespace
         gated = any(pod.held for pod in self._caches.pods_of_job(uid))
         # The queue must release what it holds, even after the namespace opted out.

@@ -61,6 +61,7 @@ class ObjectWatch:
         caches.nodes.add_handler(self._node_changed)
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
+        caches.gang_objects.add_handler(self._gang_object_changed)
         self._claim_watch = ClaimWatch(caches, ledger, enqueue)
         self._device_watch = DeviceWatch(caches, enqueue)
 
@@ -107,6 +108,11 @@ class ObjectWatch:
             self._enqueue(pod.metadata.uid)  # its Job may have no slot for it
         if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
             self._enqueue(job_uid)  # a Job that somebody else resumed
+
+    def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
+        """Enqueue the gangs whose size an object of another project says."""
+        for key in self._caches.groups_of_gang_object(source, namespace, name):
+            self._enqueue(key)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""

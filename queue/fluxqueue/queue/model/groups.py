@@ -16,6 +16,9 @@ A *JobSet* is the pods of all its Jobs, which it resumes itself, so that they co
 the pods that they still run at once. If it starts its Jobs one after another, it is complete when all pods of the Jobs that have begun
 exist. Slots for the others are matched together with theirs (`fluxqueue.queue.model.later_pods`).
 
+A gang of another project (`fluxqueue.queue.model.sources`) is the pods that belong together by its labels or controllers. It is complete
+when the pods that it says must start together exist. More pods than these are matched one by one once it has started.
+
 A wrong label or size is reported for the whole group, since nobody knows which of its pods is wrong.
 """
 
@@ -37,8 +40,10 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.later_pods import MAX_JOBSET_PODS, LaterPods, later_pods
 from fluxqueue.queue.model.pods import age
-from fluxqueue.queue.model.records import ReleaseMode, Workload
+from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
+from fluxqueue.queue.model.sources.gang_sources import GangSource
+from fluxqueue.queue.model.sources.registry import source_of_job, source_of_object, source_of_pod
 
 __all__ = [
     "GROUP_UID",
@@ -50,8 +55,11 @@ __all__ = [
     "gather",
     "gather_gang",
     "gather_jobset",
+    "group_key",
     "group_of",
+    "group_of_job",
     "group_of_workload",
+    "is_pod_group",
     "jobset_of",
     "owner_of_group",
 ]
@@ -71,11 +79,22 @@ OVERDUE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Identifies a group within the cluster; ``kind`` is that of its owner, or `POD_GROUP`."""
+    """Identifies a group within the cluster.
+
+    Attributes
+    ----------
+    namespace, name
+        Of the group.
+    kind
+        That of its owner, or `POD_GROUP`.
+    source
+        The source that knows it, if another project wrote it; empty for others.
+    """
 
     namespace: str
     name: str
     kind: str = POD_GROUP
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +152,13 @@ def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
     owner = meta.controller
     if owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/"):
         jobset = meta.label(names.JOBSET_NAME_LABEL)
-        return GroupKey(meta.namespace, jobset, JOB_SET) if jobset and (job is None or jobset_of(job) == jobset) else None
+        if jobset:
+            return GroupKey(meta.namespace, jobset, JOB_SET) if job is None or jobset_of(job) == jobset else None
+        return _group_of_source(meta.namespace, source_of_pod(pod, job))
     if name := meta.label(names.POD_GROUP_LABEL):
         return GroupKey(meta.namespace, name)
+    if (key := _group_of_source(meta.namespace, source_of_pod(pod))) is not None:
+        return key
     if meta.annotation(names.GANG_ANNOTATION) == "true" and (replicas := replica_owner_of(pod)) is not None:
         return GroupKey(replicas.namespace, replicas.name, replicas.kind)
     return None
@@ -143,7 +166,7 @@ def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
 
 def owner_of_group(key: GroupKey) -> ReplicaOwner | None:
     """Return the owner of a gang; None for other groups."""
-    return None if key.kind in (POD_GROUP, JOB_SET) else ReplicaOwner(key.namespace, key.kind, key.name)
+    return None if key.source or key.kind in (POD_GROUP, JOB_SET) else ReplicaOwner(key.namespace, key.kind, key.name)
 
 
 def jobset_of(job: Job) -> str | None:
@@ -152,9 +175,28 @@ def jobset_of(job: Job) -> str | None:
     return owner.name if owner is not None and owner.kind == JOB_SET and owner.api_version.startswith(_JOBSET_GROUP) else None
 
 
+def group_of_job(job: Job) -> GroupKey | None:
+    """Return the group of a Job whose controller resumes it itself, so that its pods come gated: a JobSet, or a gang of another project."""
+    namespace = job.metadata.namespace
+    if (jobset := jobset_of(job)) is not None:
+        return GroupKey(namespace, jobset, JOB_SET)
+    return _group_of_source(namespace, source_of_job(job))
+
+
+def group_key(workload: Workload | NewWorkload) -> GroupKey:
+    """Return the key of a group's workload."""
+    source = source_of_object(workload.api_version, workload.kind)
+    return GroupKey(workload.namespace, workload.name, workload.kind, source.name if source is not None else "")
+
+
 def group_of_workload(workload: Workload) -> GroupKey | None:
     """Return the key of a group's workload; None for other workloads."""
-    return GroupKey(workload.namespace, workload.name, workload.kind) if workload.release_mode is ReleaseMode.GROUP else None
+    return group_key(workload) if workload.release_mode is ReleaseMode.GROUP else None
+
+
+def is_pod_group(workload: Workload) -> bool:
+    """True for the workload of a pod group: pods with our own label, not with that of another project."""
+    return workload.release_mode is ReleaseMode.GROUP and group_key(workload) == GroupKey(workload.namespace, workload.name)
 
 
 def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: datetime) -> GatheredGroup | None:
@@ -259,6 +301,10 @@ def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobse
         message = f"{where} has {len(waiting)} of {size} pods: it is matched when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     return GatheredGroup(tuple(waiting), (), len(waiting) + sum(each.pods for each in later), metadata=metadata, later_pods=later)
+
+
+def _group_of_source(namespace: str, found: tuple[GangSource, str] | None) -> GroupKey | None:
+    return GroupKey(namespace, found[1], found[0].kind, found[0].name) if found is not None else None
 
 
 def _total(job: Job) -> str | None:

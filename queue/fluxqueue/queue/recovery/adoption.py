@@ -26,6 +26,7 @@ from fluxqueue.queue.model.jobs import pods_wanted, started_with_fewer
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT, SLOT, sizes_in
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import FluxionJobId, Grant, NewWorkload
+from fluxqueue.queue.model.sources.registry import source_of_pod
 from fluxqueue.queue.recovery.adoption_claims import (
     AdoptionCandidate,
     AllocationClaim,
@@ -110,7 +111,7 @@ def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandida
             if claim is not None and _has_one_size(new):
                 yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
     for pod in caches.pods.list():
-        if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or pod.metadata.label(names.POD_GROUP_LABEL) is not None:
+        if not _may_be_unknown(pod, ledger) or owning_job_uid(pod) is not None or _in_group(pod):
             continue
         claim = claim_of_pod(pod) if _admitted(pod, caches, ledger) else None
         new = describe_pod(pod_before_release(pod), caches.cluster_context(pod.metadata.namespace)) if claim is not None else None
@@ -144,6 +145,11 @@ def _confirms(caches: Caches, new: NewWorkload, claim: AllocationClaim) -> bool:
 def _capacity(caches: Caches, node: str) -> Mapping[str, int] | None:
     existing = caches.nodes.get("", node)
     return {pool.type: pool.total for pool in graph_node(existing).spec.pools} if existing is not None else None
+
+
+def _in_group(pod: Pod) -> bool:
+    """True for a pod of a pod group, or of a gang of another project: the size of its slot among the others is not known."""
+    return pod.metadata.label(names.POD_GROUP_LABEL) is not None or source_of_pod(pod) is not None
 
 
 def _has_one_size(new: NewWorkload) -> bool:

@@ -11,6 +11,7 @@ from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
+from fluxqueue.queue.model.groups import group_of, group_of_workload
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import SlotState, WorkloadId
 from fluxqueue.queue.recovery.findings import Difference, Finding
@@ -108,6 +109,7 @@ def _suspended_jobs(snapshot: SystemSnapshot) -> Iterator[Finding]:
 def _gated_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
     """Each pod with our gate is in the queue: by itself, with its Job or with its group."""
     rows = {workload.uid: workload for workload in snapshot.workloads}
+    groups = {key for workload in snapshot.workloads if (key := group_of_workload(workload)) is not None}
     free = _workloads_with_a_free_slot(snapshot)
     live, jobs = _live_jobids(snapshot), {job.metadata.uid for job in snapshot.jobs}
     for pod in snapshot.pods:
@@ -124,7 +126,7 @@ def _gated_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
             continue
         if owner is not None and owner not in jobs:
             continue  # its Job is deleted, and garbage collection deletes the pod
-        if meta.label(names.POD_GROUP_LABEL) is not None:
+        if meta.label(names.POD_GROUP_LABEL) is not None or group_of(pod) in groups:
             continue  # a member is in the queue as part of its group
         yield Finding(Difference.UNKNOWN_OBJECT, _pod_ref(pod), f"{_pod_ref(pod)} is gated and is not in the queue")
 

@@ -28,7 +28,7 @@ from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import Ending
-from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.groups import is_pod_group
 from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.release.patches import suspend_for_user
 from fluxqueue.queue.status.subjects import subjects_of
@@ -190,9 +190,7 @@ class Canceller:
             await self._api.patch(FLUXJOBS, fluxjob.metadata.name, body, namespace=workload.namespace, patch_type=PatchType.MERGE)
         except (Conflict, NotFound):
             return _RETRY_S
-        what = (
-            f"pod -l {names.POD_GROUP_LABEL}={workload.name}" if workload.kind == POD_GROUP else f"{workload.kind.lower()} {workload.name}"
-        )
+        what = f"pod -l {names.POD_GROUP_LABEL}={workload.name}" if is_pod_group(workload) else f"{workload.kind.lower()} {workload.name}"
         ends = f"kubectl delete {what} ends it"
         why = f"{_where(workload)} runs, and a pod cannot be stopped without deleting it: spec.cancel was set back to false; {ends}"
         self._report(workload, "EditRefused", why, Severity.WARNING)

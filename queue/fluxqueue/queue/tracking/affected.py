@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of, jobset_of
+from fluxqueue.queue.model.groups import group_of, group_of_job
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.records import ReleaseMode, Workload
@@ -17,10 +17,10 @@ __all__ = ["affected_by_job", "affected_by_pod", "groups_in"]
 
 
 def affected_by_job(job: Job, ledger: Ledger) -> Iterator[Workload]:
-    """Yield the workload of a Job, and that of its JobSet."""
+    """Yield the workload of a Job, and that of the group that it belongs to with all its pods."""
     if (workload := ledger.by_uid(job.metadata.uid)) is not None:
         yield workload
-    if (jobset := jobset_of(job)) is not None and (group := ledger.group(GroupKey(job.metadata.namespace, jobset, JOB_SET))) is not None:
+    if (key := group_of_job(job)) is not None and (group := ledger.group(key)) is not None:
         yield group
 
 

@@ -7,6 +7,7 @@ succeeded ends at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.pods import Pod
@@ -32,6 +33,7 @@ def plan_group_slots(
     expired: Collection[int] = (),
     awaited: int = 0,
     closed: Callable[[Pod, str], bool] = _none_closed,
+    order: Callable[[Pod], tuple[Any, ...]] = age,
 ) -> SlotChanges:
     """Plan the slots of a released group.
 
@@ -51,6 +53,8 @@ def plan_group_slots(
         The number of slots kept for pods that are created only after others run.
     closed
         True if a node does not take this pod at present: the pod is not released onto it.
+    order
+        Sort key of the pods that get slots.
     """
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     slots = allocation.open_slots
@@ -58,7 +62,7 @@ def plan_group_slots(
     idle = [slot for slot in slots if slot.pod_uid not in living]
     done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
     free = [slot for slot in idle if slot.rank not in done]
-    take, assign = _place([pod for uid, pod in living.items() if uid not in placed], free, label_of, closed)
+    take, assign = _place(sorted((pod for uid, pod in living.items() if uid not in placed), key=order), free, label_of, closed)
     assign += [(slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living and still_gated(living[slot.pod_uid])]
     end = done | {slot.rank for slot in free if slot.rank in expired}
     left = len(slots) - len(end)
@@ -79,10 +83,10 @@ def plan_group_slots(
 def _place(
     pods: Sequence[Pod], free: list[Slot], label_of: Callable[[Pod], str | None], closed: Callable[[Pod, str], bool]
 ) -> tuple[RankedPods, RankedPods]:
-    """Give each pod a free slot of its size, the oldest pod first, and remove these slots from ``free``: those to take, those to assign."""
+    """Give each pod a free slot of its size, in this order, and remove these slots from ``free``: those to take, those to assign."""
     take: RankedPods = []
     assign: RankedPods = []
-    for pod in sorted(pods, key=age):
+    for pod in pods:
         gated, tied = pod.held, pod.spec.node_name or pinned_node(pod)
         if gated and pod.metadata.deletion_timestamp:
             continue

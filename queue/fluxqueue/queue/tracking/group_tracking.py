@@ -1,8 +1,8 @@
-"""Follows the slots of released groups: pod groups, gangs and JobSets.
+"""Follows the slots of released groups: pod groups, gangs, JobSets and gangs of other projects.
 
 A slot whose pod failed or was deleted is kept for its replacement for a while (``grace_s``). It ends earlier if the owner of the group
-wants fewer pods, or if its node takes no pods. Slots for the pods of a JobSet that come only after others run are kept as long as these
-pods are to come.
+wants fewer pods, or if its node takes no pods. Slots for pods that come only after others run (of a JobSet, or a gang of another project)
+are kept as long as these pods are to come.
 
 The phases of pods and the times are in memory only. A new leader waits for the whole grace time again.
 """
@@ -21,12 +21,14 @@ from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.foreign_gang_slots import ForeignGangSlots
 from fluxqueue.queue.cluster.later_jobs import later_slot_labels
 from fluxqueue.queue.cluster.owners import read_owner
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import JOB_SET, group_of_workload, owner_of_group
 from fluxqueue.queue.model.jobspecs import label_for
 from fluxqueue.queue.model.later_pods import reserved_ranks
+from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.noderules.node_checks import without_pin
 from fluxqueue.queue.store.ledger import Ledger
@@ -75,6 +77,7 @@ class GroupTracker:
         self._api = api
         self._caches = caches
         self._ledger = ledger
+        self._foreign = ForeignGangSlots(caches)
         self._phases = phases
         self._plan_after = plan_after
         self._reread = reread
@@ -107,6 +110,7 @@ class GroupTracker:
             ],
             awaited=len(reserved),
             closed=lambda pod, node: self._caches.closed(node, pod.spec),
+            order=self._foreign.order(key, pods) if key.source else age,
         )
         for pod in unplaced_pods(pods, allocation, changes):
             self._reread(pod.metadata.uid)
@@ -173,10 +177,12 @@ class GroupTracker:
     async def _later_pods(self, workload: Workload, allocation: Allocation) -> Counter[str] | None:
         """Return how many pods of a JobSet are created later, by the label of their slots; None if the JobSet cannot be read."""
         key = group_of_workload(workload)
-        if key is None or key.kind != JOB_SET or self._caches.namespace_ending(key.namespace):
+        if key is None or not (key.source or key.kind == JOB_SET) or self._caches.namespace_ending(key.namespace):
             return Counter()
         if all(self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots):
             return Counter()
+        if key.source:
+            return self._foreign.later_slot_labels(workload, key)
         try:
             return await later_slot_labels(self._api, self._caches, workload, key)
         except ApiError as error:
@@ -191,6 +197,8 @@ class GroupTracker:
             return None
         if self._caches.namespace_ending(key.namespace):
             return 0
+        if key.source:
+            return 0 if self._foreign.ended(key) else None
         if key.kind == JOB_SET:
             return 0 if later == Counter() and all(job.finished for job in self._caches.jobs_of_jobset(key)) else None
         key_of_owner = owner_of_group(key)

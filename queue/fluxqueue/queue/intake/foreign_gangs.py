@@ -1,0 +1,98 @@
+"""Reads the gangs of other projects: their pods, and the objects that say how many of them start together.
+
+A gang waits, with one sentence, for what its size depends on: for its pods, for its object, or for the first list of such objects. If the
+queue cannot know objects of its kind at all (their CRD is gone, or the queue may not read them), the pods of its controllers are matched
+one by one, as those of any controller that is not known. A pod that names its gang itself, by a label, then waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
+from fluxqueue.queue.model.groups import GatheredGroup, GroupKey
+from fluxqueue.queue.model.pods import age
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.sources.gang_sources import GangSource
+from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_source
+from fluxqueue.queue.model.sources.registry import source_named
+from fluxqueue.queue.store.ledger import Ledger
+
+__all__ = ["ForeignGangs"]
+
+
+class ForeignGangs:
+    """Reads gangs of the sources in `fluxqueue.queue.model.sources.registry`.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    ledger
+        The workloads.
+    """
+
+    def __init__(self, caches: Caches, ledger: Ledger) -> None:
+        self._caches = caches
+        self._ledger = ledger
+
+    def gather(self, key: GroupKey, waiting: Sequence[Pod], row: Workload | None) -> GatheredGroup | None:
+        """Return a gang as far as it has come together; None if its waiting pods are matched one by one, or if none waits.
+
+        Parameters
+        ----------
+        key
+            Which.
+        waiting
+            Its gated pods that have no workload of their own.
+        row
+            Its workload, if it has one.
+        """
+        if not waiting:
+            return None
+        source = source_named(key.source)
+        lookup = self._caches.gang_object(source, key, waiting)
+        if _is_unknown(source, lookup):
+            return None
+        where = f"{source.kind} {key.namespace}/{key.name}"
+        if source.resource is not None and lookup.obj is None and not source.optional:
+            name = source.object_name(min(waiting, key=age), key.name)
+            return _without_object(waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name)
+        own = {pod.metadata.uid for pod in waiting}
+        others = [pod for pod in self._caches.pods_of_group(key) if pod.metadata.uid not in own]
+        since = row.submitted_at if row is not None else None
+        return gather_gang_of_source(GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock())
+
+    def matched_alone(self, key: GroupKey, pod: Pod) -> bool:
+        """True if a gang that has no workload needs no pods to start together, so that this one is matched alone."""
+        if not pod.held or pod.metadata.deletion_timestamp:
+            return False
+        waiting = [
+            each
+            for each in self._caches.pods_of_group(key)
+            if each.held and not each.metadata.deletion_timestamp and not each.terminal and self._ledger.by_uid(each.metadata.uid) is None
+        ]
+        return self.gather(key, waiting or [pod], None) is None
+
+
+def _is_unknown(source: GangSource, lookup: Lookup) -> bool:
+    """True if the size of such gangs cannot be known, and no person asked for a gang by name."""
+    return bool(source.controllers) and lookup.readable in (Readable.NOT_SERVED, Readable.FORBIDDEN)
+
+
+def _without_object(waiting: Sequence[Pod], lookup: Lookup, where: str, title: str, resource: str) -> GatheredGroup:
+    """Return a gang that waits for the object that says its size."""
+    members = tuple(sorted(waiting, key=age))
+    if lookup.problem:
+        message = f"{where}: {title} cannot be read, correct it: {lookup.problem:.300}"
+        return GatheredGroup(members, (), len(members), Reason.INVALID_REQUEST, message)
+    causes = {
+        Readable.NOT_YET: f"{where} waits until the queue has read all {resource}",
+        Readable.NOT_SERVED: f"{where} waits for {title}, but the cluster has no {resource}: install the CRD, or take the name off the pods",
+        Readable.FORBIDDEN: f"{where} waits, because the queue may not read {resource}: add it to gangs.resources of the chart",
+        Readable.YES: f"{where} waits for {title}, which does not exist: create it, it says how many pods start together",
+    }
+    return GatheredGroup(members, (), len(members), Reason.WAITING_FOR_GROUP, causes[lookup.readable])

@@ -1,0 +1,70 @@
+"""The sources of gangs, and which of them a pod, a Job or a workload belongs to.
+
+The order decides if a pod shows several: what controls a pod knows its roles and its minimum better than a PodGroup that another scheduler
+made of it.
+"""
+
+from __future__ import annotations
+
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.sources.gang_sources import GangSource, api_group
+from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
+from fluxqueue.queue.model.sources.leaderworkersets import LEADER_WORKER_SETS
+from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
+from fluxqueue.queue.model.sources.volcano import VOLCANO
+
+__all__ = ["SOURCES", "source_named", "source_of_job", "source_of_object", "source_of_pod"]
+
+SOURCES: tuple[GangSource, ...] = (
+    LEADER_WORKER_SETS,
+    SCHEDULER_PLUGINS,
+    VOLCANO,
+    KUEUE_POD_GROUPS,
+)
+
+_BY_NAME = {source.name: source for source in SOURCES}
+_BY_OBJECT = {(api_group(source.api_version), source.kind): source for source in SOURCES}
+_MARKS = frozenset(mark for source in SOURCES for mark in source.marks)
+_CONTROLLERS = frozenset(controller for source in SOURCES for controller in source.controllers)
+
+
+def source_named(name: str) -> GangSource:
+    """Return the source of a name; raises KeyError for another."""
+    return _BY_NAME[name]
+
+
+def source_of_object(api_version: str, kind: str) -> GangSource | None:
+    """Return the source whose workloads have this kind, in any version, or None."""
+    return _BY_OBJECT.get((api_group(api_version), kind))
+
+
+def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | None:
+    """Return the source of a pod and the name of its gang; None if no source knows the pod.
+
+    Parameters
+    ----------
+    pod
+        As it is now.
+    job
+        The Job that controls it, if that is known.
+    """
+    meta = pod.metadata
+    owner = meta.controller
+    controlled = owner is not None and (api_group(owner.api_version), owner.kind) in _CONTROLLERS
+    if not controlled and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
+        return None
+    for source in SOURCES:
+        if (name := source.group_of(pod, job)) is not None:
+            return source, name
+    return None
+
+
+def source_of_job(job: Job) -> tuple[GangSource, str] | None:
+    """Return the source of a Job that its own controller resumes, and the name of its gang, or None."""
+    if job.metadata.controller is None:
+        return None
+    for source in SOURCES:
+        if (name := source.job_of(job)) is not None:
+            return source, name
+    return None
