@@ -59,8 +59,10 @@ class Chart:
 
     helm: Path
 
-    def render(self, values: Mapping[str, Any] | None = None, release: str = RELEASE, namespace: str = NAMESPACE) -> Rendered:
-        """Render with these values over the chart's own.
+    def render(
+        self, values: Mapping[str, Any] | None = None, release: str = RELEASE, namespace: str = NAMESPACE, serves: Sequence[str] = ()
+    ) -> Rendered:
+        """Render with these values over the chart's own, for a cluster that serves these kinds too (``group/version/Kind``).
 
         Raises
         ------
@@ -68,7 +70,10 @@ class Chart:
             The schema or a template refuses them.
         """
         done = subprocess.run(
-            [self.helm, "template", release, CHART, "--namespace", namespace, "--values", "-"],
+            [
+                *(self.helm, "template", release, CHART, "--namespace", namespace, "--values", "-"),
+                *(word for kind in serves for word in ("--api-versions", kind)),
+            ],
             input=json.dumps(values or {}),
             capture_output=True,
             text=True,

@@ -36,7 +36,9 @@ def pods_of(*builders: PodBuilder) -> list[Pod]:
 def read_object(source: GangSource, spec: Any, **metadata: Any) -> Any:
     """Return the object of a source with this spec, decoded as the queue decodes it."""
     assert source.resource is not None
-    return msgspec.convert({"metadata": {"name": "x", "namespace": "default", "uid": "x", **metadata}, "spec": spec}, source.resource.struct)
+    return msgspec.convert(
+        {"metadata": {"name": "x", "namespace": "default", "uid": "x", **metadata}, "spec": spec}, source.resource.struct
+    )
 
 
 def gather(

@@ -26,6 +26,7 @@ __all__ = [
     "PersistentVolumeClaimVolumeSource",
     "Pod",
     "PodResourceClaim",
+    "PodSchedulingGroup",
     "PodSpec",
     "PodStatus",
     "PodTemplateSpec",
@@ -33,6 +34,7 @@ __all__ = [
     "ResourceRequirements",
     "SchedulingGate",
     "Toleration",
+    "WorkloadReference",
 ]
 
 
@@ -126,6 +128,20 @@ class PodResourceClaim(PartialObject, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(PartialObject, frozen=True):
+    """The PodGroup of Kubernetes' Workload API that a pod belongs to (KEP-5832)."""
+
+    pod_group_name: str | None = None
+
+
+class WorkloadReference(PartialObject, frozen=True):
+    """The Workload, its pod group and the replica of that which a pod belongs to: Kubernetes 1.35 only (KEP-4671)."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(PartialObject, frozen=True):
     """The spec of a pod, as far as placement depends on it. ``affinity`` and spread constraints stay decoded JSON."""
 
@@ -150,6 +166,8 @@ class PodSpec(PartialObject, frozen=True):
     host_network: bool = False
     set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
     active_deadline_seconds: int | None = None
+    scheduling_group: PodSchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
     def gated_by(self, name: str) -> bool:
         """True if the pod has the scheduling gate of this name."""

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from support.chart_rendering import Chart, Json, Rendered, flag
+from support.chart_rendering import Chart, Json, Rendered, ValuesRefused, flag
 
 QUEUE = "fluxqueue-queue"
 MINICLUSTERS = {"enabled": True, "namespaces": ["*"]}
@@ -260,3 +260,19 @@ def test_the_objects_of_miniclusters_are_made_in_chosen_namespaces(
 
 def test_without_miniclusters_there_is_no_right_for_them(default: Rendered) -> None:
     assert [role["metadata"]["name"] for role in default.all("ClusterRole") if "minicluster" in role["metadata"]["name"]] == []
+
+
+def test_the_queue_reads_only_gangs_that_the_cluster_has_or_that_values_name(chart: Chart, default: Rendered) -> None:
+    assert "fluxqueue-queue-gangs" not in default.text
+    served = chart.render({"gangs": {"resources": ["rayclusters.ray.io"]}}, serves=["kubeflow.org/v2beta1/MPIJob", "kubeflow.org/v1/TFJob"])
+    assert _verbs(_rules(served, "ClusterRole", "fluxqueue-queue-gangs")) == {
+        ("kubeflow.org", "mpijobs"): {"list", "watch"},
+        ("kubeflow.org", "tfjobs"): {"list", "watch"},
+        ("ray.io", "rayclusters"): {"list", "watch"},
+    }
+    assert served.one("ClusterRoleBinding", "fluxqueue-queue-gangs")["subjects"][0]["name"] == QUEUE
+
+
+def test_a_resource_that_no_gang_is_read_from_is_refused(chart: Chart) -> None:
+    with pytest.raises(ValuesRefused, match="gangs"):
+        chart.render({"gangs": {"resources": ["secrets"]}})

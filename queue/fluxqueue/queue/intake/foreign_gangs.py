@@ -91,7 +91,7 @@ def _without_object(waiting: Sequence[Pod], lookup: Lookup, where: str, title: s
         return GatheredGroup(members, (), len(members), Reason.INVALID_REQUEST, message)
     causes = {
         Readable.NOT_YET: f"{where} waits until the queue has read all {resource}",
-        Readable.NOT_SERVED: f"{where} waits for {title}, but the cluster has no {resource}: install the CRD, or take the name off the pods",
+        Readable.NOT_SERVED: f"{where} waits for {title}, but the cluster has no {resource}: install the CRD",
         Readable.FORBIDDEN: f"{where} waits, because the queue may not read {resource}: add it to gangs.resources of the chart",
         Readable.YES: f"{where} waits for {title}, which does not exist: create it, it says how many pods start together",
     }

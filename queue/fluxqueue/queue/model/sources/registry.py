@@ -1,23 +1,36 @@
 """The sources of gangs, and which of them a pod, a Job or a workload belongs to.
 
-The order decides if a pod shows several: what controls a pod knows its roles and its minimum better than a PodGroup that another scheduler
-made of it.
+The order decides if a pod shows several. An AppWrapper is around all others. What controls a pod knows its roles and its minimum better
+than a PodGroup that was made of it for another scheduler.
 """
 
 from __future__ import annotations
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.sources.appwrappers import APP_WRAPPERS
 from fluxqueue.queue.model.sources.gang_sources import GangSource, api_group
+from fluxqueue.queue.model.sources.kubeflow import KUBEFLOW_JOBS
 from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
 from fluxqueue.queue.model.sources.leaderworkersets import LEADER_WORKER_SETS
+from fluxqueue.queue.model.sources.mpijobs import MPI_JOBS
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS, NATIVE_WORKLOADS
+from fluxqueue.queue.model.sources.rayclusters import RAY_CLUSTERS
 from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
+from fluxqueue.queue.model.sources.spark import SPARK_APPLICATIONS
 from fluxqueue.queue.model.sources.volcano import VOLCANO
 
 __all__ = ["SOURCES", "source_named", "source_of_job", "source_of_object", "source_of_pod"]
 
 SOURCES: tuple[GangSource, ...] = (
+    APP_WRAPPERS,
+    MPI_JOBS,
+    *KUBEFLOW_JOBS,
+    RAY_CLUSTERS,
+    SPARK_APPLICATIONS,
     LEADER_WORKER_SETS,
+    NATIVE_POD_GROUPS,
+    NATIVE_WORKLOADS,
     SCHEDULER_PLUGINS,
     VOLCANO,
     KUEUE_POD_GROUPS,
@@ -52,7 +65,8 @@ def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | 
     meta = pod.metadata
     owner = meta.controller
     controlled = owner is not None and (api_group(owner.api_version), owner.kind) in _CONTROLLERS
-    if not controlled and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
+    native = pod.spec.scheduling_group is not None or pod.spec.workload_ref is not None
+    if not (controlled or native) and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
         return None
     for source in SOURCES:
         if (name := source.group_of(pod, job)) is not None:

@@ -22,7 +22,8 @@ def test_a_pod_names_its_group_by_a_label() -> None:
 
 def test_the_pods_say_how_many_start_together() -> None:
     part, whole = gather(KUEUE_POD_GROUPS, pods_of(member("a"))), gather(KUEUE_POD_GROUPS, pods_of(member("a"), member("b")))
-    assert part is not None and whole is not None
+    assert part is not None
+    assert whole is not None
     assert (part.reason, whole.reason, whole.size) == (Reason.WAITING_FOR_GROUP, Reason.NONE, 2)
 
 

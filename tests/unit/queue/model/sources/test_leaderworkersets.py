@@ -17,7 +17,12 @@ PREFIX = "leaderworkerset.sigs.k8s.io"
 
 
 def member(worker: int, group: int = 0, size: str | None = "3") -> PodBuilder:
-    labels = {f"{PREFIX}/name": "llm", f"{PREFIX}/group-index": str(group), f"{PREFIX}/worker-index": str(worker), f"{PREFIX}/group-key": "5f"}
+    labels = {
+        f"{PREFIX}/name": "llm",
+        f"{PREFIX}/group-index": str(group),
+        f"{PREFIX}/worker-index": str(worker),
+        f"{PREFIX}/group-key": "5f",
+    }
     name = f"llm-{group}" if worker == 0 else f"llm-{group}-{worker}"
     builder = pod_builder(name, labels, {f"{PREFIX}/size": size} if size is not None else {})
     return builder.owned_by("StatefulSet", "llm" if worker == 0 else f"llm-{group}")
@@ -38,7 +43,8 @@ def test_each_group_of_a_set_is_a_gang() -> None:
 @pytest.mark.parametrize("owner", [pytest.param(None, id="which cannot be read"), pytest.param(lws(), id="which starts all at once")])
 def test_a_group_waits_for_its_workers(owner: Any) -> None:
     part, whole = (gather(LEADER_WORKER_SETS, pods_of(*(member(n) for n in range(count))), owner) for count in (2, 3))
-    assert part is not None and whole is not None
+    assert part is not None
+    assert whole is not None
     assert (part.reason, whole.reason, whole.size) == (Reason.WAITING_FOR_GROUP, Reason.NONE, 3)
     assert "has 2 of 3 pods" in part.message
 

@@ -25,7 +25,8 @@ def test_min_member_pods_start_together() -> None:
     group = read_object(VOLCANO, {"minMember": 3, "minTaskMember": {"driver": 1}, "queue": "default"})
     pods = pods_of(*(pod_builder(name, annotations={"scheduling.k8s.io/group-name": "x"}) for name in "abc"))
     whole, part = gather(VOLCANO, pods, group), gather(VOLCANO, pods[:2], group)
-    assert whole is not None and part is not None
+    assert whole is not None
+    assert part is not None
     assert (whole.reason, whole.size, part.reason) == (Reason.NONE, 3, Reason.WAITING_FOR_GROUP)
 
 

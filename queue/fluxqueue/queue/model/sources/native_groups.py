@@ -1,0 +1,106 @@
+"""Kubernetes' own gangs: PodGroup of the Workload API, and the Workload that Kubernetes 1.35 had before it.
+
+* From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the policy: ``gang`` with ``minCount``,
+  or ``basic``, which is no gang (KEP-4671, KEP-5832).
+* In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that (``spec.workloadRef``).
+
+Both are alpha: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, InvalidGang, Resource, Role, named, whole_number
+
+__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS"]
+
+_GROUP = "scheduling.k8s.io"
+
+
+class _GangPolicy(PartialObject, frozen=True):
+    min_count: int | None = None
+
+
+class _Policy(PartialObject, frozen=True):
+    gang: _GangPolicy | None = None
+
+
+class _PodGroupSpec(PartialObject, frozen=True):
+    scheduling_policy: _Policy = _Policy()
+
+
+class _PodGroup(PartialObject, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _PodGroupSpec = _PodGroupSpec()
+
+
+class _WorkloadGroup(PartialObject, frozen=True):
+    name: str = ""
+    policy: _Policy = _Policy()
+
+
+class _WorkloadSpec(PartialObject, frozen=True):
+    pod_groups: list[_WorkloadGroup] | None = None
+
+
+class _Workload(PartialObject, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _WorkloadSpec = _WorkloadSpec()
+
+
+def _gang(policy: _Policy, path: str) -> Gang:
+    if policy.gang is None:
+        return Gang(())
+    return Gang((Role(ANY_ROLE, whole_number(policy.gang.min_count, f"{path}.gang.minCount")),))
+
+
+def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
+    group = pod.spec.scheduling_group
+    return named(group.pod_group_name) if group is not None else None
+
+
+def _read_pod_group(_pods: Sequence[Pod], group: _PodGroup) -> Gang:
+    return _gang(group.spec.scheduling_policy, "spec.schedulingPolicy")
+
+
+def _workload_group_of(pod: Pod, _job: Job | None) -> str | None:
+    ref = pod.spec.workload_ref
+    if ref is None or not ref.name or not ref.pod_group:
+        return None
+    return named("-".join(part for part in (ref.name, ref.pod_group, ref.pod_group_replica_key) if part))
+
+
+def _workload_name(pod: Pod) -> str | None:
+    return named(pod.spec.workload_ref.name) if pod.spec.workload_ref is not None else None
+
+
+def _read_workload(pods: Sequence[Pod], workload: _Workload) -> Gang:
+    wanted = next((pod.spec.workload_ref.pod_group for pod in pods if pod.spec.workload_ref is not None), "")
+    for number, group in enumerate(workload.spec.pod_groups or ()):
+        if group.name == wanted:
+            return _gang(group.policy, f"spec.podGroups[{number}].policy")
+    raise InvalidGang(f"Workload {workload.metadata.name} has no pod group {wanted:.63}: correct spec.workloadRef.podGroup of the pods")
+
+
+NATIVE_POD_GROUPS = GangSource(
+    name="kubernetes",
+    api_version=f"{_GROUP}/v1alpha2",
+    kind="PodGroup",
+    group_of=_pod_group_of,
+    read=_read_pod_group,
+    resource=Resource(_GROUP, "podgroups", "PodGroup", ("v1beta1", "v1alpha3", "v1alpha2"), _PodGroup),
+)
+
+NATIVE_WORKLOADS = GangSource(
+    name="kubernetes-1.35",
+    api_version=f"{_GROUP}/v1alpha1",
+    kind="Workload",
+    group_of=_workload_group_of,
+    read=_read_workload,
+    resource=Resource(_GROUP, "workloads", "Workload", ("v1alpha1",), _Workload),
+    object_of=_workload_name,
+)

@@ -1,0 +1,134 @@
+"""Which objects of other projects are watched, as the cluster gets and loses their CRDs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+import pytest
+from support.controller_bench import until
+
+from fluxqueue.kube.decoding import Page
+from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.kinds import Kind
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster import gang_objects
+from fluxqueue.queue.cluster.gang_objects import GangObjects, Readable
+from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
+from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
+from fluxqueue.queue.model.sources.volcano import VOLCANO
+
+GROUP = "/apis/scheduling.x-k8s.io/v1alpha1"
+
+
+class Server:
+    """An API server that serves some resources, lists their objects, and has watches on which nothing happens."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, list[str]] = {}
+        self.objects: list[dict[str, Any]] = []
+        self.forbidden = False
+        self.broken: set[str] = set()
+
+    async def request(self, _method: str, path: str) -> bytes:
+        if path in self.broken:
+            raise ApiError(503, "ServiceUnavailable", path)
+        if path not in self.served:
+            raise NotFound(404, "NotFound", path)
+        return msgspec.json.encode({"resources": [{"name": name} for name in self.served[path]]})
+
+    async def page(self, kind: Kind[Any], _namespace: str | None, **_selection: Any) -> Page[Any]:
+        if self.forbidden:
+            raise Forbidden(403, "Forbidden", f"list {kind.plural}")
+        undecodable = {("default", "odd"): "Expected `int`"}
+        return Page([msgspec.convert(each, kind.type) for each in self.objects], "1", "", undecodable)
+
+    async def watch(self, *_args: Any, **_kwargs: Any) -> AsyncGenerator[list[bytes], None]:
+        yield []
+        await asyncio.Event().wait()
+
+
+def pod_group(name: str, size: int = 2) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"}, "spec": {"minMember": size}}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(gang_objects, "_DISCOVERY_S", (0.01, 0.02))
+    return Server()
+
+
+@asynccontextmanager
+async def watched(server: Server) -> AsyncIterator[tuple[GangObjects, list[tuple[str, str, str]]]]:
+    objects, seen = GangObjects(cast("Api", server), (SCHEDULER_PLUGINS, VOLCANO, KUEUE_POD_GROUPS)), list[tuple[str, str, str]]()
+    objects.add_handler(lambda *change: seen.append(change))
+    task = asyncio.create_task(objects.run())
+    try:
+        yield objects, seen
+    finally:
+        task.cancel()
+
+
+def readable(objects: GangObjects) -> Readable:
+    return objects.find(SCHEDULER_PLUGINS, "default", "a").readable
+
+
+async def test_a_crd_that_appears_later_is_noticed_and_its_gangs_are_read_again(server: Server) -> None:
+    server.objects = [pod_group("a")]
+    async with watched(server) as (objects, seen):
+        assert readable(objects) is Readable.NOT_YET
+        await until(lambda: readable(objects) is Readable.NOT_SERVED)
+        server.served[GROUP] = ["podgroups"]
+        await until(lambda: readable(objects) is Readable.YES)
+        assert objects.find(SCHEDULER_PLUGINS, "default", "a").obj.spec.min_member == 2
+        await until(lambda: ("scheduler-plugins", "default", "a") in seen and ("scheduler-plugins", "", "") in seen)
+
+
+async def test_a_crd_that_is_deleted_is_followed_no_more(server: Server) -> None:
+    server.served[GROUP], server.objects = ["podgroups"], [pod_group("a")]
+    async with watched(server) as (objects, _):
+        await until(lambda: objects.find(SCHEDULER_PLUGINS, "default", "a").obj is not None)
+        server.served.clear()
+        await until(lambda: readable(objects) is Readable.NOT_SERVED)
+        assert objects.find(SCHEDULER_PLUGINS, "default", "a").obj is None
+
+
+async def test_a_resource_that_must_not_be_read_is_asked_for_again(server: Server) -> None:
+    server.served[GROUP], server.forbidden = ["podgroups"], True
+    async with watched(server) as (objects, _):
+        await until(lambda: readable(objects) is Readable.FORBIDDEN)
+        server.forbidden = False
+        await until(lambda: readable(objects) is Readable.YES)
+
+
+async def test_a_resource_whose_discovery_fails_does_not_stop_the_others(server: Server) -> None:
+    server.served["/apis/scheduling.volcano.sh/v1beta1"] = ["podgroups"]
+    server.broken.add(GROUP)
+    async with watched(server) as (objects, _):
+        await until(lambda: objects.find(VOLCANO, "default", "a").readable is Readable.YES)
+        assert readable(objects) is Readable.NOT_YET
+
+
+async def test_an_object_that_does_not_fit_is_named_with_its_problem(server: Server) -> None:
+    server.served[GROUP] = ["podgroups"]
+    async with watched(server) as (objects, _):
+        await until(lambda: readable(objects) is Readable.YES)
+        assert objects.find(SCHEDULER_PLUGINS, "default", "odd").problem == "Expected `int`"
+
+
+async def test_a_source_whose_pods_say_all_is_always_readable(server: Server) -> None:
+    async with watched(server) as (objects, _):
+        assert objects.find(KUEUE_POD_GROUPS, "default", "a").readable is Readable.YES
+
+
+async def test_a_change_of_the_status_alone_is_no_change(server: Server) -> None:
+    async with watched(server) as (objects, seen):
+        cache = objects.cache("scheduler-plugins")
+        for version, size in (("1", 2), ("2", 2), ("3", 3)):
+            body = pod_group("a", size)
+            body["metadata"]["resourceVersion"] = version
+            cache.apply(msgspec.convert(body, SCHEDULER_PLUGINS.resource.struct))  # type: ignore[union-attr]  # it has one
+        assert seen.count(("scheduler-plugins", "default", "a")) == 2
