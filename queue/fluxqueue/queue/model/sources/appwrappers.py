@@ -1,8 +1,11 @@
-"""AppWrapper (``workload.codeflare.dev/v1beta2``): the pods of all its components are one gang.
+"""AppWrapper (``workload.codeflare.dev/v1beta2``): the pods of its components are one gang, unless a component is one by itself.
 
 Its controller writes the name of the AppWrapper on every pod template of every component. How many pods a component has is in its
 ``podSets``: in the spec if the user wrote it, else in the status, where the controller puts what it found in the wrapped object. A
 component without pods (a Service, a Secret) has none.
+
+A component that is a gang of its own (a Job, a JobSet, a PyTorchJob, a RayCluster) starts as such, with its own roles and minimum. Its pods
+do not count here.
 """
 
 from __future__ import annotations
@@ -19,6 +22,11 @@ __all__ = ["APP_WRAPPERS"]
 
 _GROUP, _KIND = "workload.codeflare.dev", "AppWrapper"
 _LABEL = "workload.codeflare.dev/appwrapper"
+_GANGS = frozenset(
+    {"Job", "JobSet", "TrainJob", "MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"}
+    | {"RayCluster", "RayJob", "RayService", "SparkApplication", "LeaderWorkerSet", "MiniCluster"}
+)
+"""Kinds of components that start by themselves."""
 _OVER = frozenset({"Succeeded", "Failed", "Terminating", "Suspending", "Suspended"})
 
 
@@ -26,8 +34,13 @@ class _PodSet(PartialObject, frozen=True):
     replicas: int | None = None
 
 
+class _Template(PartialObject, frozen=True):
+    kind: str = ""
+
+
 class _Component(PartialObject, frozen=True):
     pod_sets: list[_PodSet] | None = None
+    template: _Template = _Template()
 
 
 class _Spec(PartialObject, frozen=True):
@@ -54,6 +67,8 @@ def _read(_pods: Sequence[Pod], wrapper: _AppWrapper) -> Gang:
     stated, found = wrapper.spec.components or [], wrapper.status.component_status or []
     size = 0
     for number, component in enumerate(stated):
+        if component.template.kind in _GANGS:
+            continue
         path, sets = f"spec.components[{number}]", component.pod_sets
         if not sets and number < len(found):
             path, sets = f"status.componentStatus[{number}]", found[number].pod_sets

@@ -155,6 +155,11 @@ class GangSource:
     job_of: Callable[[Job], str | None] = _never
     counts_succeeded: bool = True
 
+    @property
+    def resumes_jobs(self) -> bool:
+        """True if pods of Jobs can belong to its gangs: their controller resumes these Jobs, so that their pods come gated."""
+        return self.job_of is not _never
+
     def object_name(self, pod: Pod, group: str) -> str:
         """Return the name of the object that says the size of a pod's gang."""
         return (self.object_of(pod) if self.object_of is not None else None) or group

@@ -1,7 +1,7 @@
 """The sources of gangs, and which of them a pod, a Job or a workload belongs to.
 
-The order decides if a pod shows several. An AppWrapper is around all others. What controls a pod knows its roles and its minimum better
-than a PodGroup that was made of it for another scheduler.
+The order decides if a pod shows several. What controls a pod knows its roles and its minimum better than a PodGroup that was made of it for
+another scheduler, or an AppWrapper around it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from fluxqueue.queue.model.sources.volcano import VOLCANO
 __all__ = ["SOURCES", "source_named", "source_of_job", "source_of_object", "source_of_pod"]
 
 SOURCES: tuple[GangSource, ...] = (
-    APP_WRAPPERS,
     MPI_JOBS,
     *KUBEFLOW_JOBS,
     RAY_CLUSTERS,
@@ -34,8 +33,10 @@ SOURCES: tuple[GangSource, ...] = (
     SCHEDULER_PLUGINS,
     VOLCANO,
     KUEUE_POD_GROUPS,
+    APP_WRAPPERS,
 )
 
+_RESUMING = tuple(source for source in SOURCES if source.resumes_jobs)
 _BY_NAME = {source.name: source for source in SOURCES}
 _BY_OBJECT = {(api_group(source.api_version), source.kind): source for source in SOURCES}
 _MARKS = frozenset(mark for source in SOURCES for mark in source.marks)
@@ -55,6 +56,8 @@ def source_of_object(api_version: str, kind: str) -> GangSource | None:
 def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | None:
     """Return the source of a pod and the name of its gang; None if no source knows the pod.
 
+    The pods of a Job are the Job's, whatever group they name, unless the controller of that Job resumes it.
+
     Parameters
     ----------
     pod
@@ -68,7 +71,8 @@ def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | 
     native = pod.spec.scheduling_group is not None or pod.spec.workload_ref is not None
     if not (controlled or native) and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
         return None
-    for source in SOURCES:
+    of_job = owner is not None and owner.kind == "Job" and api_group(owner.api_version) == "batch"
+    for source in _RESUMING if of_job else SOURCES:
         if (name := source.group_of(pod, job)) is not None:
             return source, name
     return None
@@ -78,7 +82,7 @@ def source_of_job(job: Job) -> tuple[GangSource, str] | None:
     """Return the source of a Job that its own controller resumes, and the name of its gang, or None."""
     if job.metadata.controller is None:
         return None
-    for source in SOURCES:
+    for source in _RESUMING:
         if (name := source.job_of(job)) is not None:
             return source, name
     return None

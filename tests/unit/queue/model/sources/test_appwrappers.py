@@ -16,8 +16,7 @@ from fluxqueue.queue.model.sources.gang_sources import InvalidGang
 
 
 def member(name: str) -> PodBuilder:
-    builder = pod_builder(name, {"workload.codeflare.dev/appwrapper": "wrapped"})
-    return builder.owned_by("PyTorchJob", "mnist", api_version="kubeflow.org/v1")
+    return pod_builder(name, {"workload.codeflare.dev/appwrapper": "wrapped"})
 
 
 def wrapper(components: list[Any], status: dict[str, Any] | None = None, **spec: Any) -> Any:
@@ -28,6 +27,13 @@ def wrapper(components: list[Any], status: dict[str, Any] | None = None, **spec:
 
 def test_what_is_wrapped_belongs_to_the_wrapper() -> None:
     assert group_of(pods_of(member("a"))[0]) == GroupKey("default", "wrapped", "AppWrapper", "appwrapper")
+
+
+def test_a_component_that_is_a_gang_by_itself_starts_as_such() -> None:
+    (pod,) = pods_of(member("a").owned_by("PyTorchJob", "mnist", api_version="kubeflow.org/v1"))
+    assert group_of(pod) == GroupKey("default", "mnist", "PyTorchJob", "pytorchjob")
+    owner = wrapper([{"podSets": [{"replicas": 4}], "template": {"kind": "PyTorchJob"}}, {"podSets": [{"replicas": 2}]}])
+    assert APP_WRAPPERS.read((), owner).pods == 2
 
 
 def test_the_pods_of_all_components_start_together() -> None:

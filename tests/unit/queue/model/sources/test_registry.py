@@ -10,7 +10,7 @@ import pytest
 from support.gang_builders import pod_builder, pods_of
 from support.queue_builders import a_workload
 
-from fluxqueue.queue.model.groups import GroupKey, group_of_workload
+from fluxqueue.queue.model.groups import GroupKey, group_of, group_of_workload
 from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.model.sources.registry import SOURCES, source_named, source_of_object, source_of_pod
 
@@ -23,6 +23,12 @@ def test_each_source_is_found_by_its_name_and_by_the_kind_of_its_workloads() -> 
         assert source_of_object(source.api_version, source.kind) is source
         row = a_workload("x", api_version=source.api_version, kind=source.kind, release_mode=ReleaseMode.GROUP)
         assert group_of_workload(row) == GroupKey("default", "x", source.kind, source.name)
+
+
+@pytest.mark.parametrize("label", ["scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "workload.codeflare.dev/appwrapper"])
+def test_the_pods_of_a_job_are_the_jobs_whatever_group_they_name(label: str) -> None:
+    (pod,) = pods_of(pod_builder("a", {label: "x"}).owned_by("Job", "lammps"))
+    assert group_of(pod) is None
 
 
 def test_our_own_groups_have_no_source() -> None:
