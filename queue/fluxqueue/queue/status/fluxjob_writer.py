@@ -100,6 +100,7 @@ class FluxJobWriter:
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
         ledger.subscribe(self._workload_changed)
+        ledger.subscribe_slots(self._slots_changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
 
     def show(self, estimates: StartEstimates) -> None:
@@ -141,6 +142,14 @@ class FluxJobWriter:
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         self._keys.add_after(workload_id, self._patience_s(self._ledger.get(workload_id), exists=workload_id in self._created))
+
+    def _slots_changed(self, workload_id: WorkloadId) -> None:
+        """Compare a group without FluxJob: it was deleted with its owners, pods that all were replaced, before another took a slot."""
+        workload = self._ledger.get(workload_id)
+        if workload is None or workload.release_mode is not ReleaseMode.GROUP or workload_id in self._created:
+            return
+        if self._caches.fluxjob_of(workload.uid) is None:
+            self._keys.add_after(workload_id, self._patience_s(workload, exists=False))
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)

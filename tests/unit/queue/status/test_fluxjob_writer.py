@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.builders import make_job
+from support.builders import make_job, make_pod
 from support.controller_bench import RecordedEvents, managed_caches, running, until
 from support.memory_api import MemoryApi
-from support.queue_builders import a_workload
+from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_names
-from fluxqueue.queue.model.records import FluxionJobId, SpecOverrides, Workload
+from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
+from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState, SpecOverrides, Workload
 from fluxqueue.queue.status import fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
@@ -174,6 +176,29 @@ async def test_a_deleted_fluxjob_is_created_again(memory: MemoryApi, ledger: Rec
     memory.remove("fluxjobs", NAME)
     await until(lambda: status(memory))
     assert fluxjob(memory)["spec"]["hold"] is True
+
+
+def pod_of_ring(uid: str) -> Any:
+    return make_pod(f"ring-{uid}").label(names.POD_GROUP_LABEL, "ring").uid(uid).build()
+
+
+@pytest.mark.usefixtures("writer")
+async def test_a_group_whose_pods_are_all_replaced_gets_its_fluxjob_back(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    """A FluxJob goes with the last pod that it has as owner, and the next pod may come later."""
+    ring = replace(RUNNING, kind="PodGroup", api_version="v1", name="ring", uid="ring-uid", release_mode=ReleaseMode.GROUP)
+    name, *_ = fluxjob_names("PodGroup", "ring", "ring-uid")
+    memory.put("pods", pod_of_ring("first"))
+    ledger.put(ring, an_allocation(["n1"], states=[SlotState.TAKEN], pods=["first"]))
+    await until(lambda: fluxjob(memory, name))
+    memory.remove("pods", "ring-first")
+    await ledger.write_slots(SlotWrites(vacated=[(FluxionJobId(7), 0, "first")]))
+    memory.remove("fluxjobs", name)
+    await asyncio.sleep(0.1)
+    assert not fluxjob(memory, name), "there is nothing that could own it"
+    memory.put("pods", pod_of_ring("second"))
+    await ledger.write_slots(SlotWrites(taken=[TakenSlot(FluxionJobId(7), 0, "second", "ring-second")]))
+    await until(lambda: fluxjob(memory, name))
+    assert [owner["uid"] for owner in fluxjob(memory, name)["metadata"]["ownerReferences"]] == ["second"]
 
 
 @pytest.mark.usefixtures("writer")
