@@ -23,13 +23,14 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_gang_slots import ForeignGangSlots
 from fluxqueue.queue.cluster.later_jobs import later_slot_labels
-from fluxqueue.queue.cluster.owners import read_owner
+from fluxqueue.queue.cluster.owners import read_jobset, read_owner
 from fluxqueue.queue.model.changes import Ending
-from fluxqueue.queue.model.groups import JOB_SET, group_of_workload, owner_of_group
+from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of_workload, owner_of_group
 from fluxqueue.queue.model.jobspecs import label_for
 from fluxqueue.queue.model.later_pods import reserved_ranks
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.noderules.node_checks import without_pin
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tracking.group_plan import conclude_group, plan_group_slots
@@ -42,6 +43,8 @@ log = structlog.get_logger()
 
 _MARGIN_S = 0.2
 """A slot is planned again so much later than its grace time ends."""
+_JOBSET_S = 2.0
+"""How long after its Jobs have ended a JobSet is read again, until it has ended too or has started again."""
 
 
 class GroupTracker:
@@ -200,7 +203,7 @@ class GroupTracker:
         if key.source:
             return 0 if self._foreign.ended(key) else None
         if key.kind == JOB_SET:
-            return 0 if later == Counter() and all(job.finished for job in self._caches.jobs_of_jobset(key)) else None
+            return await self._pods_wanted_by_jobset(workload, key, later)
         key_of_owner = owner_of_group(key)
         if key_of_owner is None:
             return None
@@ -210,6 +213,24 @@ class GroupTracker:
             log.info("gang.owner_unreadable", kind=key_of_owner.kind, name=key_of_owner.name, error=str(error))
             return None
         return owner.spec.size if owner is not None and not owner.metadata.deletion_timestamp else 0
+
+    async def _pods_wanted_by_jobset(self, workload: Workload, key: GroupKey, later: Counter[str] | None) -> int | None:
+        """Return 0 if a JobSet creates no more pods.
+
+        A JobSet that restarts has no Jobs, or only finished ones, before it creates them again. Only the JobSet tells that from its end.
+        What it restarts after the time limit is new work.
+        """
+        if later != Counter() or not all(job.finished or job.spec.suspend for job in self._caches.jobs_of_jobset(key)):
+            return None
+        try:
+            jobset = await read_jobset(self._api, key.namespace, key.name)
+        except ApiError as error:
+            log.info("jobset.unreadable", namespace=key.namespace, name=key.name, error=str(error))
+            return None
+        if jobset is None or not jobset.active or is_over_time_limit(workload):
+            return 0
+        self._plan_after(workload.id, _JOBSET_S)  # it is not watched
+        return None
 
 
 def _ranks_beyond(wanted: int | None, allocation: Allocation, by_uid: Mapping[str, Pod]) -> list[int]:

@@ -1,0 +1,83 @@
+"""When the slots of a JobSet are kept, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from support.builders import JobBuilder, PodBuilder, make_job, make_pod
+from support.controller_bench import TriggerLog, managed_caches, running_controllers, until
+from support.memory_api import MemoryApi
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import State
+from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.tracking.tracker import Tracker
+
+JOBSET = "jobset.x-k8s.io/v1alpha2"
+FAILED = [{"type": "Failed", "status": "True"}]
+
+
+def job(uid: str) -> JobBuilder:
+    return make_job("train-workers-0").uid(uid).suspended(False).owned_by("JobSet", "train", api_version=JOBSET)
+
+
+def pod(uid: str, phase: str) -> PodBuilder:
+    labelled = make_pod(uid).uid(uid).owned_by("Job", "train-workers-0").label("jobset.sigs.k8s.io/jobset-name", "train")
+    return labelled.phase(phase).on_node("n0")
+
+
+class Bench:
+    """A JobSet with one Job, whose pod failed in its slot."""
+
+    def __init__(self, requeue_state: RequeueState | None = None, **jobset: Any) -> None:
+        settings: dict[str, Any] = {"kind": "JobSet", "api_version": JOBSET, "release_mode": ReleaseMode.GROUP, "state": State.RUNNING}
+        row = a_workload("train", uid="uid", jobid=7, started_at=EPOCH, requeue_state=requeue_state or RequeueState(), **settings)
+        self.ledger = RecordingLedger((row, an_allocation(["n0"], states=[SlotState.TAKEN], pods=["first"])))
+        self.server = MemoryApi()
+        self.caches = managed_caches(self.server)
+        gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
+        self.tracker = Tracker(self.server.api, self.caches, self.ledger, TriggerLog().trigger, gates, lambda _uid: None, grace_s=60)
+        self.server.put("nodes", {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        self.server.put("jobsets", {"metadata": {"name": "train", "namespace": "default"}, **jobset})
+        self.server.put("jobs", job("first-job").with_("status.conditions", FAILED).build())
+        self.server.put("pods", pod("first", "Failed").build())
+
+    def forget_job(self) -> None:
+        """Delete the Job and its pod, as a JobSet does that restarts."""
+        self.server.remove("pods", "first")
+        self.server.remove("jobs", "train-workers-0")
+
+
+async def test_a_jobset_that_restarts_keeps_its_slots() -> None:
+    bench = Bench()
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("vacate_slots"))
+        bench.forget_job()
+        await asyncio.sleep(0.3)
+    assert bench.ledger.written("end_slots") == []
+    assert bench.ledger.written("finish") == []
+
+
+async def test_the_slots_of_a_jobset_that_failed_for_good_end_at_once() -> None:
+    bench = Bench(status={"conditions": FAILED})
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert ending.state == State.FAILED
+
+
+async def test_the_slots_of_a_jobset_that_is_deleted_end_at_once() -> None:
+    bench = Bench()
+    bench.server.remove("jobsets", "train")
+    bench.forget_job()
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("finish"))
+
+
+async def test_what_a_jobset_restarts_after_its_time_limit_is_new_work() -> None:
+    bench = Bench(RequeueState(time_limit=EPOCH))
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("finish"))
