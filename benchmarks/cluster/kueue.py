@@ -37,7 +37,7 @@ _MODULE = GoModule(
     f"Kueue {KUEUE_VERSION} (about 5 minutes on 2 cores, once)",
     packages=1_750,
     source=Path(__file__).parents[1] / "kueue",
-    assets={"sigs.k8s.io/kueue": "config"},
+    assets={"sigs.k8s.io/kueue": ("config",)},
 )
 _NAMESPACE = "kueue-system"
 _ACCOUNT = "kueue-controller-manager"

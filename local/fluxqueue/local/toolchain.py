@@ -18,14 +18,14 @@ import shutil
 import subprocess
 import threading
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, cache_folder, locked
 
-__all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "find_go"]
+__all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "copy_assets", "find_go"]
 
 _BUILD_TIMEOUT_S = 3_000
 _MINOR = KUBERNETES_VERSION.lstrip("v").split(".")[1]
@@ -79,7 +79,7 @@ class GoModule:
     source
         The folder of ``go.mod``, if it is not in the package data.
     assets
-        Folders of modules that are copied next to the programs: module path -> folder within the module.
+        Files and folders of modules that are copied next to the programs, with their paths: module path -> paths within the module.
     """
 
     name: str
@@ -88,7 +88,7 @@ class GoModule:
     disk_gib: int = 5
     own: tuple[str, ...] = ()
     source: Path | None = None
-    assets: Mapping[str, str] = field(default_factory=dict)
+    assets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -179,10 +179,30 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
         packages = ["tool", *(f"./{name}" for name in module.own)]
         environment = _environment(go, work)
         _run([go, "build", *flags, "-o", target, *packages], source, environment, display)
-        for path, folder in module.assets.items():
-            shutil.copytree(_module_folder(go, path, source, environment) / folder, target / folder)
+        for path, wanted in module.assets.items():
+            copy_assets(_module_folder(go, path, source, environment), wanted, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def copy_assets(module: Path, wanted: Iterable[str], target: Path) -> None:
+    """Copy files and folders of a module, with their paths within it.
+
+    Parameters
+    ----------
+    module
+        Its folder.
+    wanted
+        Paths within it.
+    target
+        Where to; must exist.
+    """
+    for path in wanted:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        if (module / path).is_dir():
+            shutil.copytree(module / path, target / path)
+        else:
+            shutil.copy(module / path, target / path)
 
 
 def _module_folder(go: Path, path: str, source: Path, environment: Mapping[str, str]) -> Path:
