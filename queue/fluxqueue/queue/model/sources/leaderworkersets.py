@@ -5,11 +5,16 @@ Its pods say everything themselves: the name of the set, the index of their grou
 
 Workers are created with their leader, but for two cases: ``startupPolicy: LeaderReady``, and an exclusive topology, for which the leader
 must be on its node first. Then slots are kept for the workers, and the LeaderWorkerSet says their size.
+
+The domain of a group with an exclusive topology is chosen by rules about other pods, which its controller gives to the leader alone. The
+workers follow by a node selector, which is known only then. So slots for them are matched by the leader's rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from msgspec import structs
 
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.api.jobs import Job
@@ -56,11 +61,20 @@ def _read(pods: Sequence[Pod], lws: _LeaderWorkerSet | None) -> Gang:
         stated = ", ".join(str(size) for size in sorted(sizes))
         raise InvalidGang(f"its pods have different sizes in the annotation {_SIZE}, {stated}: wait for its controller, or delete the pods")
     (size,) = sizes
+    exclusive = any(pod.metadata.annotation(_EXCLUSIVE) for pod in pods)
     later = None
-    if lws is not None and (lws.spec.startup_policy == "LeaderReady" or any(pod.metadata.annotation(_EXCLUSIVE) for pod in pods)):
+    if lws is not None and (exclusive or lws.spec.startup_policy == "LeaderReady"):
         later = lws.spec.leader_worker_template.worker_template
+        leader = next((pod for pod in pods if _role_of(pod) == _LEADER), None)
+        later = _following(later, leader) if exclusive and leader is not None else later
     workers = (Role(_WORKERS, size - 1, later),) if size > 1 else ()
     return Gang((Role(_LEADER, 1), *workers), active=lws is None or not lws.metadata.deletion_timestamp)
+
+
+def _following(template: PodTemplateSpec, leader: Pod) -> PodTemplateSpec:
+    """Return the template of workers with the leader's rules about other pods, and the labels that those select."""
+    labels = {**(template.metadata.labels or {}), **(leader.metadata.labels or {})}
+    return PodTemplateSpec(structs.replace(template.metadata, labels=labels), structs.replace(template.spec, affinity=leader.spec.affinity))
 
 
 def _size(pod: Pod) -> int:

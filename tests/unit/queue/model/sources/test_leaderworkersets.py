@@ -63,9 +63,15 @@ def test_workers_that_come_when_their_leader_is_ready_get_slots_with_it() -> Non
 
 
 def test_workers_of_an_exclusive_topology_come_when_their_leader_has_its_node() -> None:
-    found = gather(LEADER_WORKER_SETS, pods_of(member(0).annotation(f"{PREFIX}/exclusive-topology", "rack")), lws())
+    """They are matched by its rules: their controller sends them to its rack by a node selector that is not known yet."""
+    term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {f"{PREFIX}/group-key": "5f"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    leader = member(0).annotation(f"{PREFIX}/exclusive-topology", "rack").with_("spec.affinity", affinity)
+    found = gather(LEADER_WORKER_SETS, pods_of(leader), lws())
     assert found is not None
-    assert [each.pods for each in found.later_pods] == [2]
+    (later,) = found.later_pods
+    assert (later.pods, later.spec.affinity) == (2, affinity)
+    assert later.labels[f"{PREFIX}/group-key"] == "5f"
 
 
 def test_a_set_of_leaders_alone_is_matched_pod_by_pod() -> None:
