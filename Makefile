@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo docs test test-browser screenshots test-node test-cert-manager test-clients test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup unit integration e2e conformance controlplane
+.PHONY: demo docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -30,6 +30,7 @@ test: controlplane
 	$(PYTEST) -n 2 --dist loadfile tests/e2e
 	$(PYTEST) tests/faults
 	$(PYTEST) tests/node/test_short.py
+	$(PYTEST) tests/ecosystem/test_jobsets.py tests/ecosystem/test_leaderworkersets.py
 	PYTHONPATH=benchmarks $(BIN)/python -m cluster.check
 
 # The chart's tests are skipped where there is no helm; `make test` builds it first.
@@ -68,6 +69,10 @@ test-cert-manager: controlplane
 # Workflow managers from PyPI, unchanged, with fifty steps; they are installed once into the cache.
 test-clients: controlplane
 	FLUXQUEUE_CLIENTS=install $(PYTEST) tests/clients
+
+# Controllers of other projects with their own examples, each built once in a few minutes.
+test-ecosystem: controlplane
+	FLUXQUEUE_ECOSYSTEM=build $(PYTEST) --timeout 1800 tests/ecosystem
 
 # Every crash point once; FLUXQUEUE_FAULT_SEED replays a run.
 test-faults: controlplane
