@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli.plugin import VERBS, split_words, plugin_parser
+from fluxqueue.cli.plugin import VERBS, plugin_parser, split_words
 
 PAGE = (Path(__file__).parents[3] / "docs" / "terminal.md").read_text()
 LINES = re.findall(r"^(kubectl fluxqueue .+)$", PAGE, re.MULTILINE)
