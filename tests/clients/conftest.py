@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.end_to_end import Stage, managed_namespace
-from support.process_pods import ProcessPods
+from support.process_pods import ProcessPods, running_stages
 from support.workflow_clients import installed_clients
 
+from fluxqueue.local import components
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 
@@ -26,9 +27,11 @@ def clients() -> Path:
 @pytest.fixture(scope="session")
 def cluster(clients: Path, service_folder: Path) -> Iterator[InProcessCluster]:
     made = InProcessCluster(service_folder / "clients", ClusterOptions(nodes=4, durable=False))
-    made.start()
-    yield made
-    made.destroy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(components, "_STAGES", running_stages(service_folder / "stages"))
+        made.start()
+        yield made
+        made.destroy()
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """Pods whose containers run as processes of this machine, on the nodes of a local cluster, which have none.
 
 kwok shows a bound pod as running. Here the first container of each such pod of a namespace is started with its own command, and the end of
-the process becomes the phase of the pod. So a client that waits for the result of its pods gets one. Images, volumes and networks are
-those of this machine: a container's programs come from ``PATH``.
+the process becomes the phase of the pod; kwok must not end any (`running_stages`). So a client that waits for the result of its pods gets
+one. Images, volumes and networks are those of this machine: a container's programs come from ``PATH``.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -16,12 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from fluxqueue import local
 from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
 
-__all__ = ["ProcessPods"]
+__all__ = ["ProcessPods", "running_stages"]
 
 _POLL_S: Final = 0.2
-_RUN_SECONDS: Final = "fluxqueue.local/run-seconds"
+_ENDING: Final = ("pod-complete.yaml", "pod-fail.yaml")
 
 
 class ProcessPods:
@@ -50,7 +52,6 @@ class ProcessPods:
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._folder = folder
         self._environment = environment
-        self._known: set[str] = set()
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="process-pods", daemon=True)
@@ -78,10 +79,7 @@ class ProcessPods:
         pods = {pod["metadata"]["uid"]: pod for pod in self._client.get(self._path)["items"]}
         for uid, pod in pods.items():
             name = pod["metadata"]["name"]
-            if uid not in self._known:
-                self._known.add(uid)
-                self._patch(name, {"metadata": {"annotations": {_RUN_SECONDS: "forever"}}})
-            elif uid not in self._running and pod["status"].get("phase") == "Running" and name not in self.ran:
+            if uid not in self._running and pod["status"].get("phase") == "Running" and name not in self.ran:
                 self.ran.append(name)
                 self._running[uid] = name, self._start(name, pod["spec"]["containers"][0])
         for uid, (name, process) in [*self._running.items()]:
@@ -111,14 +109,18 @@ class ProcessPods:
         container = pod["spec"]["containers"][0]
         ended = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
         status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False, "restartCount": 0, "state": ended}
-        self._patch(name, {"status": {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [status]}}, "/status")
-
-    def _patch(self, name: str, body: Mapping[str, Any], subresource: str = "") -> None:
+        body = {"status": {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [status]}}
         try:
-            self._client.request("PATCH", f"{self._path}/{name}{subresource}", body)
+            self._client.request("PATCH", f"{self._path}/{name}/status", body)
         except ApiServerError as error:
             if error.status != 404:
                 raise
+
+
+def running_stages(folder: Path) -> Path:
+    """Write the stages of kwok's pods but those that end them to a folder, and return it."""
+    shutil.copytree(Path(local.__path__[0]) / "stages", folder, ignore=shutil.ignore_patterns(*_ENDING))
+    return folder
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -13,9 +13,19 @@ from typing import Final
 
 from fluxqueue.local.binaries import cache_folder
 
-__all__ = ["CLIENTS", "installed_clients"]
+__all__ = ["CLIENTS", "WHEELS", "installed_clients"]
 
-CLIENTS: Final = ("parsl==2026.10.26", "kubernetes>=37,<38")
+CLIENTS: Final = (
+    "parsl==2026.10.26",
+    "kubernetes>=30",
+    "snakemake==9.27.1",
+    "snakemake-executor-plugin-kubernetes==0.5.1",
+    "snakemake-storage-plugin-fs==1.1.3",
+)
+_IN_PODS: Final = "snakemake-storage-plugin-fs==1.1.3"
+"""What Snakemake installs again in each pod."""
+WHEELS: Final = "wheels"
+"""Folder beside the programs, with what is installed in pods."""
 _MARK: Final = "installed"
 
 
@@ -35,5 +45,7 @@ def installed_clients(*, install: bool) -> Path | None:
         venv.create(folder, with_pip=True)
         pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *CLIENTS], stdout=sys.stderr, timeout=1_800, check=True)
+        pip[3] = "download"
+        subprocess.run([*pip, "--no-deps", "--dest", folder / WHEELS, _IN_PODS], stdout=sys.stderr, timeout=600, check=True)
         mark.write_text(wanted)
     return folder / "bin"

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any, cast
 
-from support.process_pods import ProcessPods
+from support.process_pods import ProcessPods, running_stages
 
 from fluxqueue.local.apiserver_client import ApiServerClient
 from fluxqueue.local.processes import wait_until
@@ -43,7 +43,6 @@ def test_pods_end_as_their_processes_do(tmp_path: Path) -> None:
         assert "good: fine" in pods.logs()
     assert (server.phase("good"), server.phase("bad")) == ("Succeeded", "Failed")
     assert server.pods["bad"]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-    assert server.pods["good"]["metadata"]["annotations"] == {"fluxqueue.local/run-seconds": "forever"}
 
 
 def test_a_deleted_pod_takes_its_process_along(tmp_path: Path) -> None:
@@ -53,3 +52,9 @@ def test_a_deleted_pod_takes_its_process_along(tmp_path: Path) -> None:
         (process,) = (each for _, each in pods._running.values())
         server.pods.clear()
         wait_until(lambda: process.poll() is not None, "it was killed", 60)
+
+
+def test_the_stages_that_end_pods_are_left_out(tmp_path: Path) -> None:
+    stages = {stage.name for stage in running_stages(tmp_path / "stages").iterdir()}
+    assert "pod-ready.yaml" in stages
+    assert stages.isdisjoint({"pod-complete.yaml", "pod-fail.yaml"})
