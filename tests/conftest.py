@@ -34,6 +34,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_width() -> None:
+    """Let programs that tests start be without a terminal: a parallel run gives its workers the width of its own."""
+    os.environ.pop("COLUMNS", None)
+
+
 @pytest.fixture(scope="session")
 def service_folder() -> Iterator[Path]:
     """A folder that other accounts may enter (Postgres, when we are root), and with a short name (sockets)."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.queue_records import Leader
+from support.stepped_clock import read_the_clock_by_its_function
 
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Database, Store
@@ -13,6 +14,11 @@ from fluxqueue.queue.store.clock import LeaderClock
 
 STEP = timedelta(minutes=10)
 SLACK = timedelta(seconds=5)
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_the_clock_by_its_function(monkeypatch)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.queue_records import Leader
+from support.stepped_clock import read_the_clock_by_its_function
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.queue.model.changes import Ending
@@ -17,6 +18,11 @@ HALF_LIFE_S = 3_600.0
 CORES = {"cpu": 0.001}
 RATE = 4
 """Cores of an allocation on two nodes."""
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_the_clock_by_its_function(monkeypatch)
 
 
 @pytest.fixture

@@ -164,6 +164,7 @@ async def test_a_release_that_fails_blocks_no_other_and_gives_its_reason(bench: 
     objects = ObjectReleaser(cast(Api, api), caches, bench.ledger.clock, gates, prepare)
     releaser = Releaser(objects, bench.ledger, Trigger(ignored), lambda _uid: None)
     await releaser.release_due()
+    await bench.ledger.store_released()
     assert sorted(api.patched) == ["a", "b"]
     assert released(bench.ledger) == {"a": True, "b": True, "bad": False}
     bad = bench.row("bad")
@@ -182,10 +183,10 @@ async def test_a_queue_whose_status_cannot_be_computed_blocks_no_other_status(
     for name in ("a", "bad", "b"):
         caches.fluxqueues.apply(msgspec.convert({"metadata": {"name": name, "uid": name, "generation": 1}, "spec": {}}, FluxQueue))
 
-    def status(queue: FluxQueue, *args: Any) -> Any:
+    def status(queue: FluxQueue, *args: Any, **options: Any) -> Any:
         if queue.metadata.name == "bad":
             raise KeyError("spec")
-        return queue_status(queue, *args)
+        return queue_status(queue, *args, **options)
 
     monkeypatch.setattr("fluxqueue.queue.status.fluxqueue_writer.queue_status", status)
     api, ears = StandIn(), Ears()
