@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import structlog
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
@@ -92,6 +93,13 @@ def empty(method: str, path: str) -> Answer:
 
 
 Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _log_of_before() -> Iterator[None]:
+    """The command uninstall sets up a log, whose stream ends with the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
