@@ -47,6 +47,15 @@ def test_every_page_is_in_the_index() -> None:
     assert {page for page in pages if not page.startswith("decisions/0")} == listed
 
 
+def test_every_page_is_in_the_navigation_and_every_record_in_the_table_of_its_folder() -> None:
+    tree = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    records = {page for page in pages if page.startswith("decisions/0")}
+    shown = re.findall(r"^      - [^:]+: (\S+\.md)$", tree, re.MULTILINE)
+    assert sorted(shown) == sorted(pages - records)
+    assert {f"decisions/{target}" for target in links(DOCS / "decisions" / "README.md")} >= records
+
+
 def test_the_code_cites_only_sections_that_the_architecture_has() -> None:
     sections = set(re.findall(r"^## ([0-9]+)\. ", (DOCS / "architecture.md").read_text(), re.MULTILINE))
     cited = {
