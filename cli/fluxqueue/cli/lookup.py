@@ -2,7 +2,8 @@
 
 People know the name of a Job, a Pod or a Deployment, not that of its FluxJob. The name of a FluxJob is derived from kind, name and uid of
 the object, so the FluxJob of an existing object is found with two reads. Only a bare name is searched in the list, and a FluxJob that has
-another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job stands for the Job, and a Deployment for the FluxJobs of its pods.
+another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job stands for the Job, a Deployment for the FluxJobs of its pods,
+and a MiniCluster for its Job, which has the same name.
 An object that exists but is not in the queue gets another message than one that does not exist, because the remedy differs.
 """
 
@@ -133,6 +134,8 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
         found = [_of_job(client, namespace, _job(client, namespace, rest))]
     elif kind in ("pod", "pods", "po"):
         found = [_of_pod(client, namespace, _pod(client, namespace, rest))]
+    elif kind in ("minicluster", "miniclusters", "mc"):
+        found = [_of_minicluster(client, namespace, rest)]
     elif kind in _OWNERS or kind.removesuffix("s") in _OWNERS:
         found = _of_owner(client, namespace, _OWNERS.get(kind) or _OWNERS[kind.removesuffix("s")], rest)
     elif matches := [
@@ -141,7 +144,7 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
         found = matches
     else:
         raise ClusterError(
-            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet or StatefulSet is understood'
+            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet or MiniCluster is understood'
         )
     return found
 
@@ -193,6 +196,14 @@ def _pods(client: ApiClient, namespace: str, selector: str) -> Sequence[Pod]:
 
 def _of_job(client: ApiClient, namespace: str, job: Job) -> FluxJob:
     return _named(client, namespace, "Job", job.metadata.name, job.metadata.uid, job.metadata)
+
+
+def _of_minicluster(client: ApiClient, namespace: str, name: str) -> FluxJob:
+    job = _job(client, namespace, name)
+    owner = job.metadata.controller
+    if owner is None or owner.kind != "MiniCluster":
+        raise ClusterError(f"error: job/{name} belongs to no MiniCluster: name it as job/{name}")
+    return _of_job(client, namespace, job)
 
 
 def _of_pod(client: ApiClient, namespace: str, pod: Pod) -> FluxJob:

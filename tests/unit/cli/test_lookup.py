@@ -40,9 +40,16 @@ def test_a_fluxjob_is_of_an_owner_by_its_pods_or_by_its_name(job: FluxJob, belon
 class OneJob:
     """An API server that has one Job, and its FluxJob from some read of it on."""
 
-    def __init__(self, age: timedelta, labels: dict[str, str], shown_at: int = 10**9) -> None:
+    def __init__(self, age: timedelta, labels: dict[str, str], shown_at: int = 10**9, owner: str = "") -> None:
         self._hidden_reads = shown_at
-        self._meta = {"name": "lammps", "uid": "u1", "labels": labels, "creationTimestamp": f"{datetime.now(UTC) - age:%Y-%m-%dT%H:%M:%SZ}"}
+        self._meta: dict[str, object] = {
+            "name": "lammps",
+            "uid": "u1",
+            "labels": labels,
+            "creationTimestamp": f"{datetime.now(UTC) - age:%Y-%m-%dT%H:%M:%SZ}",
+        }
+        if owner:
+            self._meta["ownerReferences"] = [{"kind": owner, "name": "lammps", "uid": "u0", "controller": True}]
 
     def get(self, path: str, *_query: Any, **_accept: Any) -> bytes:
         """Answer a read."""
@@ -78,3 +85,17 @@ def test_the_fluxjob_of_a_new_object_is_waited_for(monkeypatch: pytest.MonkeyPat
     server = OneJob(timedelta(seconds=1), {names.SEEN_LABEL: "yes"}, shown_at=3)
     (found,) = fluxjobs_of(cast("ApiClient", server), "default", "job/lammps")
     assert found.spec.object_ref.uid == "u1"
+
+
+@pytest.mark.parametrize("kind", ["minicluster", "mc", "MiniClusters.flux-framework.org"])
+def test_a_minicluster_stands_for_its_job(kind: str) -> None:
+    server = OneJob(timedelta(hours=1), {}, shown_at=1, owner="MiniCluster")
+    (found,) = fluxjobs_of(cast("ApiClient", server), "default", f"{kind}/lammps")
+    assert found.spec.object_ref.uid == "u1"
+
+
+@pytest.mark.parametrize("owner", ["", "CronJob"])
+def test_a_job_of_that_name_is_no_minicluster(owner: str) -> None:
+    server = OneJob(timedelta(hours=1), {}, shown_at=1, owner=owner)
+    with pytest.raises(ClusterError, match="job/lammps belongs to no MiniCluster"):
+        fluxjobs_of(cast("ApiClient", server), "default", "minicluster/lammps")
