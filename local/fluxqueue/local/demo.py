@@ -60,7 +60,7 @@ AHEAD_ANNOTATION = "fluxqueue.local/expect-ahead-of"
 
 _NAMESPACE = "default"
 _SCHEDULERS = {"stock": "default-scheduler", "fluxion": names.SCHEDULER_NAME}
-_VALUES = {"dashboard": {"enabled": True}}
+_VALUES = {"dashboard": {"enabled": True}, "rbac": {"historyIn": [_NAMESPACE]}}
 _POLL_S = 0.4
 _RUN_TIMEOUT_S = 180.0
 _EMPTY_TIMEOUT_S = 60.0

@@ -188,6 +188,8 @@ def _status(arguments: argparse.Namespace) -> int:
     table.add_row("supervisor", str(state.pid), "running", "-", _rss_mib(state.pid) or "-", "-")
     Console().print(table)
     print(f"{state.server}, data in {cluster.folder}")
+    if cluster.dashboard_url is not None:
+        print(f"The dashboard: {cluster.dashboard_url}")
     return 0
 
 

@@ -82,6 +82,7 @@ def test_status_env_and_logs_show_what_runs(folder: Path) -> None:
     status = run("status", folder)
     assert status.returncode == 0
     assert re.search(r"^queue +\d+ +running +\d+ +\d+ +0$", status.stdout, re.MULTILINE), status.stdout
+    assert "The dashboard" not in status.stdout
     exports = run("env", folder).stdout
     shell = subprocess.run(
         ["/bin/sh", "-c", f"{exports}\nkubectl get nodes -o name && psql=$DATABASE_URL && echo ${{#psql}}"],
