@@ -41,7 +41,7 @@ def default_namespace(whole_cluster: InProcessCluster) -> Iterator[ControlPlane]
     wait_until(lambda: cluster.client.get(listed)["items"] == [], "no FluxJob in namespace default", 60)
 
 
-def test_the_commands_that_show_the_queue_work(default_namespace: ControlPlane) -> None:
+def test_the_commands_that_submit_the_first_job_work(default_namespace: ControlPlane) -> None:
     cluster = default_namespace
     assert "labeled" in run("kubectl label namespace default fluxqueue/managed=true", cluster)
     assert "job.batch/lammps created" in run("kubectl apply -f examples/20-indexed-job.yaml", cluster)
