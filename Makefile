@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup unit integration e2e conformance controlplane
 
 # The environment: .venv with everything pinned in constraints.txt, Postgres binaries only where the machine has none.
 setup:
@@ -19,6 +19,10 @@ controlplane: setup
 # SCHEDULER=fluxion: bound by our own scheduler. KEEP=1: leaves it running.
 demo: controlplane
 	@$(BIN)/fluxqueue local demo $(if $(SCHEDULER),--scheduler $(SCHEDULER))
+
+# The README's animated picture, recorded from a real run: two minutes.
+demo-picture: controlplane
+	$(BIN)/python docs/demo_picture.py
 
 # Branches and lines that the unit and integration tiers run in their own processes, in percent; programs they start are not counted.
 COVERAGE := 90
