@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final, TextIO
 
 from fluxqueue.cli.exports import Column, Export, write_rows
+from fluxqueue.cli.fitting import Narrowing, fitted, line_width, without_empty
 from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.jobs import CELL_STYLES
 from fluxqueue.cli.tables import age, clock, columns, instant, wants_colour
@@ -49,6 +50,9 @@ COLUMNS: Final = (
     Column("uid"),
     Column("api_version"),
 )
+
+_NARROWING: Final = Narrowing((("USER", 12), ("ACCOUNT", 12), ("OBJECT", 24), ("OUTCOME", 0), ("QUEUE", 0), ("ACCOUNT", 0), ("USER", 0)))
+"""What a table for a terminal loses first."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,7 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
         write_rows(pages(), COLUMNS, request.export, out)
     else:
         rows = [_row(job, now(), request) for page in pages() for job in page]
-        titles = _titles(request) if request.titles else None
-        out.write(columns(titles, rows, CELL_STYLES if wants_colour(out) else None) if rows else "")
+        out.write(_table(request, rows, out) if rows else "")
         if not rows:
             (hints or sys.stderr).write("No work of this time was found.\n")
     if more and more[0]:
@@ -112,6 +115,13 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
             f"There is more than {request.limit}: raise --limit, or name a shorter time with --since and --until.\n"
         )
     return 0
+
+
+def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:
+    titles, width = _titles(request), line_width(out)
+    if width is not None:
+        titles, rows = fitted(*without_empty(titles, rows), width, _NARROWING)
+    return columns(titles if request.titles else None, rows, CELL_STYLES if wants_colour(out) else None)
 
 
 def _titles(request: HistoryRequest) -> list[str]:

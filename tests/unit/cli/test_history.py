@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from fluxqueue.cli.exports import Export
 from fluxqueue.cli.history import COLUMNS, HistoryRequest, history
 
@@ -70,6 +72,26 @@ def test_a_row_says_what_became_of_work_and_for_how_long() -> None:
 def test_titles_and_namespaces_are_left_out_on_request() -> None:
     lines, _ = shown(HistoryRequest(titles=False), ([ENDED], False))
     assert lines[0].split()[:2] == ["job/lammps", "default"]
+
+
+@pytest.mark.parametrize("width", [72, 100])
+def test_on_a_terminal_no_line_wraps_and_empty_columns_vanish(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    by_controller = ENDED | {"user": "system:serviceaccount:kube-system:replicaset-controller", "name": "monitor-68f657b9fd-c97z7"}
+    lines, _ = shown(HistoryRequest(), ([by_controller, ENDED | {"account": ""}], False))
+    assert max(map(len, lines)) <= width
+    assert {"OBJECT", "STATE", "WAIT", "RUN", "ENDED"} <= set(lines[0].split())
+    assert all(line.endswith("08:00:00") for line in lines[1:])
+    lines, _ = shown(HistoryRequest(), ([ENDED | {"account": ""}], False))
+    assert "ACCOUNT" not in lines[0]
+
+
+def test_what_is_piped_has_all_columns_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "system:serviceaccount:kube-system:replicaset-controller"
+    lines, _ = shown(HistoryRequest(), ([ENDED | {"user": name, "account": ""}], False))
+    assert name in lines[1]
+    assert "ACCOUNT" in lines[0]
 
 
 def test_who_gets_a_part_reads_that_there_is_more() -> None:
