@@ -17,6 +17,8 @@ __all__ = ["PageObject", "page_objects"]
 _BLOCK = re.compile(r"(?P<site>^<!-- for sites: [^\n]+ -->\n)?^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILES = {"kubescheduler.config.k8s.io/v1"}
 """What programs read from a file: no API server has these kinds."""
+_VALUES = frozenset(yaml.safe_load((Path(__file__).parents[2] / "charts" / "fluxqueue" / "values.yaml").read_text()))
+"""Values of the chart, which a page may show."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def page_objects(page: Path) -> Iterator[PageObject]:
         if block["site"]:
             continue
         for document in yaml.safe_load_all(block["text"]):
-            if document.get("apiVersion") in _FILES:
+            if document.get("apiVersion") in _FILES or document.keys() <= _VALUES:
                 continue
             if set(document) == {"spec"}:
                 document = {"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "shown"}, **document}

@@ -7,6 +7,7 @@ object's uid finds its trace.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -105,12 +106,16 @@ def _state_span(ended: EndedWorkload, parent: int, begun: Transition, left: Tran
         start=begun.at,
         end=max(begun.at, left.at),
         attributes={key: value for key, value in told.items() if value},
-        events=tuple(
-            SpanEvent(name="released", at=at, attributes={"fluxqueue.jobid": jobid})
-            for jobid, at in ended.releases
-            if begun.after is State.ALLOCATED and begun.at <= at <= left.at
-        ),
+        events=tuple(_releases(ended, begun, left)) if begun.after is State.ALLOCATED else (),
     )
+
+
+def _releases(ended: EndedWorkload, begun: Transition, left: Transition) -> Iterator[SpanEvent]:
+    """Yield the releases of an allocation. They are stored with what follows, so their time may be a little after the end of the state."""
+    next_at = min((each.at for each in ended.transitions if each.after is State.ALLOCATED and each.at > begun.at), default=None)
+    for jobid, at in ended.releases:
+        if begun.at <= at and (next_at is None or at < next_at):
+            yield SpanEvent(name="released", at=min(at, max(begun.at, left.at)), attributes={"fluxqueue.jobid": jobid})
 
 
 def _attributes(workload: Workload) -> dict[str, str | int]:

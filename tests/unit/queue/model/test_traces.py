@@ -69,6 +69,12 @@ def test_each_state_is_a_span_below_the_whole() -> None:
     assert [span.events for span in (root, states[0], states[2])] == [(), (), ()]
 
 
+def test_a_release_that_is_stored_with_the_start_belongs_to_the_state_before() -> None:
+    _, _, allocated, running = spans_of(ended([(0, P, ""), (2, A, ""), (3, R, ""), (9, C, "")], release_s=3.001))
+    assert [(event.name, event.at) for event in allocated.events] == [("released", at(3))]
+    assert running.events == ()
+
+
 def test_work_that_waited_again_has_each_turn_with_its_reason() -> None:
     spans = spans_of(ended([(0, P, ""), (1, A, ""), (2, D, "NodeLost"), (4, P, "NodeLost"), (5, A, ""), (6, C, "")]))
     assert shown(spans[1:]) == [("Pending", 0, 1), ("Allocated", 1, 2), ("Draining", 2, 4), ("Pending", 4, 5), ("Allocated", 5, 6)]
