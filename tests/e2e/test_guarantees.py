@@ -82,8 +82,8 @@ def test_a_queue_keeps_its_borrowers_until_its_administrator_lets_them_be_preemp
     site.borrow("borrower", 8)
     stage.apply(site.job("mine", 2).build())
     stage.until_reason("mine", "WaitingForNodes")
-    explained = stage.plugin("explain", "job/mine").stdout
-    assert f"to '{site.accounts.name('owner')}': 2 nodes (used 0, borrowed 0)" in explained
+    guarantee = f"to '{site.accounts.name('owner')}': 2 nodes (used 0, borrowed 0)"
+    stage.until("explain knows the guarantee", lambda: guarantee in stage.plugin("explain", "job/mine").stdout, 60)
     assert site.guest_jobs()["borrower"].status.state == State.RUNNING
     site.lends(preemption="lowerPriority")
     stage.until_state("mine", State.RUNNING)
