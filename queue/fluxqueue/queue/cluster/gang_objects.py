@@ -67,12 +67,54 @@ class Lookup:
     problem: str = ""
 
 
+class _Version(PartialObject, frozen=True):
+    group_version: str = ""
+
+
+class _Group(PartialObject, frozen=True):
+    versions: list[_Version] | None = None
+
+
+class _Groups(PartialObject, frozen=True):
+    groups: list[_Group] | None = None
+
+
 class _ServedResource(PartialObject, frozen=True):
     name: str = ""
 
 
 class _ServedResources(PartialObject, frozen=True):
     resources: list[_ServedResource] | None = None
+
+
+class _Served:
+    """What the cluster serves at one time: its groups are asked for once, and each version of one that it has."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._group_versions: frozenset[str] | None = None
+        self._resources: dict[str, frozenset[str]] = {}
+
+    async def version(self, resource: Resource) -> str:
+        """Return the preferred version in which the cluster serves a resource; empty if it does not."""
+        if self._group_versions is None:
+            found = decode(await self._api.request("GET", "/apis"), _Groups, "get /apis")
+            self._group_versions = frozenset(each.group_version for group in found.groups or () for each in group.versions or ())
+        for version in resource.versions:
+            group_version = f"{resource.group}/{version}"
+            if group_version in self._group_versions and resource.plural in await self._resources_of(group_version):
+                return version
+        return ""
+
+    async def _resources_of(self, group_version: str) -> frozenset[str]:
+        if group_version not in self._resources:
+            path = f"/apis/{group_version}"
+            try:
+                served = decode(await self._api.request("GET", path), _ServedResources, f"get {path}")
+            except NotFound:  # it went meanwhile
+                served = _ServedResources()
+            self._resources[group_version] = frozenset(each.name for each in served.resources or ())
+        return self._resources[group_version]
 
 
 @dataclass(slots=True)
@@ -127,9 +169,10 @@ class GangObjects:
         """Watch until cancelled."""
         try:
             while True:
+                served = _Served(self._api)
                 for name, followed in self._followed.items():
                     try:
-                        await self._discover(name, followed)
+                        await self._discover(name, followed, served)
                     except ApiError as error:
                         log.info("gang_objects.undiscovered", resource=followed.resource.name, error=str(error))
                 await asyncio.sleep(random.uniform(*_DISCOVERY_S))
@@ -138,9 +181,9 @@ class GangObjects:
                 if followed.task is not None:
                     followed.task.cancel()
 
-    async def _discover(self, name: str, followed: _Followed) -> None:
+    async def _discover(self, name: str, followed: _Followed, served: _Served) -> None:
         """Begin or end to watch one resource, if the cluster serves it now, or does no more."""
-        version = await self._served_version(followed.resource)
+        version = await served.version(followed.resource)
         if version == followed.version and followed.task is not None and not followed.task.done():
             return
         self._stop(followed)
@@ -178,18 +221,6 @@ class GangObjects:
             followed.task.cancel()
             followed.cache.replace([])
         followed.task, followed.reflector, followed.version = None, None, ""
-
-    async def _served_version(self, resource: Resource) -> str:
-        """Return the preferred version in which the cluster serves a resource; empty if it does not."""
-        for version in resource.versions:
-            path = f"/apis/{resource.group}/{version}"
-            try:
-                served = decode(await self._api.request("GET", path), _ServedResources, f"get {path}")
-            except NotFound:
-                continue
-            if any(each.name == resource.plural for each in served.resources or ()):
-                return version
-        return ""
 
     def _set(self, name: str, followed: _Followed, readable: Readable) -> None:
         """Note what is known of a resource, and have all its gangs read again if that is new."""

@@ -32,8 +32,13 @@ class Server:
         self.objects: list[dict[str, Any]] = []
         self.forbidden = False
         self.broken: set[str] = set()
+        self.asked: list[str] = []
 
     async def request(self, _method: str, path: str) -> bytes:
+        self.asked.append(path)
+        if path == "/apis":
+            versions = [{"groupVersion": each.removeprefix("/apis/")} for each in {*self.served, *self.broken}]
+            return msgspec.json.encode({"groups": [{"versions": versions}]})
         if path in self.broken:
             raise ApiError(503, "ServiceUnavailable", path)
         if path not in self.served:
@@ -110,6 +115,12 @@ async def test_a_resource_whose_discovery_fails_does_not_stop_the_others(server:
     async with watched(server) as (objects, _):
         await until(lambda: objects.find(VOLCANO, "default", "a").readable is Readable.YES)
         assert readable(objects) is Readable.NOT_YET
+
+
+async def test_a_cluster_with_none_of_them_is_asked_one_question_at_a_time(server: Server) -> None:
+    async with watched(server) as (objects, _):
+        await until(lambda: readable(objects) is Readable.NOT_SERVED and len(server.asked) >= 2)
+    assert set(server.asked) == {"/apis"}
 
 
 async def test_an_object_that_does_not_fit_is_named_with_its_problem(server: Server) -> None:
