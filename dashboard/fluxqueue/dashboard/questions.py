@@ -118,7 +118,7 @@ class Questions:
         port = urlsplit(self._address.url).port or _METRICS_PORT
         path = f"/api/v1/namespaces/{self._address.namespace}/pods/https:{pod}:{port}/proxy/doctor"
         try:
-            answer = await api.raw(path, {OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S)
+            answer = await api.request("GET", path, headers={OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S, tries=1)
         except Forbidden:
             raise _no_doctor(self._address) from None
         except ApiError as error:

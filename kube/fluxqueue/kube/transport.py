@@ -22,7 +22,7 @@ from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import PODS, Kind, T
-from fluxqueue.kube.wire import TIMEOUT_S, CompletedCall, Request, Wire
+from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
 
 __all__ = ["Api", "CompletedCall", "Page", "PatchType", "Propagation"]
 
@@ -303,6 +303,7 @@ class Api:
         content_type: str = "application/json",
         timeout_s: float | None = None,
         headers: Mapping[str, str] | None = None,
+        tries: int = TRIES,
     ) -> bytes:
         """Send any other request: subresources such as ``eviction``, discovery, ``/readyz``.
 
@@ -318,6 +319,8 @@ class Api:
             Deadline; None is the default of this Api.
         headers
             More headers, for a program behind the server's proxy.
+        tries
+            How often it is sent at most; it is repeated only where that is safe.
 
         Returns
         -------
@@ -332,7 +335,7 @@ class Api:
         payload = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         verb = method.lower()
         request = Request(verb, "raw", f"{verb} {path}", method.upper(), path, query, payload, content_type, _pairs(headers))
-        return await self._wire.call(request, timeout_s)
+        return await self._wire.call(request, timeout_s, tries=tries)
 
     def lines(
         self, path: str, *, query: dict[str, str] | None = None, idle_s: float, headers: Mapping[str, str] | None = None
@@ -340,17 +343,6 @@ class Api:
         """Read text that goes on, such as a followed log, as `watch` reads events; an incomplete last line is yielded too."""
         request = Request("get", "raw", f"get {path}", "GET", path, query, headers=_pairs(headers))
         return self._wire.stream(request, idle_s=idle_s, whole=False)
-
-    async def raw(self, path: str, headers: dict[str, str], *, timeout_s: float | None = None) -> bytes:
-        """Read a path with headers of its own, as a proxied server needs them; not retried.
-
-        Raises
-        ------
-        ApiError
-            See :mod:`fluxqueue.kube.errors`.
-        """
-        request = Request("get", "raw", f"get {path}", "GET", path, headers=_pairs(headers))
-        return await self._wire.call(request, timeout_s, tries=1)
 
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""

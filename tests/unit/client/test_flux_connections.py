@@ -20,8 +20,8 @@ class Proxy:
         self.requests: list[Request] = []
         self._status, self._body = status, body
 
-    async def call(self, request: Request, timeout_s: float | None = None) -> bytes:
-        del timeout_s
+    async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
+        del timeout_s, tries
         self.requests.append(request)
         if self._status >= 300:
             raise decode_error(self._status, self._body, action=request.action)
