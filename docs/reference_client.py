@@ -44,7 +44,7 @@ def _entry(name: str, each: Any) -> Iterator[str]:
         yield _text(each)
         if dataclasses.is_dataclass(each):
             yield from _fields(each)
-        for method_name, method in vars(each).items():
+        for method_name, method in _members(each).items():
             if method_name.startswith("_") or not _is_documented(method):
                 continue
             yield f"### {name}.{method_name}\n"
@@ -68,6 +68,15 @@ def _fields(each: type[Any]) -> Iterator[str]:
     for base in each.__mro__[1:-1]:
         if base.__doc__ and dataclasses.is_dataclass(base):
             yield _text(base, only_sections=True)
+
+
+def _members(each: type) -> dict[str, Any]:
+    """Return what a class has, its own first, then what it has from other classes of the client."""
+    members: dict[str, Any] = {}
+    for base in each.__mro__:
+        if base.__module__.startswith("fluxqueue.client."):
+            members |= {name: member for name, member in vars(base).items() if name not in members}
+    return members
 
 
 def _is_documented(method: Any) -> bool:

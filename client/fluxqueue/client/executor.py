@@ -28,7 +28,7 @@ from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.task_jobs import TaskJob, TaskPods, job_manifest, job_name
 from fluxqueue.client.terms import Terms, with_terms
 
-__all__ = ["MAX_RESULT_BYTES", "FluxQueueExecutor", "FluxQueueFuture", "results_in_order"]
+__all__ = ["MAX_RESULT_BYTES", "CallExecutor", "FluxQueueExecutor", "FluxQueueFuture", "results_in_order"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,63 @@ class FluxQueueFuture(Future[R]):
         return done
 
 
-class FluxQueueExecutor(Executor):
+class CallExecutor(Executor):
+    """What all executors of the client keep: the futures of their calls, and what runs for them.
+
+    Parameters
+    ----------
+    max_result_bytes
+        The largest result, pickled.
+    where
+        Why results are limited.
+
+    Raises
+    ------
+    InvalidWork
+        ``max_result_bytes`` is out of range.
+    """
+
+    def __init__(self, max_result_bytes: int, where: str) -> None:
+        if not 1_024 <= max_result_bytes <= MAX_RESULT_BYTES:
+            raise InvalidWork(
+                f"max_result_bytes is {max_result_bytes}: it can be from 1024 to {MAX_RESULT_BYTES}, since {where} are limited"
+            )
+        self._max_bytes = max_result_bytes
+        self._lock = threading.Lock()
+        self._closed = False
+        self._running: set[Future[None]] = set()
+        self._futures: set[Future[Any]] = set()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
+        with self._lock:
+            self._closed = True
+            futures, running = [*self._futures], [*self._running]
+        if cancel_futures:
+            for future in futures:
+                future.cancel()
+        if wait:
+            for each in running:
+                each.exception()
+
+    def _begin(self, futures: Iterable[Future[Any]], start: Callable[[], Future[None]]) -> None:
+        """Keep futures until they are done, and what was started for them until it has ended."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the executor is shut down: open another one")
+            for future in futures:
+                self._futures.add(future)
+                future.add_done_callback(self._futures.discard)
+            running = start()
+            self._running.add(running)
+        running.add_done_callback(self._ended)
+
+    def _ended(self, running: Future[None]) -> None:
+        with self._lock:
+            self._running.discard(running)
+
+
+class FluxQueueExecutor(CallExecutor):
     """Runs calls on the cluster.
 
     Parameters
@@ -92,20 +148,14 @@ class FluxQueueExecutor(Executor):
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise InvalidWork(f"max_workers is {max_workers}: at least one is needed")
-        if not 1_024 <= max_result_bytes <= MAX_RESULT_BYTES:
-            raise InvalidWork(f"max_result_bytes is {max_result_bytes}: it can be from 1024 to {MAX_RESULT_BYTES}, since logs are limited")
+        super().__init__(max_result_bytes, "logs")
         if "duration" in terms:
             raise InvalidWork("duration: say it in TaskPods(duration=), since it is the time of one pod")
         self._client = client
         self._pods = pods
         self._max_workers = max_workers
-        self._max_bytes = max_result_bytes
         self._terms = terms
         self._label = secrets.token_hex(5)
-        self._lock = threading.Lock()
-        self._closed = False
-        self._running: set[Future[None]] = set()
-        self._futures: set[Future[Any]] = set()
         self._watch: ObjectWatch[Any] | None = None
         self._slots: asyncio.Semaphore | None = None
 
@@ -168,17 +218,9 @@ class FluxQueueExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
-        with self._lock:
-            self._closed = True
-            futures, running = [*self._futures], [*self._running]
-        if cancel_futures:
-            for future in futures:
-                future.cancel()
-        if wait:
-            for each in running:
-                each.exception()
-            if self._watch is not None:
-                self._client.portal.call(self._watch.close())
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        if wait and self._watch is not None:
+            self._client.portal.call(self._watch.close())
 
     def _start(self, function: Callable[..., Any], calls: PackedCalls, futures: Sequence[Sequence[FluxQueueFuture[Any]]]) -> None:
         name = job_name(getattr(function, "__name__", type(function).__name__), calls.task)
@@ -191,17 +233,11 @@ class FluxQueueExecutor(Executor):
         def workload() -> Workload | None:
             return Workload(portal, job.workload) if job.workload is not None else None
 
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the executor is shut down: open another one")
-            for future in (each for chunk in futures for each in chunk):
-                future._cancelled = lambda: portal.wake(job.changed)
-                future._workload = workload
-                self._futures.add(future)
-                future.add_done_callback(self._futures.discard)
-            running = portal.start(self._run(job))
-            self._running.add(running)
-        running.add_done_callback(self._ended)
+        own = [each for chunk in futures for each in chunk]
+        for future in own:
+            future._cancelled = lambda: portal.wake(job.changed)
+            future._workload = workload
+        self._begin(own, lambda: portal.start(self._run(job)))
 
     async def _run(self, job: TaskJob) -> None:
         if self._watch is None or self._slots is None:
@@ -209,10 +245,6 @@ class FluxQueueExecutor(Executor):
             self._watch = watch_pods(self._client.asynchronous.api, self._client.namespace, selector)
             self._slots = asyncio.Semaphore(_AT_ONCE)
         await job.run(self._watch, self._slots)
-
-    def _ended(self, running: Future[None]) -> None:
-        with self._lock:
-            self._running.discard(running)
 
 
 def _fitting(function: Callable[..., Any], chunks: Sequence[Chunk], max_bytes: int) -> Iterator[tuple[Sequence[Chunk], PackedCalls]]:

@@ -16,11 +16,10 @@ import asyncio
 import base64
 import contextlib
 import io
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from fluxqueue.client.calls import Call, Chunk, PackedCalls, packed
@@ -35,7 +34,7 @@ from fluxqueue.client.errors import (
     WorkCancelled,
     WorkerDied,
 )
-from fluxqueue.client.executor import MAX_RESULT_BYTES, results_in_order
+from fluxqueue.client.executor import CallExecutor, results_in_order
 from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxOptions, FluxTaskStatus
 from fluxqueue.client.frames import Damaged, TooLarge, from_log, opened
 from fluxqueue.client.outcomes import finish
@@ -78,7 +77,7 @@ class FluxFuture(Future[R]):
         return self._task()
 
 
-class FluxExecutor(Executor):
+class FluxExecutor(CallExecutor):
     """Runs calls as jobs of a Flux instance.
 
     Parameters
@@ -101,20 +100,12 @@ class FluxExecutor(Executor):
     def __init__(
         self, flux: Flux, *, python: str = "python3", max_result_bytes: int = _RESULT_BYTES, **options: Unpack[FluxOptions]
     ) -> None:
-        if not 1_024 <= max_result_bytes <= MAX_RESULT_BYTES:
-            raise InvalidWork(
-                f"max_result_bytes is {max_result_bytes}: it can be from 1024 to {MAX_RESULT_BYTES}, since outputs are limited"
-            )
+        super().__init__(max_result_bytes, "outputs")
         if several := {"nodes", "tasks"} & set(options):
             raise InvalidWork(f"{min(several)}: a call is one task; submit a command with Flux.submit for a job of several")
         self._flux = flux
         self._python = python
-        self._max_bytes = max_result_bytes
         self._options = options
-        self._lock = threading.Lock()
-        self._closed = False
-        self._running: set[Future[None]] = set()
-        self._futures: set[Future[Any]] = set()
         self._active: _ActiveJobs | None = None
         self._slots: asyncio.Semaphore | None = None
 
@@ -153,18 +144,6 @@ class FluxExecutor(Executor):
             self._start(fn, calls[start : start + chunksize], futures[start : start + chunksize])
         return results_in_order(futures, deadline)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
-        with self._lock:
-            self._closed = True
-            futures, running = [*self._futures], [*self._running]
-        if cancel_futures:
-            for future in futures:
-                future.cancel()
-        if wait:
-            for each in running:
-                each.exception()
-
     def _start(self, function: Callable[..., Any], chunk: Chunk, futures: Sequence[FluxFuture[Any]]) -> None:
         calls = packed(function, [chunk], self._max_bytes)
         job = _CallJob(self._flux.asynchronous, _command(self._python, calls), self._options, calls, futures, self._max_bytes)
@@ -173,25 +152,14 @@ class FluxExecutor(Executor):
         def task() -> FluxTask | None:
             return FluxTask(portal, job.task) if job.task is not None else None
 
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the executor is shut down: open another one")
-            for future in futures:
-                future._task = task
-                self._futures.add(future)
-                future.add_done_callback(self._futures.discard)
-            running = portal.start(self._run(job))
-            self._running.add(running)
-        running.add_done_callback(self._ended)
+        for future in futures:
+            future._task = task
+        self._begin(futures, lambda: portal.start(self._run(job)))
 
     async def _run(self, job: _CallJob) -> None:
         if self._active is None or self._slots is None:
             self._active, self._slots = _ActiveJobs(self._flux.asynchronous), asyncio.Semaphore(_AT_ONCE)
         await job.run(self._active, self._slots)
-
-    def _ended(self, running: Future[None]) -> None:
-        with self._lock:
-            self._running.discard(running)
 
 
 class _ActiveJobs:
