@@ -7,7 +7,7 @@ nodes can reach. A request that cannot be expressed in that way is a problem, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,11 +169,11 @@ def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: C
             "the volumes of its pods can be reached from different nodes: one group is matched by one set of rules, so use volumes "
             "of one place"
         )
-    users = Counter(name for own, each in zip(needs, templates, strict=True) for name in own.for_one_pod for _ in range(each.count))
-    if shared := next((name for name, count in users.items() if count > 1), ""):
+    if found := _used_by_several([own.for_one_pod for own in needs], templates):
+        shared, users = found
         raise InvalidRequest(
             f"spec.volumes: PersistentVolumeClaim {namespace}/{shared} is ReadWriteOncePod, so one pod of all can use it, and "
-            f"{users[shared]} pods are to start together: give each a claim of its own, or another access mode"
+            f"{users} pods are to start together: give each a claim of its own, or another access mode"
         )
     return needs
 
@@ -186,13 +186,22 @@ def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: C
             "the allocated devices of its pods can be reached from different nodes: one group is matched by one set of rules, so use "
             "devices of one place, or a ResourceClaimTemplate"
         )
-    users = Counter(name for own, each in zip(needs, templates, strict=True) for name in own.shared for _ in range(each.count))
-    if shared := next((name for name, count in users.items() if count > 1), ""):
+    if found := _used_by_several([own.shared for own in needs], templates):
+        shared, users = found
         raise InvalidRequest(
-            f"spec.resourceClaims: {users[shared]} pods that start together share ResourceClaim {namespace}/{shared}, which has no devices "
+            f"spec.resourceClaims: {users} pods that start together share ResourceClaim {namespace}/{shared}, which has no devices "
             "yet: give each a claim of its own (resourceClaimTemplateName), or have one pod start first"
         )
     return needs
+
+
+def _used_by_several(claims: Sequence[Collection[str]], templates: Sequence[PodTemplate]) -> tuple[str, int] | None:
+    """Return the first claim that more than one pod would use, and how many; ``claims`` are those of a pod of each template."""
+    users: Counter[str] = Counter()
+    for own, each in zip(claims, templates, strict=True):
+        for name in own:
+            users[name] += each.count
+    return next(((name, count) for name, count in users.items() if count > 1), None)
 
 
 def _one_per_node(rules: PodRules, pods: Sequence[SizedPods], cluster: ClusterContext) -> bool:
