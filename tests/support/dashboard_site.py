@@ -3,7 +3,6 @@ application by ASGI."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import msgspec
 import orjson
+from support.dashboard_answers import Answer
 
 from fluxqueue.api.fluxjobs import FluxJob, fluxjob_name
 from fluxqueue.api.nodes import Node
@@ -33,7 +33,6 @@ from fluxqueue.kube.wire import Request, Wire
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-_CSRF = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
 
 class Clock:
@@ -199,22 +198,6 @@ class Stage:
     async def viewer(self, username: str, *rights: tuple[str, str, str]) -> Viewer:
         """Sign somebody in who has these rights."""
         return await self.door.sign_in(self.api.person(username, *rights))
-
-
-@dataclass
-class Answer:
-    """An answer."""
-
-    status: int
-    text: str
-    headers: Mapping[str, str]
-
-    @property
-    def csrf(self) -> str:
-        """The secret of its forms."""
-        found = _CSRF.search(self.text)
-        assert found, self.text[:2_000]
-        return found[1]
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
-import re
 import ssl
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from support.chart_rendering import Chart
+from support.dashboard_answers import Answer
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import fluxjob_name
@@ -33,7 +33,6 @@ from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 SYSTEM = "fluxqueue-system"
 _FLUXJOBS = f"/apis/{names.API_VERSION}/namespaces/{{}}/{names.FLUXJOBS}"
 _KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-_CSRF = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
 
 def prepare(cluster: ControlPlane) -> None:
@@ -166,22 +165,6 @@ def _ready(running: RunningDashboard) -> bool:
         return Browserless(running.port).get("/readyz").status == 200
     except OSError:
         return False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer of the dashboard."""
-
-    status: int
-    text: str
-    headers: Mapping[str, str]
-
-    @property
-    def csrf(self) -> str:
-        """The secret of its forms."""
-        found = _CSRF.search(self.text)
-        assert found, self.text[:2_000]
-        return found[1]
 
 
 @dataclass
