@@ -11,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import structlog
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
@@ -93,13 +92,6 @@ def empty(method: str, path: str) -> Answer:
 
 
 Run = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture(autouse=True)
-def _log_of_before() -> Iterator[None]:
-    """The command uninstall sets up a log, whose stream ends with the test."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

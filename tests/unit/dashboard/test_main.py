@@ -1,17 +1,8 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from fluxqueue.dashboard.main import _parser, _settings, main
-
-
-@pytest.fixture(autouse=True)
-def log_of_before() -> Iterator[None]:
-    """The program sets up a log, whose stream ends with the test."""
-    yield
-    structlog.reset_defaults()
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
