@@ -53,7 +53,7 @@ def test_a_launcher_that_waits_for_its_workers_has_its_slot_with_them(gangs: Gan
     gangs.free()
     words = ("get", "mpijob", "pi", "-o", "jsonpath={.status.conditions[?(@.type=='Succeeded')].status}")
     gangs.stage.until("the launcher has succeeded", lambda: gangs.stage.kubectl(*words).stdout == "True", 120, gangs.nodes)
-    assert [one.spec.object_ref.kind for one in gangs.others()] == ["MPIJob"]
+    assert [one.metadata.uid for one in gangs.others()] == [waiting.metadata.uid]
     gangs.delete("mpijob", "pi")
 
 

@@ -23,6 +23,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, State, fluxjob_names
 from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.kinds import FLUXJOBS
@@ -144,12 +145,15 @@ class FluxJobWriter:
         self._keys.add_after(workload_id, self._patience_s(self._ledger.get(workload_id), exists=workload_id in self._created))
 
     def _slots_changed(self, workload_id: WorkloadId) -> None:
-        """Compare a group without FluxJob: it was deleted with its owners, pods that all were replaced, before another took a slot."""
+        """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be, since later pods are none."""
         workload = self._ledger.get(workload_id)
-        if workload is None or workload.release_mode is not ReleaseMode.GROUP or workload_id in self._created:
+        if workload is None or workload.release_mode is not ReleaseMode.GROUP:
             return
-        if self._caches.fluxjob_of(workload.uid) is None:
+        present = self._caches.fluxjob_of(workload.uid)
+        if present is None and workload_id not in self._created:
             self._keys.add_after(workload_id, self._patience_s(workload, exists=False))
+        elif present is not None and self._lacks_owners(present, workload):
+            self._keys.add_after(workload_id, _SETTLED_S)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
@@ -285,14 +289,14 @@ class FluxJobWriter:
         annotation = acknowledgement(wanted)
         body = {**msgspec.to_builtins(wanted), "jobspec": workload.jobspec, "pods": workload.pods}
         current = msgspec.to_builtins(editable_spec(present)) | {"jobspec": present.spec.jobspec, "pods": present.spec.pods}
-        orphaned = not present.metadata.owner_references and self._object_exists(workload)
-        if current == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation and not orphaned:
+        lacks_owners = self._lacks_owners(present, workload)
+        if current == body and present.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) == annotation and not lacks_owners:
             return None
         metadata = {
             "resourceVersion": present.metadata.resource_version,
             "labels": {names.QUEUE_LABEL: workload.queue},
             "annotations": {names.ACKNOWLEDGED_ANNOTATION: annotation},
-            **({"ownerReferences": self._owners(workload)} if orphaned else {}),
+            **({"ownerReferences": self._owners(workload)} if lacks_owners else {}),
         }
         try:
             await self._api.patch(
@@ -315,13 +319,26 @@ class FluxJobWriter:
         """Return the owner references: its object, or pods of its group. The FluxJob is deleted with the last of them."""
         if workload.release_mode is not ReleaseMode.GROUP:
             return [_owner(workload.api_version, workload.kind, workload.name, workload.uid)]
+        return [_owner("v1", "Pod", pod.metadata.name, pod.metadata.uid) for pod in self._members(workload)[:_OWNERS]]
+
+    def _lacks_owners(self, present: FluxJob, workload: Workload) -> bool:
+        """Return whether garbage collection would never remove it, or would although pods of its group, such as later ones, are left."""
+        if not present.metadata.owner_references:
+            return self._object_exists(workload)
+        if workload.release_mode is not ReleaseMode.GROUP:
+            return False
+        members = {pod.metadata.uid for pod in self._members(workload)}
+        owning = members.intersection(owner.uid for owner in present.metadata.owner_references)
+        return len(owning) < min(len(members), _OWNERS)
+
+    def _members(self, workload: Workload) -> list[Pod]:
+        """Return the pods of a group that are not being deleted."""
         members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
-        return [_owner("v1", "Pod", pod.metadata.name, pod.metadata.uid) for pod in members[:_OWNERS]]
+        return [pod for pod in members if pod.metadata.deletion_timestamp is None]
 
     def _object_exists(self, workload: Workload) -> bool:
         if workload.release_mode is ReleaseMode.GROUP:
-            members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
-            return any(pod.metadata.deletion_timestamp is None for pod in members)
+            return bool(self._members(workload))
         store = self._caches.jobs if workload.kind == "Job" else self._caches.pods
         item = store.get_by_uid(workload.uid)
         return item is not None and item.metadata.deletion_timestamp is None

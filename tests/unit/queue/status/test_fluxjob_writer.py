@@ -202,6 +202,21 @@ async def test_a_group_whose_pods_are_all_replaced_gets_its_fluxjob_back(memory:
 
 
 @pytest.mark.usefixtures("writer")
+async def test_a_pod_that_joins_its_group_later_owns_the_fluxjob_too(memory: MemoryApi, ledger: RecordingLedger) -> None:
+    """The launcher of an MPIJob comes when its workers run, and remains when they are deleted."""
+    ring = replace(RUNNING, kind="PodGroup", api_version="v1", name="ring", uid="ring-uid", release_mode=ReleaseMode.GROUP)
+    name, *_ = fluxjob_names("PodGroup", "ring", "ring-uid")
+    memory.put("pods", pod_of_ring("worker"))
+    allocated = an_allocation(["n1", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["worker", None])
+    ledger.put(ring, allocated)
+    await until(lambda: fluxjob(memory, name))
+    memory.put("pods", pod_of_ring("launcher"))
+    await ledger.write_slots(SlotWrites(taken=[TakenSlot(FluxionJobId(7), 1, "launcher", "ring-launcher")]))
+    await until(lambda: len(fluxjob(memory, name)["metadata"]["ownerReferences"]) == 2)
+    assert {owner["uid"] for owner in fluxjob(memory, name)["metadata"]["ownerReferences"]} == {"worker", "launcher"}
+
+
+@pytest.mark.usefixtures("writer")
 async def test_an_edit_is_not_overwritten_before_it_is_stored(memory: MemoryApi, ledger: RecordingLedger) -> None:
     ledger.put(WAITING)
     await until(lambda: status(memory))
