@@ -23,6 +23,8 @@ _POSITIONS_SHOWN = 100
 """Of each queue: the queue's API shows the later ones."""
 _ESTIMATE_AGE_S = 30.0
 """Least age of an estimate that is replaced by another one."""
+_UNRESERVED_AGE_S = 4.0
+"""The same if nodes are reserved since, as the reason says at once: long enough that a reservation that comes and goes costs few writes."""
 _LONGEST_MESSAGE = 1_000
 
 StartEstimates = Mapping[WorkloadId, Estimate]
@@ -35,7 +37,8 @@ ShownEstimates = Mapping[WorkloadId, tuple[Estimate, float]]
 def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) -> tuple[ShownEstimates, list[WorkloadId]]:
     """Choose the estimates that FluxJobs show.
 
-    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost reservation is shown at once.
+    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost reservation is shown at once,
+    and a new one after a few seconds.
 
     Parameters
     ----------
@@ -57,13 +60,19 @@ def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) 
         if estimate.position is not None and estimate.position > _POSITIONS_SHOWN:
             continue
         before = shown.get(workload_id)
-        lost_reservation = before is not None and before[0].reserved and not estimate.reserved
-        if before is not None and not lost_reservation and (before[0] == estimate or now - before[1] < _ESTIMATE_AGE_S):
+        if before is not None and (before[0] == estimate or now - before[1] < _least_age_s(before[0], estimate)):
             wanted[workload_id] = before
             continue
         wanted[workload_id] = estimate, now
         changed.append(workload_id)
     return wanted, changed
+
+
+def _least_age_s(before: Estimate, estimate: Estimate) -> float:
+    """Return for how long the former estimate is shown although there is another one."""
+    if before.reserved == estimate.reserved:
+        return _ESTIMATE_AGE_S
+    return 0.0 if before.reserved else _UNRESERVED_AGE_S
 
 
 def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Sequence[Transition] = ()) -> FluxJobStatus:

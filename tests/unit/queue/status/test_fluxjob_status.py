@@ -78,6 +78,14 @@ def test_a_lost_reservation_is_shown_at_once() -> None:
     assert (changed, shown[ONE]) == ([ONE], (at(5), 1))
 
 
+def test_a_new_reservation_is_shown_within_seconds_because_the_reason_names_it_at_once() -> None:
+    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0)
+    reserved = {ONE: at(6, reserved=True)}
+    assert estimates_to_show(shown, reserved, 3) == (shown, [])
+    shown, changed = estimates_to_show(shown, reserved, 4)
+    assert (changed, shown[ONE]) == ([ONE], (at(6, reserved=True), 4))
+
+
 def test_only_the_first_hundred_are_shown_and_started_work_is_forgotten() -> None:
     many = {WorkloadId(number): at(5, number) for number in range(1, 121)}
     shown, changed = estimates_to_show({}, many, 0)
