@@ -16,7 +16,7 @@ from typing import Generic
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.client.errors import FluxQueueError, NotInstalled, translated
+from fluxqueue.client.errors import FluxQueueError, NoCluster, NotInstalled, translated
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Undecodable
 from fluxqueue.kube.kinds import FLUXJOBS, PODS, Kind, T
 from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
@@ -93,10 +93,22 @@ class ObjectWatch(Generic[T]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def check(self, *, late: bool = False) -> None:
-        """Raise why changes cannot arrive: not for what passes by itself, such as a broken connection, unless it is `late`."""
+        """Raise why changes cannot arrive: not for what passes by itself, such as a broken connection, unless it is `late`.
+
+        A watch that has ended, because its client was closed or for a fault of its own, is never silent: nobody would hear of a change.
+        """
         error = self._reflector.last_error
         if error is not None and (late or isinstance(error, Forbidden | Unauthorized | NotFound | Undecodable)):
             raise self._explained(error)
+        what = f"{self._kind.plural} of namespace {self._namespace}"
+        if self._task is not None and self._task.done():
+            ended = None if self._task.cancelled() else self._task.exception()
+            cause = f"{type(ended).__name__}: {ended}" if ended is not None else "the client is closed"
+            raise NoCluster(f"the watch of {what} has ended ({cause}): open another client")
+        if late:
+            raise NoCluster(
+                f"the API server has not listed the {what} within {_SYNC_S:g} s: check the network (kubectl version), and try again"
+            )
 
     def all(self, key: Hashable) -> list[T]:
         """Return the objects with a key."""

@@ -73,6 +73,36 @@ async def test_a_refusal_is_raised_and_a_broken_connection_only_when_it_lasts() 
     await watch.close()
 
 
+async def test_a_watch_that_has_ended_is_an_error_and_no_endless_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = WatchedApi()
+    watch = watch_pods(server.api, "team", "a=b")
+    await watch.open()
+    watch.check()
+    await watch.close()
+    with pytest.raises(NoCluster, match=r"the watch of pods of namespace team has ended \(the client is closed\): open another client"):
+        watch.check()
+
+    async def breaks() -> None:
+        raise RuntimeError("Session is closed")
+
+    watch = watch_pods(server.api, "team", "a=b")
+    monkeypatch.setattr(watch._reflector, "run", breaks)
+    async with asyncio.timeout(60):
+        with pytest.raises(NoCluster, match="RuntimeError: Session is closed"):
+            await watch.open()
+    await watch.close()
+
+
+async def test_a_list_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SYNC_S", 0.0)
+    watch = watch_pods(WatchedApi().api, "team", "a=b")
+    monkeypatch.setattr(watch._reflector, "run", asyncio.Event().wait)
+    async with asyncio.timeout(60):
+        with pytest.raises(NoCluster, match="has not listed the pods of namespace team within 0 s"):
+            await watch.open()
+    await watch.close()
+
+
 async def test_a_cancellation_at_the_moment_of_the_event_is_not_lost() -> None:
     watch = watch_pods(WatchedApi().api, "team", "a=b")
     opening = asyncio.create_task(watch.open())
