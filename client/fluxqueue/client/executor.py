@@ -266,8 +266,9 @@ def results_in_order(futures: Sequence[Future[R]], deadline: float | None) -> It
         waiting = list(futures[::-1])
         try:
             while waiting:
+                waiting[-1].exception(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 # Not kept in a variable, so that a result can be freed while the next one is awaited.
-                yield waiting.pop().result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                yield waiting.pop().result()
         finally:
             for future in waiting:
                 future.cancel()

@@ -92,6 +92,14 @@ def test_an_exception_ends_the_iteration_and_cancels_the_rest(client: Client, jo
         executor.submit(abs, 1)
 
 
+def test_the_call_for_which_the_time_was_over_is_cancelled_too(client: Client, jobs: list[TaskJob]) -> None:
+    executor = FluxQueueExecutor(client, PODS)
+    with pytest.raises(TimeoutError):
+        next(executor.map(waits, [(), ()], timeout=0.01))
+    assert all(future.cancelled() for job in jobs for futures in job._futures for future in futures)
+    executor.shutdown()
+
+
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
