@@ -252,6 +252,7 @@ class _CallJob:
         except Damaged as error:
             self._fail(_without_result(task.id, status, error))
         else:
+            self._mark_running()  # of a short job nobody saw that it ran; what has a result cannot be cancelled any more
             # In a thread, since callbacks of the futures may use the client.
             await asyncio.to_thread(finish, self._futures, payload)
 

@@ -195,6 +195,7 @@ class TaskJob:
             self._fail(ExecutorBroken(f"the calls cannot be followed any more: {type(error).__name__}: {error}"))
         finally:
             self._fail(ExecutorBroken("the calls ended without a result"))
+            self._tell_cancelled()
         if self.workload is not None:
             with contextlib.suppress(FluxQueueError):  # it is deleted an hour after its end
                 await self.workload.delete()
@@ -242,14 +243,19 @@ class TaskJob:
 
     def _is_wanted(self) -> bool:
         """True if any future is still open. Those that were cancelled are told that nobody works on them."""
+        self._tell_cancelled()
         for index in [*self._open]:
-            for future in self._futures[index]:
-                if future.cancelled() and future not in self._told:
-                    self._told.add(future)
-                    future.set_running_or_notify_cancel()
             if all(future.done() for future in self._futures[index]):
                 self._open.discard(index)
         return bool(self._open)
+
+    def _tell_cancelled(self) -> None:
+        """Tell who waits for cancelled futures (`concurrent.futures.wait`) that they are done; each is told once."""
+        for futures in self._futures:
+            for future in futures:
+                if future.cancelled() and future not in self._told:
+                    self._told.add(future)
+                    future.set_running_or_notify_cancel()
 
     async def _look(self, pods: Sequence[Pod], slots: asyncio.Semaphore) -> None:
         """Act on the present state of pods."""
@@ -304,9 +310,8 @@ class TaskJob:
 
     def _mark_running(self, index: int) -> None:
         for future in self._futures[index]:
-            if not future.running() and not future.done():
-                with contextlib.suppress(Exception):  # cancelled at this moment
-                    future.set_running_or_notify_cancel()
+            if not future.running() and not future.done() and not future.set_running_or_notify_cancel():
+                self._told.add(future)  # cancelled at this moment
 
     def _what(self, index: int) -> str:
         meta = self._manifest["metadata"]

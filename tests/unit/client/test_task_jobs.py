@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -184,6 +184,35 @@ async def test_the_end_of_the_client_ends_its_futures_and_leaves_the_job() -> No
         assert run.server.get("jobs", "call-len", "team") is not None
         with pytest.raises(ExecutorBroken, match="their Jobs go on"):
             run.future.result(0)
+
+
+async def test_a_cancelled_call_is_done_for_who_waits_also_if_nothing_can_be_submitted() -> None:
+    run = Run(tasks=2)
+    run.server.fail_next("list", "pods", 403, "Forbidden", "pods is forbidden")
+    assert run.future.cancel()
+    async with run.started():
+        pass
+    assert wait([run.future], timeout=0).done == {run.future}
+    with pytest.raises(NotPermitted):
+        run.futures[1][0].result(0)
+
+
+async def test_a_call_that_is_cancelled_as_its_pod_starts_breaks_no_other() -> None:
+    class CancelledNow(Future[Any]):
+        """Somebody cancels it after the executor looked whether it is done."""
+
+        def set_running_or_notify_cancel(self) -> bool:
+            self.cancel()
+            return super().set_running_or_notify_cancel()
+
+    run = Run(tasks=2)
+    run.futures[0][0] = CancelledNow()
+    async with run.started():
+        run.pod("Running", 0)
+        while not wait([run.future], timeout=0).done:
+            await asyncio.sleep(0)
+        run.pod("Succeeded", 1, message=run.sealed(5, 1))
+    assert run.futures[1][0].result(0) == 5
 
 
 def test_the_job_ends_by_itself_whatever_happens_to_the_client() -> None:
