@@ -53,6 +53,12 @@ def test_an_incomplete_result_in_a_log_is_noticed() -> None:
             from_log(damaged, "t.0")
 
 
+@pytest.mark.parametrize("total", ["99999999999", "9" * 5_000])
+def test_a_log_that_claims_any_number_of_lines_is_no_result(total: str) -> None:
+    with pytest.raises(Damaged, match="no complete result"):
+        from_log([f"fluxqueue-result t.0 1/{total} AAAA"], "t.0")
+
+
 def test_the_last_of_several_results_counts() -> None:
     first, second = sealed(b"first", KEY, "t.0"), sealed(os.urandom(20_000), KEY, "t.0")
     assert from_log([*log_lines(second, "t.0")[:2], *log_lines(first, "t.0")], "t.0") == first
