@@ -7,6 +7,7 @@ same words as workloads, and cost the cluster nothing.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -221,11 +222,12 @@ class AsyncFluxTask:
     async def output(self, *, follow: bool = False) -> AsyncIterator[str]:
         """Yield its output, standard output and error together, by lines; with ``follow`` until it ends."""
         pending = ""
+        text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a piece may end within a character
         async for piece in self._connection.pieces(f"/v1/jobs/{self.id}/output{'?follow=true' if follow else ''}"):
-            *lines, pending = (pending + piece.decode(errors="replace")).split("\n")
+            *lines, pending = (pending + text.decode(piece)).split("\n")
             for line in lines:
                 yield line
-        if pending:
+        if pending := pending + text.decode(b"", final=True):
             yield pending
 
 

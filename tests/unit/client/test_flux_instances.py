@@ -64,6 +64,19 @@ async def test_lines_are_whole_whatever_the_pieces() -> None:
     assert [line async for line in AsyncFlux(Instance({})).job("f1").output()] == ["one", "two"]
 
 
+async def test_a_piece_may_end_within_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = Instance()
+
+    async def pieces(path: str) -> AsyncIterator[bytes]:
+        del path
+        for at in range(len(text)):
+            yield text[at : at + 1]
+
+    text = "größer\n→ 20 µm".encode() + b"\xe2"
+    monkeypatch.setattr(instance, "pieces", pieces)
+    assert [line async for line in AsyncFlux(instance).job("f1").output()] == ["größer", "→ 20 µm\ufffd"]
+
+
 async def test_readiness_is_awaited() -> None:
     await AsyncFlux(Instance(NoCluster("not yet"), NoCluster("not yet"), {})).ready(timeout=60)
     with pytest.raises(WaitTimeout, match="brokers"):
