@@ -96,8 +96,8 @@ class PodLogs:
                 continue  # deleted meanwhile
             except ApiError as error:
                 raise _unavailable(pod, error) from None
-            for words in text.decode(errors="replace").splitlines():
-                yield LogLine(pod.metadata.name, pod.completion_index, words)
+            for words in text.removesuffix(b"\n").split(b"\n") if text else ():
+                yield LogLine(pod.metadata.name, pod.completion_index, words.decode(errors="replace"))
 
     async def _follow(self, options: LogOptions) -> AsyncIterator[LogLine]:
         lines: asyncio.Queue[LogLine | Exception | None] = asyncio.Queue(_BUFFERED)

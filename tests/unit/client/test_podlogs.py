@@ -35,6 +35,14 @@ async def test_lines_have_their_rank_and_pods_that_wait_are_left_out() -> None:
     assert sorted(await read(server, LogOptions(follow=True))) == ["[0] one", "[0] two", "[1] three"]
 
 
+async def test_only_a_line_feed_ends_a_line() -> None:
+    server = server_with({"a-0": "Succeeded"})
+    server.logs["a-0"] = '10%\r20%\n\n{"a": "x\u2028y\x0c\x85"}\n'
+    assert await read(server) == ["[0] 10%\r20%", "[0] ", '[0] {"a": "x\u2028y\x0c\x85"}']
+    server.logs["a-0"] = ""
+    assert await read(server) == []
+
+
 @pytest.mark.parametrize("follow", [False, True])
 async def test_a_pod_that_cannot_be_read_is_named_with_the_remedy(follow: bool) -> None:
     server = server_with({"a-0": "Running"})
