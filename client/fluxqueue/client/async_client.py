@@ -38,7 +38,7 @@ from fluxqueue.client.handles import Handle, parse_title
 from fluxqueue.client.library_logs import use_standard_logging
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
-from fluxqueue.client.terms import Terms
+from fluxqueue.client.terms import Terms, with_lists
 from fluxqueue.client.waiting import Timeout
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
@@ -144,6 +144,7 @@ class AsyncClient:
             The API server refused some; the others are submitted, and the error has them.
         """
         given = [works] if isinstance(works, str | Path) else list(works)
+        terms = with_lists(terms)
         units = [unit for work in given for unit in submissions(work, self.namespace, terms)]
         done = await asyncio.gather(*(self._submit(unit) for unit in units), return_exceptions=True)
         failures: dict[int, FluxQueueError] = {}

@@ -18,7 +18,7 @@ from fluxqueue.api import names
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.client.builders import Job, MiniCluster, Pod, PodGroup
 from fluxqueue.client.errors import InvalidWork
-from fluxqueue.client.terms import Terms, with_terms
+from fluxqueue.client.terms import Terms, with_lists, with_terms
 from fluxqueue.kube.kinds import JOBS, MINICLUSTERS, PODS, Kind
 
 __all__ = ["MAX_TEXT", "Submission", "Work", "submissions"]
@@ -69,6 +69,7 @@ def submissions(work: Work, namespace: str, terms: Terms) -> list[Submission]:
         It is no work, or cannot be submitted; with the object, the field and the remedy.
     """
     documents = [_placed(document, namespace) for document in _documents(work)]
+    terms = with_lists(terms)
     if not documents:
         raise InvalidWork("there is no object in it: give at least one Job, Pod or MiniCluster")
     units: list[Submission] = []

@@ -23,7 +23,7 @@ from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.client.errors import InvalidWork
 
-__all__ = ["After", "Dependent", "Terms", "Time", "ended", "failed", "ok", "started", "with_terms"]
+__all__ = ["After", "Dependent", "Terms", "Time", "ended", "failed", "ok", "started", "with_lists", "with_terms"]
 
 Json = dict[str, Any]
 Duration = timedelta | str
@@ -102,6 +102,14 @@ def failed(work: Dependent, delay: timedelta | None = None) -> WorkloadDependenc
 def started(work: Dependent, delay: timedelta | None = None) -> WorkloadDependency:
     """Wait until all pods of other work are on their nodes, and then for ``delay``."""
     return _dependency(DependencyCondition.START, work, delay)
+
+
+def with_lists(terms: Terms) -> Terms:
+    """Return terms that can be read several times: `after` may be an iterator, and all of some workloads wait for what it yields."""
+    after = terms.get("after")
+    if after is None or isinstance(after, str | Dependent | WorkloadDependency):
+        return terms
+    return {**terms, "after": [*after]}
 
 
 def with_terms(manifest: Json, terms: Terms) -> Json:

@@ -145,6 +145,12 @@ async def test_whether_a_namespace_is_managed_is_asked_once(server: WatchedApi, 
     assert (await client.submit(job("more"))).name == "more"
 
 
+async def test_all_that_is_submitted_together_waits_for_what_an_iterator_yields(server: WatchedApi, client: AsyncClient) -> None:
+    await client.submit_all([job("a"), job("b")], after=(each for each in ["ok:job/x"]))
+    for name in "ab":
+        assert server.get("jobs", name, "team")["metadata"]["annotations"]["fluxqueue/after"] == "ok:job/x"
+
+
 async def test_one_refusal_does_not_keep_others_from_being_submitted(server: WatchedApi, client: AsyncClient) -> None:
     await client.submit(job("b"))
     with pytest.raises(SubmissionFailed, match="1 of 3 could not be submitted; the first: .*exists") as caught:

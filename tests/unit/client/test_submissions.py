@@ -41,6 +41,12 @@ def test_an_object_of_the_kubernetes_package_gets_its_kind_and_terms() -> None:
     assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
+def test_all_of_several_workloads_wait_for_what_an_iterator_yields() -> None:
+    text = "---\n".join(f"{{apiVersion: batch/v1, kind: Job, metadata: {{name: {name}}}, spec: {{}}}}\n" for name in "ab")
+    found = submissions(text, "team", {"after": iter(["ok:job/x", "any:job/y"])})
+    assert [unit.manifests[0]["metadata"]["annotations"]["fluxqueue/after"] for unit in found] == ["ok:job/x, any:job/y"] * 2
+
+
 def test_the_status_of_an_object_that_was_read_is_left_out() -> None:
     (unit,) = submissions({"kind": "Pod", "metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed"}}, "team", {})
     assert "status" not in unit.manifests[0]
