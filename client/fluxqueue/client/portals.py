@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -26,6 +27,8 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="fluxqueue-client", daemon=True)
         self._thread.start()
         self._contexts: list[AbstractAsyncContextManager[Any]] = []
+        self._process = os.getpid()
+        self._closing = threading.Lock()
         self._closed = False
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -34,29 +37,30 @@ class Portal:
         Raises
         ------
         RuntimeError
-            The portal is closed, or this is its own thread.
+            The portal is closed, this is its own thread, or a process that was forked since, which has no such thread.
         """
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("this thread runs the client: call it from another one, or use AsyncClient")
-        future = self.start(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return _result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine, and return its future."""
-        if self._closed:
+        if self._process != os.getpid():
             work.close()
-            raise RuntimeError("the client is closed: open another one")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise RuntimeError("the client was opened by the process of which this one is a fork: open another one here")
+        # What starts while the portal closes would never end.
+        with self._closing:
+            if self._closed:
+                work.close()
+                raise RuntimeError("the client is closed: open another one")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wake(self, event: asyncio.Event) -> None:
         """Set an event of the loop, from any thread."""
-        if not self._closed:
-            self._loop.call_soon_threadsafe(event.set)
+        with self._closing:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(event.set)
 
     def enter(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter an asynchronous context, which is left when the portal closes."""
@@ -77,11 +81,18 @@ class Portal:
             return None
 
         async def end() -> None:
+            # After Ctrl-C the last step may still be ending: it was cancelled, and closes what it has open.
+            await asyncio.gather(*steps, return_exceptions=True)
             if (close := getattr(items, "aclose", None)) is not None:
                 await close()
 
+        async def step() -> tuple[T] | None:
+            steps[:] = [asyncio.ensure_future(following())]
+            return await steps[0]
+
+        steps: list[asyncio.Future[tuple[T] | None]] = []
         try:
-            while (item := self.call(following())) is not None:
+            while (item := self.call(step())) is not None:
                 yield item[0]
         finally:
             if not self._closed:
@@ -89,14 +100,17 @@ class Portal:
 
     def close(self) -> None:
         """Leave the contexts, cancel what runs, and end the thread."""
-        if self._closed:
-            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        if self._process != os.getpid():
+            return  # the thread and the connections belong to the process that opened them
         try:
             for context in reversed(self._contexts):
-                self.call(_left(context))
-            self.call(self._cancel_others())
+                _result(asyncio.run_coroutine_threadsafe(_left(context), self._loop))
+            _result(asyncio.run_coroutine_threadsafe(self._cancel_others(), self._loop))
         finally:
-            self._closed = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_END_S)
 
@@ -113,6 +127,14 @@ class Portal:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+def _result(future: concurrent.futures.Future[T]) -> T:
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
 
 
 async def _left(context: AbstractAsyncContextManager[Any]) -> None:
