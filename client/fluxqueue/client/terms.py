@@ -81,6 +81,12 @@ class Terms(TypedDict, total=False):
     singleton: str
 
 
+class _Placed(WorkloadDependency, frozen=True, omit_defaults=True, kw_only=True):
+    """A condition that remembers the namespace of the workload from which it was made."""
+
+    namespace: str = ""
+
+
 _KINDS = {"Job": DependencyKind.JOB, "MiniCluster": DependencyKind.MINICLUSTER, "PodGroup": DependencyKind.POD_GROUP}
 
 
@@ -188,15 +194,16 @@ def _after_text(after: Any, namespace: str) -> str:
             except InvalidDependencies as error:
                 raise InvalidWork(f"after: {error}") from None
         elif isinstance(entry, Dependent):
-            if namespace and entry.namespace != namespace:
-                raise InvalidWork(
-                    f"after: {entry.kind} {entry.namespace}/{entry.name} is in another namespace than the work ({namespace}): "
-                    "work can only wait for work of its own namespace"
-                )
             found.append(ok(entry))
         else:
             raise InvalidWork(f"after: {entry!r} is neither a workload nor text such as ok:job/prepare")
-    text = ", ".join(str(entry) for entry in dict.fromkeys(found))
+    for each in found:
+        if namespace and isinstance(each, _Placed) and each.namespace != namespace:
+            raise InvalidWork(
+                f"after: {each.kind} {each.namespace}/{each.name} is in another namespace than the work ({namespace}): "
+                "work can only wait for work of its own namespace"
+            )
+    text = ", ".join(dict.fromkeys(map(str, found)))
     try:
         parse_dependencies(text)
     except InvalidDependencies as error:
@@ -210,7 +217,7 @@ def _dependency(condition: DependencyCondition, work: Dependent, delay: timedelt
     seconds = math.ceil(delay.total_seconds()) if delay is not None else 0
     if seconds < 0:
         raise InvalidWork(f"after: the delay after {work.name} is negative")
-    return WorkloadDependency(condition=condition, kind=kind, name=work.name, delay_s=seconds)
+    return _Placed(condition=condition, kind=kind, name=work.name, delay_s=seconds, namespace=work.namespace)
 
 
 def _time_text(term: str, time: Any) -> str:

@@ -78,6 +78,8 @@ def test_what_cannot_be_waited_for_is_refused() -> None:
         annotated({"after": Work("Pod", "p")})
     with pytest.raises(InvalidWork, match="in another namespace than the work"):
         annotated({"after": Work("Job", "a", "others")})
+    with pytest.raises(InvalidWork, match="job others/a is in another namespace than the work"):
+        annotated({"after": [ok(Work("Job", "b")), ended(Work("Job", "a", "others"))]})
     with pytest.raises(InvalidWork, match="after: 3 is neither"):
         annotated({"after": [3]})  # type: ignore[list-item]
     with pytest.raises(InvalidWork, match="'yes' is not a dependency"):
