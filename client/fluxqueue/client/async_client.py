@@ -260,7 +260,7 @@ class AsyncClient:
 
     async def _submit(self, unit: Submission) -> AsyncWorkload:
         async with self._slots:
-            await self._check_managed(unit)
+            await self.check_managed(unit)
             created: list[Any] = []
             try:
                 for manifest in unit.manifests:
@@ -279,10 +279,17 @@ class AsyncClient:
             name = unit.name or created[0].metadata.name
             await Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)).delete(self.api)
 
-    async def _check_managed(self, unit: Submission) -> None:
+    async def check_managed(self, unit: Submission) -> None:
         """Ask the API server once for each kind and namespace, by a dry run, whether admission sees the object.
 
         Where it does not, pods would start at once, past the queue.
+
+        Raises
+        ------
+        NotManaged
+            It does not.
+        FluxQueueError
+            The API server refuses the object.
         """
         key = (unit.served_as.kind, unit.namespace)
         if key in self._managed or unit.kind == "MiniCluster":

@@ -18,15 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from concurrent.futures import wait as futures_wait
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from fluxqueue.api import names
 from fluxqueue.client.calls import Chunk, PackedCalls, packed
 from fluxqueue.client.errors import CallTooLarge, InvalidWork
 from fluxqueue.client.object_watches import ObjectWatch, watch_pods
+from fluxqueue.client.submissions import Submission
 from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.task_jobs import TaskJob, TaskPods, job_manifest, job_name
-from fluxqueue.client.terms import Terms, with_terms
+from fluxqueue.client.terms import Terms, with_lists, with_terms
 
 __all__ = ["MAX_RESULT_BYTES", "CallExecutor", "FluxQueueExecutor", "FluxQueueFuture", "results_in_order"]
 
@@ -95,8 +97,7 @@ class CallExecutor(Executor):
             for future in futures:
                 future.cancel()
         if wait:
-            for each in running:
-                each.exception()
+            futures_wait(running)
 
     def _begin(self, futures: Iterable[Future[Any]], start: Callable[[], Future[None]]) -> None:
         """Keep futures until they are done, and what was started for them until it has ended."""
@@ -154,7 +155,7 @@ class FluxQueueExecutor(CallExecutor):
         self._client = client
         self._pods = pods
         self._max_workers = max_workers
-        self._terms = terms
+        self._terms = with_lists(terms)
         self._label = secrets.token_hex(5)
         self._watch: ObjectWatch[Any] | None = None
         self._slots: asyncio.Semaphore | None = None
@@ -219,7 +220,7 @@ class FluxQueueExecutor(CallExecutor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
         super().shutdown(wait, cancel_futures=cancel_futures)
-        if wait and self._watch is not None:
+        if wait and self._watch is not None and not self._client.portal.closed:
             self._client.portal.call(self._watch.close())
 
     def _start(self, function: Callable[..., Any], calls: PackedCalls, futures: Sequence[Sequence[FluxQueueFuture[Any]]]) -> None:
@@ -227,7 +228,8 @@ class FluxQueueExecutor(CallExecutor):
         at_once = min(len(futures), self._max_workers or 1)
         manifest = job_manifest(self._pods, name, self._label, len(futures), at_once)
         manifest["metadata"]["namespace"] = self._client.namespace
-        job = TaskJob(self._client.asynchronous.connection, with_terms(manifest, self._terms), calls, futures, self._max_bytes)
+        manifest = with_terms(manifest, self._terms)
+        job = TaskJob(self._client.asynchronous.connection, manifest, calls, futures, self._max_bytes, self._check)
         portal = self._client.portal
 
         def workload() -> Workload | None:
@@ -238,6 +240,10 @@ class FluxQueueExecutor(CallExecutor):
             future._cancelled = lambda: portal.wake(job.changed)
             future._workload = workload
         self._begin(own, lambda: portal.start(self._run(job)))
+
+    async def _check(self, manifest: dict[str, Any]) -> None:
+        meta = manifest["metadata"]
+        await self._client.asynchronous.check_managed(Submission("Job", meta["name"], meta["namespace"], (manifest,)))
 
     async def _run(self, job: TaskJob) -> None:
         if self._watch is None or self._slots is None:

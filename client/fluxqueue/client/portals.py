@@ -31,6 +31,11 @@ class Portal:
         self._closing = threading.Lock()
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """True if it runs nothing any more."""
+        return self._closed
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result; Ctrl-C cancels it.
 

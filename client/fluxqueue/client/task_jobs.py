@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -152,12 +152,21 @@ class TaskJob:
         The futures of each task.
     max_result_bytes
         The largest result of one pod.
+    check
+        Raises if the queue would not see the Job.
     """
 
     def __init__(
-        self, connection: Connection, manifest: Json, calls: PackedCalls, futures: Sequence[Sequence[Future[Any]]], max_result_bytes: int
+        self,
+        connection: Connection,
+        manifest: Json,
+        calls: PackedCalls,
+        futures: Sequence[Sequence[Future[Any]]],
+        max_result_bytes: int,
+        check: Callable[[Json], Awaitable[None]],
     ) -> None:
         self._connection = connection
+        self._check = check
         self._manifest = manifest
         self._calls = calls
         self._futures = futures
@@ -203,6 +212,7 @@ class TaskJob:
     async def _submit(self) -> None:
         meta = self._manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
+        await self._check(self._manifest)
         try:
             job = await self._connection.api.create(JOBS, self._manifest, namespace)
         except ApiError as error:

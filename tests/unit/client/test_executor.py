@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.watched_api import WatchedApi
 
-from fluxqueue.client import AsyncClient, CallTooLarge, Client, FluxQueueExecutor, InvalidWork, TaskPods
+from fluxqueue.client import AsyncClient, CallTooLarge, Client, FluxQueueExecutor, InvalidWork, NotManaged, TaskPods
 from fluxqueue.client import executor as module
 from fluxqueue.client.calls import PackedCalls
 from fluxqueue.client.portals import Portal
@@ -117,6 +117,22 @@ def test_parameters_that_cannot_be_right_are_refused(client: Client, parameters:
 def test_a_chunk_has_at_least_one_call(client: Client, jobs: list[TaskJob]) -> None:
     with FluxQueueExecutor(client, PODS) as executor, pytest.raises(InvalidWork, match="chunksize is 0"):
         executor.map(abs, [1], chunksize=0)
+
+
+def test_no_call_starts_past_the_queue(client: Client) -> None:
+    server: Any = client.asynchronous.api._wire
+    server.managed = False
+    with FluxQueueExecutor(client, PODS) as executor, pytest.raises(NotManaged, match="does not queue jobs of namespace team"):
+        executor.submit(abs, 1).result(60)
+    assert server.writes == []
+
+
+def test_it_can_be_shut_down_after_its_client(client: Client, jobs: list[TaskJob]) -> None:
+    executor = FluxQueueExecutor(client, PODS)
+    assert executor.submit(abs, -1).result(60) == 1
+    client.close()
+    executor.shutdown()
+    executor.shutdown()
 
 
 def test_division_ends_with_one_chunk() -> None:

@@ -31,7 +31,10 @@ class Run:
         self.futures: list[list[Future[Any]]] = [[Future()] for _ in range(tasks)]
         manifest = job_manifest(PODS, "call-len", "executor", tasks, tasks)
         manifest["metadata"]["namespace"] = "team"
-        self.job = TaskJob(self.connection, manifest, self.calls, self.futures, 100_000)
+        self.job = TaskJob(self.connection, manifest, self.calls, self.futures, 100_000, self.check)
+
+    async def check(self, manifest: dict[str, Any]) -> None:
+        assert manifest["metadata"]["name"] == "call-len"
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[asyncio.Task[None]]:
