@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
-from fluxqueue.cli.api_client import ApiClient, ApiRefused
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ServerUnreachable
 from fluxqueue.cli.listing import Listed, collection, list_jobs
 
 __all__ = ["job_changes"]
 
 _GONE = 410
 _PAUSE_S = 0.2
+_LASTS_S = 300.0
+"""After that a watch is opened again, since a connection that nothing comes from may be only apparently open."""
+_LATE_S = 10.0
+_BREAKS = 5
+_BREAK_S = 1.0
+"""How often in a row a broken connection is replaced, and after which pause."""
 _JOB = msgspec.json.Decoder(FluxJob)
 
 
@@ -33,7 +39,9 @@ class _ErrorStatus(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 
 
-def job_changes(client: ApiClient, namespace: str | None, version: str, until: float | None = None) -> Iterator[tuple[str, Listed]]:
+def job_changes(
+    client: ApiClient, namespace: str | None, version: str, until: float | None = None, known: Iterable[FluxJob] = ()
+) -> Iterator[tuple[str, Listed]]:
     """Yield every change, as the type of the watch event and the FluxJob.
 
     Parameters
@@ -46,18 +54,27 @@ def job_changes(client: ApiClient, namespace: str | None, version: str, until: f
         Changes after this version of the list. Where it has expired, all FluxJobs are yielded as they are.
     until
         The iterator ends at this time of `time.monotonic`; None: never.
+    known
+        FluxJobs whose deletion is yielded also if it happened while the version expired.
+
+    Raises
+    ------
+    ClusterError
+        The server refuses, or stays out of reach.
     """
     path = collection(names.FLUXJOBS, namespace)
+    breaks = 0
     while True:
         params = {"resourceVersion": version, "allowWatchBookmarks": "true"}
         left_s = None if until is None else until - time.monotonic()
-        if left_s is not None:
-            if left_s <= 0:
-                return
-            params["timeoutSeconds"] = str(max(int(left_s + 0.999), 1))
+        if left_s is not None and left_s <= 0:
+            return
+        lasts_s = _LASTS_S if left_s is None else min(left_s, _LASTS_S)
+        params["timeoutSeconds"] = str(max(int(lasts_s + 0.999), 1))
         began = time.monotonic()
         try:
-            for line in client.watch(path, params, timeout_s=None if left_s is None else left_s + 10):
+            for line in client.watch(path, params, timeout_s=lasts_s + _LATE_S):
+                breaks = 0
                 event = _EVENT.decode(line)
                 if event.type == "ERROR":
                     status = msgspec.json.decode(event.object, type=_ErrorStatus)
@@ -71,7 +88,16 @@ def job_changes(client: ApiClient, namespace: str | None, version: str, until: f
             if error.status != _GONE:
                 raise
             listed, version = list_jobs(client, namespace, raw=True)
+            there = {item.job.metadata.uid for item in listed}
+            for job in known:
+                if job.metadata.uid not in there:
+                    yield "DELETED", Listed(job, b"")
             for item in listed:
                 yield "MODIFIED", item
+        except ServerUnreachable:
+            breaks += 1
+            if breaks > _BREAKS:
+                raise
+            time.sleep(_BREAK_S)
         if time.monotonic() - began < _PAUSE_S:
             time.sleep(_PAUSE_S)  # a server that ends watches at once is not asked again and again without a pause

@@ -6,6 +6,7 @@ changes.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -84,8 +85,11 @@ def wait_for(client: ApiClient, jobs: Sequence[FluxJob], goal: str, timeout_s: f
     current = {item.job.spec.object_ref.uid: item.job for item in listed}
     for uid, job in list(waiting.items()):
         failed |= _seen(waiting, current.get(uid, job), goal, progress)
+        if uid in waiting and uid not in current and not _exists(client, job):
+            raise _deleted(job, goal)
     with client.again() as watching:
-        changes = job_changes(watching, namespace, version, deadline) if waiting else iter(())
+        known = [*waiting.values()]
+        changes = job_changes(watching, namespace, version, deadline, known) if waiting else iter(())
         for kind, changed in changes:
             uid = changed.job.spec.object_ref.uid
             if uid not in waiting:
@@ -93,7 +97,7 @@ def wait_for(client: ApiClient, jobs: Sequence[FluxJob], goal: str, timeout_s: f
             if kind != "DELETED":
                 failed |= _seen(waiting, changed.job, goal, progress)
             elif not _exists(client, changed.job):
-                raise ClusterError(f"error: {_title(changed.job)} was deleted before it {'ended' if goal == FINISHED else 'started'}")
+                raise _deleted(changed.job, goal)
             if not waiting:
                 break
     if waiting:
@@ -130,10 +134,14 @@ def _exists(client: ApiClient, job: FluxJob) -> bool:
     if path is None:
         return False
     try:
-        client.get(path.format(job.metadata.namespace, ref.name))
+        found = json.loads(client.get(path.format(job.metadata.namespace, ref.name)))
     except ObjectNotFound:
         return False
-    return True
+    return bool(found["metadata"]["uid"] == ref.uid)  # else it is another one of the same name
+
+
+def _deleted(job: FluxJob, goal: str) -> ClusterError:
+    return ClusterError(f"error: {_title(job)} was deleted before it {'ended' if goal == FINISHED else 'started'}")
 
 
 def _timed_out(left: Sequence[FluxJob], goal: str, timeout_s: float) -> ClusterError:

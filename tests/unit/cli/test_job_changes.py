@@ -1,11 +1,12 @@
 import time
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 from support.plugin_server import PluginServer, event, fluxjob, fluxjobs_path
 
 from fluxqueue.cli import job_changes
-from fluxqueue.cli.api_client import ApiRefused
+from fluxqueue.cli.api_client import ApiRefused, ServerUnreachable
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,28 @@ def test_other_errors_are_raised() -> None:
     server.streams[fluxjobs_path()] = [msgspec.json.encode({"type": "ERROR", "object": {"code": 403, "message": "no"}})]
     with pytest.raises(ApiRefused, match="no"):
         next(job_changes.job_changes(server.client, "default", "3"))
+
+
+def test_a_broken_connection_is_replaced_and_one_that_stays_broken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_changes, "_BREAK_S", 0.0)
+    waits: list[float | None] = []
+
+    class Breaks(PluginServer):
+        left = 3
+
+        def watch(self, path: str, params: object = None, timeout_s: float | None = None) -> Iterator[bytes]:
+            waits.append(timeout_s)
+            self.left -= 1
+            if self.left == 0:
+                yield event("ADDED", fluxjob("a"))
+            raise ServerUnreachable("away")
+
+    changes = job_changes.job_changes(Breaks().client, "default", "3")
+    assert next(changes)[0] == "ADDED"
+    with pytest.raises(ServerUnreachable):
+        next(changes)
+    assert len(waits) == 3 + job_changes._BREAKS
+    assert None not in waits  # a connection that is only apparently open is noticed
 
 
 def test_it_ends_when_the_time_is_over() -> None:

@@ -1,4 +1,5 @@
 import io
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -6,7 +7,7 @@ from support.plugin_server import PluginServer, event, fluxjob, fluxjobs_path
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli import job_changes
-from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.api_client import ApiRefused, ClusterError
 from fluxqueue.cli.waiting import FINISHED, STARTED, Progress, wait_for
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -59,9 +60,36 @@ def test_what_is_deleted_does_not_come_to_its_end() -> None:
 
 def test_a_fluxjob_that_somebody_deletes_comes_back() -> None:
     server = PluginServer().has_jobs(WAITING)
-    server.objects["/apis/batch/v1/namespaces/default/jobs/solver"] = {}
+    server.objects["/apis/batch/v1/namespaces/default/jobs/solver"] = {"metadata": {"uid": "solver"}}
     server.streams[fluxjobs_path()] = [event("DELETED", WAITING), event("ADDED", DONE)]
     assert wait_for(server.client, [WAITING], FINISHED, 60, Progress(io.StringIO(), io.StringIO(), lambda: NOW)) == 0
+
+
+def test_what_is_deleted_while_nobody_looks_ends_the_wait_too() -> None:
+    progress = Progress(io.StringIO(), io.StringIO(), lambda: NOW)
+    server = PluginServer().has_jobs()  # it was found by its name, and is gone when all are listed
+    with pytest.raises(ClusterError, match="job/solver was deleted before it ended"):
+        wait_for(server.client, [WAITING], FINISHED, 60, progress)
+    server = PluginServer().has_jobs()
+    assert wait_for(server.client, [DONE], FINISHED, 60, progress) == 0
+
+    class Expires(PluginServer):
+        """It is deleted, and the deletion is older than what the server remembers."""
+
+        def watch(self, *_: object, **__: object) -> Iterator[bytes]:
+            self.has_jobs()
+            raise ApiRefused(410, "Expired", "too old")
+
+    with pytest.raises(ClusterError, match="job/solver was deleted before it started"):
+        wait_for(Expires().has_jobs(WAITING).client, [WAITING], STARTED, 60, progress)
+
+
+def test_another_object_of_the_same_name_is_not_waited_for() -> None:
+    server = PluginServer().has_jobs(WAITING)
+    server.objects["/apis/batch/v1/namespaces/default/jobs/solver"] = {"metadata": {"uid": "another"}}
+    server.streams[fluxjobs_path()] = [event("DELETED", WAITING)]
+    with pytest.raises(ClusterError, match="job/solver was deleted before it ended"):
+        wait_for(server.client, [WAITING], FINISHED, 60, Progress(io.StringIO(), io.StringIO(), lambda: NOW))
 
 
 def test_the_end_of_the_time_says_how_to_find_out_why() -> None:
