@@ -21,6 +21,7 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
 from fluxqueue.cli.job_changes import job_changes
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection, list_jobs
+from fluxqueue.cli.remedies import described
 
 __all__ = ["RequeueOptions", "objection", "requeue"]
 
@@ -63,14 +64,19 @@ def requeue(client: ApiClient, jobs: Sequence[FluxJob], options: RequeueOptions,
         The person may not edit Jobs, or they did not stop in time; the message says how to resume them.
     """
     stopping: dict[str, FluxJob] = {}
-    for job in jobs:
-        if not _job(client, job).spec.suspend:
-            client.patch(_path(job), {"spec": {"suspend": True}})
-        stopping[job.spec.object_ref.uid] = job
-    if not stopping:
-        return 0
     try:
+        for job in jobs:
+            if not _job(client, job).spec.suspend:
+                _suspend(client, job, to=True)
+            stopping[job.spec.object_ref.uid] = job
+        if not stopping:
+            return 0
         _resume(client, stopping, options, out)
+    except ClusterError as error:
+        if not stopping:
+            raise
+        # Nobody must have to find out which Jobs are suspended now.
+        raise ClusterError(f"{described(error)}\n{_left(stopping.values(), 'was not requeued')}") from None
     except KeyboardInterrupt:
         raise ClusterError(_left(stopping.values(), "was interrupted")) from None
     if stopping:
@@ -86,9 +92,12 @@ def _resume(client: ApiClient, stopping: dict[str, FluxJob], options: RequeueOpt
         _seen(client, stopping, item.job, options, out)
     with client.again() as watching:
         deadline = time.monotonic() + options.timeout_s
-        for kind, changed in job_changes(watching, namespace, version, deadline) if stopping else ():
+        for kind, changed in job_changes(watching, namespace, version, deadline, [*stopping.values()]) if stopping else ():
             if kind != "DELETED":
                 _seen(client, stopping, changed.job, options, out)
+            elif (uid := changed.job.spec.object_ref.uid) in stopping and not _exists(client, changed.job):
+                out.write(f"{object_name(changed.job)} was deleted meanwhile\n")
+                del stopping[uid]
             if not stopping:
                 return
 
@@ -105,7 +114,7 @@ def _seen(client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options
         if options.hold:
             client.patch(f"{collection(names.FLUXJOBS, job.metadata.namespace)}/{job.metadata.name}", {"spec": {"hold": True}})
         try:
-            client.patch(_path(job), {"spec": {"suspend": False}})
+            _suspend(client, job, to=False)
             out.write(f"{object_name(job)} requeued{' and held' if options.hold else ''}\n")
         except ObjectNotFound:
             out.write(f"{object_name(job)} was deleted meanwhile\n")
@@ -113,8 +122,21 @@ def _seen(client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options
         out.flush()
 
 
+def _suspend(client: ApiClient, job: FluxJob, *, to: bool) -> None:
+    """Suspend or resume the Job of a FluxJob, and not another one that got its name meanwhile."""
+    client.patch(_path(job), {"metadata": {"uid": job.spec.object_ref.uid}, "spec": {"suspend": to}})
+
+
 def _job(client: ApiClient, job: FluxJob) -> Job:
     return msgspec.json.decode(client.get(_path(job)), type=Job)
+
+
+def _exists(client: ApiClient, job: FluxJob) -> bool:
+    """True if the Job is still there: its FluxJob, which somebody deleted, comes back."""
+    try:
+        return _job(client, job).metadata.uid == job.spec.object_ref.uid
+    except ObjectNotFound:
+        return False
 
 
 def _path(job: FluxJob) -> str:

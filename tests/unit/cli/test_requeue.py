@@ -47,6 +47,30 @@ def test_a_job_that_ends_meanwhile_stays_as_it_is() -> None:
     assert out.getvalue() == "job/solver ended meanwhile (Completed)\n"
 
 
+def test_the_job_is_the_one_that_was_found_and_not_another_of_its_name() -> None:
+    server = server_with(RUNNING, STOPPED)
+    requeue(server.client, [RUNNING], RequeueOptions(), io.StringIO())
+    assert [body["metadata"] for _, _, body in server.written] == [{"uid": "solver"}] * 2
+
+
+def test_a_failure_on_the_way_names_the_jobs_that_stay_suspended() -> None:
+    other = fluxjob("other", state="Running")
+    server = server_with(RUNNING)
+    with pytest.raises(ClusterError, match=r"(?s)jobs/other not found.*error: job/solver was not requeued, and is suspended: kubectl"):
+        requeue(server.client, [RUNNING, other], RequeueOptions(), io.StringIO())
+    with pytest.raises(ClusterError) as caught:
+        requeue(server.client, [other], RequeueOptions(), io.StringIO())
+    assert "suspended" not in str(caught.value)
+
+
+def test_a_job_that_is_deleted_meanwhile_is_not_waited_for() -> None:
+    out, server = io.StringIO(), server_with(RUNNING)
+    server.streams[fluxjobs_path()] = [event("DELETED", RUNNING)]
+    server.objects[JOB]["metadata"]["uid"] = "another"
+    assert requeue(server.client, [RUNNING], RequeueOptions(), out) == 0
+    assert out.getvalue() == "job/solver was deleted meanwhile\n"
+
+
 def test_what_does_not_stop_in_time_or_is_interrupted_is_named_with_the_remedy() -> None:
     remedy = "and is suspended: kubectl fluxqueue requeue job/solver resumes it when it has stopped"
     with pytest.raises(ClusterError, match=f"has not stopped within 0 s, {remedy}"):
