@@ -18,6 +18,7 @@ from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection
 from fluxqueue.cli.lookup import fluxjobs_of
 from fluxqueue.cli.remedies import described
+from fluxqueue.cli.tables import printable
 
 __all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released", "title"]
 
@@ -159,7 +160,7 @@ def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit
 
 def title(job: FluxJob) -> str:
     """Return what a person calls a workload: its object, or its FluxJob."""
-    return object_name(job) or job.metadata.name
+    return printable(object_name(job) or job.metadata.name)
 
 
 def _change(client: ApiClient, job: FluxJob, change: FluxJobEdit) -> bool:

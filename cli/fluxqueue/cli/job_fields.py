@@ -14,7 +14,7 @@ from datetime import datetime
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.jobs import info, object_name, order, state_of, times
-from fluxqueue.cli.tables import age, instant
+from fluxqueue.cli.tables import age, instant, printable
 
 __all__ = ["FIELDS", "Template", "read_sort", "read_template", "sorted_jobs"]
 
@@ -103,6 +103,10 @@ class Template:
 
 
 def _shown(job: FluxJob, name: str, now: datetime) -> str:
+    return printable(_text(job, name, now))
+
+
+def _text(job: FluxJob, name: str, now: datetime) -> str:
     if (reader := _SHOWN.get(name)) is not None:
         return reader(job, now)
     value = _KEYS[name](job, now)

@@ -11,10 +11,30 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["STYLES", "age", "clock", "columns", "instant", "paint", "wants_colour"]
+__all__ = ["STYLES", "age", "clock", "columns", "instant", "paint", "printable", "wants_colour"]
 
 _GAP = "   "
 STYLES: Mapping[str, str] = {"good": "32", "busy": "36", "waits": "33", "bad": "31", "dim": "2", "bold": "1"}
+
+_UNSEEN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+"""Characters that command a terminal (C0, DEL, C1)."""
+_TURNS = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+"""Characters that change the order of others on a line, or end it."""
+_OF_LINES = _UNSEEN | _TURNS | {ord("\n"): "\n", ord("\t"): "\t"}
+_OF_CELLS = _OF_LINES | dict.fromkeys(map(ord, "\n\r\t"), " ")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return a text of the cluster, in which nothing commands the terminal of who reads it: what others wrote may contain anything.
+
+    Parameters
+    ----------
+    text
+        For example a message.
+    lines
+        Keep line feeds and tabs; else they are spaces.
+    """
+    return text if text.isprintable() else text.translate(_OF_LINES if lines else _OF_CELLS)
 
 
 def columns(
@@ -38,7 +58,7 @@ def columns(
     str
         Lines, each with a newline and without trailing spaces.
     """
-    body = [[cell or "-" for cell in row] for row in rows]
+    body = [[printable(cell) or "-" for cell in row] for row in rows]
     lines = [list(headers), *body] if headers is not None else body
     if not lines:
         return ""

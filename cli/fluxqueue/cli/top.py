@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import ClassVar
 
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -22,6 +23,7 @@ from fluxqueue.cli import jobs as rows
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.fluxjob_edits import title
 from fluxqueue.cli.live_queue import LiveQueue, QueueView
+from fluxqueue.cli.tables import printable
 from fluxqueue.cli.top_tables import MOST_ROWS, Table, job_table, node_table, queue_table, summary
 
 __all__ = ["TopScreen", "show"]
@@ -152,18 +154,18 @@ class TopScreen(App[None]):
         else:
             widget.clear()
             for key, cells in zip(table.keys, table.cells, strict=True):
-                widget.add_row(*cells, key=key)
+                widget.add_row(*map(_cell, cells), key=key)
             widget.move_cursor(row=table.keys.index(under) if under in table.keys else min(at, max(len(table.keys) - 1, 0)))
         self._shown[name] = table
 
     @staticmethod
-    def _update(widget: DataTable[str], before: Table, table: Table) -> None:
+    def _update(widget: DataTable[Text], before: Table, table: Table) -> None:
         """Write the cells that have changed."""
         columns = list(widget.columns)
         for key, old, new in zip(table.keys, before.cells, table.cells, strict=True):
             for at, text in enumerate(new):
                 if old[at] != text:
-                    widget.update_cell(key, columns[at], text, update_width=True)
+                    widget.update_cell(key, columns[at], _cell(text), update_width=True)
 
     def _job(self) -> FluxJob | None:
         """Return the workload under the cursor."""
@@ -234,6 +236,11 @@ class TopScreen(App[None]):
                 self.call_from_thread(done, text)
 
         self.run_worker(run, thread=True)
+
+
+def _cell(text: str) -> Text:
+    """Return the text of a cell as it is: a string would be read as markup, in which a message with brackets is an error."""
+    return Text(printable(text))
 
 
 def show(live: LiveQueue, now: Callable[[], datetime], *, refresh_s: float, namespaces: bool) -> int:

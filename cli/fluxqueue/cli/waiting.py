@@ -19,6 +19,7 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
 from fluxqueue.cli.job_changes import job_changes
 from fluxqueue.cli.jobs import info, object_name, state_of, times
 from fluxqueue.cli.listing import list_jobs
+from fluxqueue.cli.tables import printable
 
 __all__ = ["FINISHED", "GOALS", "STARTED", "Progress", "wait_for"]
 
@@ -44,7 +45,7 @@ class Progress:
         text = f"{_title(job)} waits: {info(job, self.now()) or 'for the queue'}" if state_of(job) == State.PENDING else ""
         reason = job.status.reason if text else state_of(job)
         if not self.quiet and text and self.said.get(job.metadata.uid) != reason:
-            self.notes.write(f"{text}\n")
+            self.notes.write(f"{printable(text)}\n")
             self.notes.flush()
         self.said[job.metadata.uid] = reason
 
@@ -122,7 +123,7 @@ def _seen(waiting: dict[str, FluxJob], job: FluxJob, goal: str, progress: Progre
         return False
     ran = times(job, progress.now())[1]
     message = f": {job.status.message}" if job.status.message and state != State.COMPLETED else ""
-    progress.out.write(f"{_title(job)} {_ENDED[State(state)]}{f' after {ran}' if ran else ''}{message}\n")
+    progress.out.write(printable(f"{_title(job)} {_ENDED[State(state)]}{f' after {ran}' if ran else ''}{message}") + "\n")
     progress.out.flush()
     return goal == STARTED or state != State.COMPLETED or job.status.outcome not in (Outcome.SUCCEEDED, Outcome.NONE)
 

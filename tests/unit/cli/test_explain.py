@@ -148,6 +148,13 @@ def test_says_of_pending_work_always_why(status: dict[str, Any], why: str) -> No
     assert line.endswith(why)
 
 
+def test_what_others_wrote_commands_no_terminal() -> None:
+    told = explain(Observed(fluxjob(state="Pending", reason="Held", message="\x1b]0;evil\x07")), NOW, colour=True)
+    assert "\\x1b]0;evil" in told
+    assert "\x1b]" not in told
+    assert told.startswith("\x1b[1m"), "its own colours stay"
+
+
 def test_two_pods_on_one_node_are_that_node_and_a_number() -> None:
     text = explain(Observed(fluxjob(pods=3, state="Running", nodes="node-[4,4],gpu-1"), SIX_CPUS), NOW)
     assert "  Nodes       node-4 (2), gpu-1\n" in text

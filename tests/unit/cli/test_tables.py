@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fluxqueue.cli.tables import age, clock, columns, instant, wants_colour
+from fluxqueue.cli.tables import age, clock, columns, instant, printable, wants_colour
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,12 @@ def test_later_lines_keep_the_widths_of_earlier_ones() -> None:
 
 def test_an_empty_table_without_titles_is_nothing() -> None:
     assert columns(None, []) == ""
+
+
+def test_nothing_that_others_wrote_commands_the_terminal() -> None:
+    assert columns(None, [["a\x1b]0;evil\x07", "b\nc", "\x9b2J"]]) == "a\\x1b]0;evil\\x07   b c   \\x9b2J\n"
+    assert printable("grün \u202e→\n\tx", lines=True) == "grün \\u202e→\n\tx"
+    assert printable("\r\u2028") == " \\u2028"
 
 
 def test_colour_changes_no_width() -> None:

@@ -81,6 +81,16 @@ async def test_enter_explains_and_escape_returns(live: FakeLiveQueue) -> None:
         assert not pilot.app.screen.query("#text")
 
 
+async def test_a_message_is_shown_as_it_is_whatever_it_contains(live: FakeLiveQueue) -> None:
+    async with screen_of(live).run_test() as pilot:
+        app = pilot.app
+        assert isinstance(app, TopScreen)
+        live.has(fluxjob("broken", state="Failed", outcome="Failed", message="[/nope] [red]x\x1b[2J"))
+        await pilot.press("e")
+        await pilot.pause()
+        assert column(app, at=-1) == ["Failed: [/nope] [red]x\\x1b[2J"]
+
+
 async def test_what_is_refused_is_said_and_nothing_ends(live: FakeLiveQueue) -> None:
     live.refusal = ClusterError("Error from server (Forbidden): [no]")
     async with screen_of(live).run_test() as pilot:
