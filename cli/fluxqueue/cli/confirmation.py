@@ -38,7 +38,7 @@ def confirmed(doing: str, what: Sequence[str], *, yes: bool, asked: TextIO | Non
     if yes or len(what) < 2:
         return True
     error, source = asked or sys.stderr, answers or sys.stdin
-    if not source.isatty():
+    if source is None or not source.isatty():  # None: it is closed
         raise ClusterError(f"error: this would {doing} {len(what)} workloads: add --yes, since nobody can be asked here")
     more = f" and {len(what) - _NAMED} more" if len(what) > _NAMED else ""
     error.write(f"This will {doing} {len(what)} workloads: {', '.join(what[:_NAMED])}{more}.\nContinue? [y/N] ")

@@ -258,7 +258,7 @@ def _ask_plugin(
     if not command:
         raise InvalidKubeconfig(f"{path}: the exec section has no command")
     program = str(path.parent / command) if os.sep in command else command
-    spec: dict[str, Any] = {"interactive": plugin.get("interactiveMode") != "Never" and sys.stdin.isatty()}
+    spec: dict[str, Any] = {"interactive": plugin.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()}
     if plugin.get("provideClusterInfo"):
         spec["cluster"] = {k: v for k, v in cluster.body.items() if k in ("server", "certificate-authority-data", "tls-server-name")}
     info = {"apiVersion": plugin.get("apiVersion"), "kind": "ExecCredential", "spec": spec}

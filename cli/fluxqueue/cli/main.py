@@ -82,13 +82,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, program: Program, argv: list[str], debug: bool) -> int:
+    from fluxqueue.cli.streams import drop_output, ready_streams
+
+    ready_streams()
     try:
-        return _load(program)(argv) or 0
+        try:
+            return _load(program)(argv) or 0
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output (`| head`) has ended, which is no error. The interpreter must not flush into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # the reader of the output (`| head`) has ended, which is no error
         return 0
     except _MissingProgram as error:
         print(f"fluxqueue {name}: {error}", file=sys.stderr)

@@ -7,6 +7,7 @@ person's own credentials and permissions. Most of its time is the start of the i
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.kubeconfig import InvalidKubeconfig
+from fluxqueue.cli.streams import drop_output, ready_streams
 from fluxqueue.cli.usage_errors import UsageParser
 
 if TYPE_CHECKING:
@@ -82,24 +84,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     debug = os.environ.get("FLUXQUEUE_DEBUG", "") not in ("", "0")
     words = list(sys.argv[1:] if argv is None else argv)
+    ready_streams()
     try:
-        parser = plugin_parser(words)
-        # What comes after -- is a command of the person, which argparse would mix with ours.
-        own, after = split_words(words)
-        arguments = parser.parse_args(own)
-        arguments.after_dashes = after
-        if arguments.command is None:
-            parser.print_help()
-            return 0
-        command: Callable[[argparse.Namespace], int] = arguments.run
-        return command(arguments)
+        try:
+            return _run(words)
+        finally:
+            # Here, and not at the end of the interpreter, whose complaint about a closed pipe or a full disk nobody understands.
+            sys.stdout.flush()
     except (InvalidKubeconfig, ClusterError) as error:
         if isinstance(error, InvalidKubeconfig):
             print(f"error: {error}", file=sys.stderr)
         else:
             from fluxqueue.cli.remedies import described
+            from fluxqueue.cli.tables import printable
 
-            print(described(error), file=sys.stderr)
+            print(printable(described(error), lines=True), file=sys.stderr)
         return _FAILED
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
@@ -110,13 +109,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and error.filename is None:
+            drop_output()
+            print(f"error: the output cannot be written ({error.strerror}): write it elsewhere", file=sys.stderr)
+            return _FAILED
         from fluxqueue.cli.crashes import report
 
         report("kubectl fluxqueue", error, debug=debug, log_is_stderr=False)
         return _FAILED
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = plugin_parser(words)
+    # What comes after -- is a command of the person, which argparse would mix with ours.
+    own, after = split_words(words)
+    arguments = parser.parse_args(own)
+    arguments.after_dashes = after
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    command: Callable[[argparse.Namespace], int] = arguments.run
+    return command(arguments)
 
 
 def plugin_parser(words: Sequence[str] | None = None) -> UsageParser:
