@@ -11,8 +11,10 @@ import base64
 import http.client
 import json
 import os
+import re
 import ssl
 import tempfile
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +27,9 @@ from fluxqueue.cli.kubeconfig import Connection
 __all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
 
 _TIMEOUT_S = 30.0
+_BUSY = 429
+_BUSY_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+_LONGEST_PAUSE_S = 30.0
 
 
 class ClusterError(Exception):
@@ -79,9 +84,8 @@ class ApiClient:
     def __init__(self, connection: Connection, timeout_s: float = _TIMEOUT_S) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
-        self._url = urllib.parse.urlsplit(connection.server)
-        if self._url.scheme not in ("http", "https") or not self._url.hostname:
-            raise ClusterError(f"error: {connection.server!r} is not an address of an API server")
+        self._url = _address(connection.server, ("http", "https"), "an address of an API server")
+        self._proxy = _address(connection.proxy_url, ("http",), "an http proxy (proxy-url)") if connection.proxy_url else None
         self._tls = _tls(connection) if self._url.scheme == "https" else None
         self._http: http.client.HTTPConnection | None = None
 
@@ -209,7 +213,20 @@ class ApiClient:
             self.close()
 
     def _answer(self, call: _Call) -> http.client.HTTPResponse:
-        target = self._url.path.rstrip("/") + call.path + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
+        """Return the response; a server that is busy (429) did nothing, and is asked again when it says so, a few times."""
+        for pause_s in _BUSY_PAUSES_S:
+            response = self._sent(call)
+            if response.status != _BUSY:
+                return response
+            asked = response.getheader("Retry-After") or ""
+            response.read()
+            time.sleep(min(int(asked), _LONGEST_PAUSE_S) if asked.isdecimal() and len(asked) < 6 else pause_s)
+        return self._sent(call)
+
+    def _sent(self, call: _Call) -> http.client.HTTPResponse:
+        # What a person typed as a name is a name here, and no other path or query.
+        path = urllib.parse.quote(call.path, safe="/:@,;=+$!*'()~", errors="surrogateescape")
+        target = self._url.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
         headers = {"Accept": call.accept, "User-Agent": "kubectl-fluxqueue", **call.headers, **self._connection.headers}
         for attempt in (1, 2):
             reused = self._http is not None
@@ -228,8 +245,8 @@ class ApiClient:
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._url.hostname or "", self._url.port
-        proxy = self._connection.proxy_url
-        address = urllib.parse.urlsplit(proxy) if proxy else self._url
+        proxy = self._proxy
+        address = proxy or self._url
         via, via_port = address.hostname or host, address.port or (443 if address.scheme == "https" else 80)
         if self._tls is None:
             plain = http.client.HTTPConnection(via, via_port, timeout=self._timeout_s)
@@ -267,6 +284,24 @@ class _NamedHTTPSConnection(http.client.HTTPSConnection):
         http.client.HTTPConnection.connect(self)
         name = self.expected_name or self._tunnel_host or self.host
         self.sock = self._context.wrap_socket(self.sock, server_hostname=name)
+
+
+def _address(text: str, schemes: tuple[str, ...], what: str) -> urllib.parse.SplitResult:
+    """Return the parts of an address.
+
+    Raises
+    ------
+    ClusterError
+        It is none, or of a scheme that is not understood.
+    """
+    try:
+        parts = urllib.parse.urlsplit(text)
+        if parts.scheme in schemes and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # a port above 65535, a bracket without its other
+        pass
+    shown = re.sub(r"//[^/]*@", "//", text)  # without a password
+    raise ClusterError(f"error: {shown!r} is not {what}")
 
 
 def _tls(connection: Connection) -> ssl.SSLContext:

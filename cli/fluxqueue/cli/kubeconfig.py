@@ -165,6 +165,8 @@ def _merged(paths: list[Path]) -> _Merged:
         document = _document(path)
         current = current or str(document.get("current-context") or "")
         for section, entries in found.items():
+            if not isinstance(document.get(section) or [], list):
+                raise InvalidKubeconfig(f"{path}: {section} is no list")
             for entry in document.get(section) or ():
                 if not isinstance(entry, dict) or "name" not in entry:
                     raise InvalidKubeconfig(f"{path}: every entry of {section} needs a name")
@@ -230,16 +232,18 @@ def _identity(
     headers: dict[str, str] = {}
     cert, key = user.bytes_of("client-certificate"), user.bytes_of("client-key")
     if token_file := user.text("tokenFile"):
-        headers["Authorization"] = f"Bearer {user.read(token_file, 'tokenFile').decode().strip()}"
+        headers["Authorization"] = _bearer(user.read(token_file, "tokenFile").decode(errors="replace"), f"{user.path}: tokenFile")
     elif token := user.text("token"):
-        headers["Authorization"] = f"Bearer {token}"
+        headers["Authorization"] = _bearer(token, f"{user.path}: token")
     elif username := user.text("username"):
         pair = base64.b64encode(f"{username}:{user.text('password') or ''}".encode()).decode()
         headers["Authorization"] = f"Basic {pair}"
     elif plugin := user.body.get("exec"):
+        if not isinstance(plugin, dict):
+            raise InvalidKubeconfig(f"{user.path}: the exec section is no mapping")
         token, exec_cert, exec_key = _ask_plugin(plugin, user.path, cluster, env)
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = _bearer(str(token), "getting credentials: exec: the token")
         cert, key = exec_cert or cert, exec_key or key
     elif "auth-provider" in user.body:
         headers["Authorization"] = _from_official_client(merged.paths, context)
@@ -248,6 +252,14 @@ def _identity(
     if (cert is None) != (key is None):
         raise InvalidKubeconfig(f'{user.path}: user of context "{context}" has a client certificate without its key, or the reverse')
     return headers, cert, key
+
+
+def _bearer(token: str, what: str) -> str:
+    """Return the header of a token; one that no header can have is refused here, where the message does not show it."""
+    text = token.strip()
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise InvalidKubeconfig(f"{what} has characters that no token has: write it on one line")
+    return f"Bearer {text}"
 
 
 def _ask_plugin(

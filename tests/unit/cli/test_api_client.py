@@ -126,6 +126,44 @@ def test_a_watch_gives_lines_until_the_server_ends_it(serve: Serve) -> None:
         assert list(cluster.watch("/w", {"resourceVersion": "1"})) == [b'{"a":1}\n', b'{"a":2}\n']
 
 
+def test_a_name_is_a_name_and_no_other_path(serve: Serve) -> None:
+    seen: list[str] = []
+    client = ApiClient(Connection(serve({}, seen=seen)))
+    for name in ("ü x", "a?watch=1", "a#b", "\udcff", "a\r\nb", "https:pod:8443"):
+        with pytest.raises(ApiRefused):
+            client.get(f"/jobs/{name}")
+    paths = [line.split(" ")[1] for line in seen]
+    assert paths == ["/jobs/%C3%BC%20x", "/jobs/a%3Fwatch=1", "/jobs/a%23b", "/jobs/%FF", "/jobs/a%0D%0Ab", "/jobs/https:pod:8443"]
+    client.close()
+
+
+def test_a_busy_server_is_asked_again(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"/a": status(429, "TooManyRequests", "later")}
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            answers["/a"] = (200, b"done")
+
+    monkeypatch.setattr("fluxqueue.cli.api_client.time.sleep", pause)
+    client = ApiClient(Connection(serve(answers)))
+    assert client.get("/a") == b"done"
+    answers["/a"] = status(429, "TooManyRequests", "later")
+    with pytest.raises(ApiRefused, match="later"):
+        client.get("/a")
+    assert pauses == [1.0, 2.0, 1.0, 2.0, 4.0, 8.0]
+    client.close()
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "https://127.0.0.1:3128", "http://127.0.0.1:99999"])
+def test_a_proxy_that_is_not_understood_is_named(proxy: str) -> None:
+    with pytest.raises(ClusterError, match="is not an http proxy"):
+        ApiClient(Connection("https://127.0.0.1:1", proxy_url=proxy))
+    with pytest.raises(ClusterError, match="error: 'socks5://proxy' is not"):
+        ApiClient(Connection("https://127.0.0.1:1", proxy_url="socks5://me:secret@proxy"))
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -148,7 +186,7 @@ def test_a_silent_server_is_given_up_in_time() -> None:
             cluster.get("/x")
 
 
-@pytest.mark.parametrize("server", ["ftp://x", "nonsense", "https://"])
+@pytest.mark.parametrize("server", ["ftp://x", "nonsense", "https://", "https://x:99999", "https://[::1"])
 def test_an_address_that_is_none_is_refused(server: str) -> None:
     with pytest.raises(ClusterError, match="is not an address of an API server"):
         ApiClient(Connection(server))

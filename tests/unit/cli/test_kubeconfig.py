@@ -43,6 +43,33 @@ def written(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ({"token": "geheim\n"}, "Bearer geheim"),
+        ({"token": "geheim\nzwei"}, None),
+        ({"token": "gehe\x00im"}, None),
+    ],
+)
+def test_a_token_is_a_header_or_refused_without_being_shown(user: dict[str, Any], shown: str | None, written: Callable[..., str]) -> None:
+    path = written(config(user=user))
+    if shown is not None:
+        assert connection(path).headers == {"Authorization": shown}
+        return
+    with pytest.raises(InvalidKubeconfig, match="token has characters that no token has") as caught:
+        connection(path)
+    assert "gehe" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"contexts": 5}, "contexts is no list"), ({"users": [{"name": "home", "user": {"exec": "aws"}}]}, "the exec section is no mapping")],
+)
+def test_a_section_of_another_form_is_named(change: dict[str, Any], message: str, written: Callable[..., str]) -> None:
+    with pytest.raises(InvalidKubeconfig, match=message):
+        connection(written(config() | change))
+
+
 def test_reads_server_token_and_namespace_of_the_current_context(written: Callable[..., str]) -> None:
     chosen = connection(written(config(namespace="lab")))
     assert (chosen.server, chosen.namespace, chosen.context) == ("https://home:6443", "lab", "home")
