@@ -16,7 +16,7 @@ from fluxqueue.cli.api_client import ClusterError
 
 __all__ = ["Script", "literal", "read_script"]
 
-_MARK = "#FQ"
+_OPTIONS = re.compile(r"#FQ:*(?:\s(.*))?", re.DOTALL)
 _LARGEST = 100_000
 """Bytes: the kernel refuses an argument of more than 128 KiB."""
 _SHEBANG = re.compile(r"#!\s*(\S+)(?:\s+(.*\S))?\s*")
@@ -53,7 +53,7 @@ def read_script(path: str) -> Script:
     """
     try:
         content = Path(path).read_bytes()
-        text = content.decode()
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise ClusterError(f"error: the script {path} cannot be read ({error.strerror}); a command comes after --") from None
     except UnicodeDecodeError:
@@ -62,7 +62,11 @@ def read_script(path: str) -> Script:
         ) from None
     if len(content) > _LARGEST or "\0" in text:
         raise ClusterError(f"error: the script {path} is longer than {_LARGEST} bytes: have it in the image, and write it after --")
-    lines = text.splitlines()
+    if "\r\n" in text:
+        raise ClusterError(
+            f"error: the lines of the script {path} end as on Windows, which no shell understands: convert it (dos2unix {path})"
+        )
+    lines = text.split("\n")
     return Script(Path(path).stem, (*_interpreter(path, lines), literal(text), path), tuple(_options(path, lines)))
 
 
@@ -93,10 +97,9 @@ def _options(path: str, lines: list[str]) -> list[str]:
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             break
-        mark, _, rest = line.partition(" ")
-        if mark.rstrip(":") == _MARK:
+        if match := _OPTIONS.fullmatch(line):
             try:
-                words += shlex.split(rest, comments=True)
+                words += shlex.split(match[1] or "", comments=True)
             except ValueError as error:
                 raise ClusterError(f"error: line {number} of {path} cannot be read ({error}): {line[:80]}") from None
     return words

@@ -31,6 +31,7 @@ def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        pytest.param("#!/bin/sh\r\necho a\r\n", "end as on Windows.*dos2unix", id="lines of Windows"),
         pytest.param("echo a\n", "does not name its interpreter: write #!/bin/sh", id="no first line"),
         pytest.param("#!/usr/bin/perl\n", "wants /usr/bin/perl, and only shells and Python", id="another language"),
         pytest.param("#!/usr/bin/env node\n", "wants node", id="another language by env"),
@@ -42,6 +43,12 @@ def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> 
 def test_what_cannot_run_is_refused_in_a_sentence(content: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=message):
         read_script(script(tmp_path, content))
+
+
+def test_options_may_stand_after_a_tab_and_the_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    found = read_script(script(tmp_path, b"\xef\xbb\xbf#!/bin/sh\n#FQ\t-N 4\n#FQ:\t-c 8\n#FQx -c 1\n#FQ\necho \x0c\n"))
+    assert found.options == ("-N", "4", "-c", "8")
+    assert found.command[-2].startswith("#!/bin/sh")
 
 
 def test_a_script_that_is_not_there_is_refused() -> None:
