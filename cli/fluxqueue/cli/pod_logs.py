@@ -26,6 +26,7 @@ MOST_FOLLOWED: Final = 64
 _POLL_S = 1.0
 _COLOURS = ("good", "busy", "waits", "bad")
 _NOT_YET = 400
+_DELETED = 404
 _HAS_LOG = ("Running", "Succeeded", "Failed")
 
 
@@ -94,9 +95,10 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
                     printer.write(label, line)
                 printed += 1
             except ApiRefused as error:
-                if error.status != _NOT_YET:
+                if error.status not in (_NOT_YET, _DELETED):
                     raise
-                notes.write(f"{label}: {pod.metadata.name} has no log yet ({pod_state(pod)}).\n")
+                why = "was deleted" if error.status == _DELETED else f"has no log yet ({pod_state(pod)})"
+                notes.write(f"{label}: {pod.metadata.name} {why}.\n")
     return 0 if printed else 1
 
 
@@ -111,13 +113,17 @@ def follow_logs(client: ApiClient, job: FluxJob, options: LogOptions, out: TextI
     printer = _Printer(out, options)
     following: dict[str, threading.Thread] = {}
     errors: list[ClusterError] = []
+    unread: set[str] = set()
     while True:
         pods = _pods(client, job, options)
         _check_number(job, pods)
         printer.width = max(printer.width, _width(pods))
         for label, pod in pods:
+            if pod.metadata.uid in unread and pod.status.phase == "Running":  # its container starts later than another one of it
+                unread.discard(pod.metadata.uid)
+                del following[pod.metadata.uid]
             if pod.metadata.uid not in following and pod.status.phase in _HAS_LOG:
-                arguments = (client.again(), pod, label, printer, errors)
+                arguments = (client.again(), pod, label, printer, errors, unread)
                 following[pod.metadata.uid] = threading.Thread(target=_follow, args=arguments, daemon=True)
                 following[pod.metadata.uid].start()
         if errors:
@@ -130,8 +136,8 @@ def follow_logs(client: ApiClient, job: FluxJob, options: LogOptions, out: TextI
         (job,) = fluxjobs_of(client, job.metadata.namespace, f"fluxjob/{job.metadata.name}")
 
 
-def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: list[ClusterError]) -> None:
-    """Print a pod's log until it ends; a connection that breaks does not end the log of the others."""
+def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: list[ClusterError], unread: set[str]) -> None:
+    """Print a pod's log until it ends; it is added to ``unread`` if it has none yet."""
     with client:
         for _ in range(3):
             try:
@@ -142,12 +148,13 @@ def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: 
                 if error.status == _NOT_YET:
                     time.sleep(_POLL_S)
                     continue
-                if error.status != 404:
+                if error.status != _DELETED:
                     errors.append(error)
                 return
             except ClusterError as error:
                 errors.append(error)
                 return
+        unread.add(pod.metadata.uid)
 
 
 def _pods(client: ApiClient, job: FluxJob, options: LogOptions) -> list[tuple[str, Pod]]:

@@ -1,4 +1,5 @@
 import io
+from collections.abc import Iterator, Mapping
 
 import pytest
 from support.plugin_server import PluginServer, fluxjob, fluxjobs_path
@@ -82,6 +83,31 @@ def test_following_ends_also_if_nothing_is_left() -> None:
     notes = io.StringIO()
     assert follow_logs(server_with(DONE).client, DONE, LogOptions(), io.StringIO(), notes) == 0
     assert "has ended (Completed), and no pod has a log any more" in notes.getvalue()
+
+
+def test_a_pod_that_is_deleted_meanwhile_does_not_hide_the_others() -> None:
+    out, notes = io.StringIO(), io.StringIO()
+    server = server_with(RUNNING, pod(0), pod(1))
+    server.refusals["solver-0-x/log"] = ApiRefused(404, "NotFound", "gone")
+    assert print_logs(server.client, [RUNNING], LogOptions(), out, notes) == 0
+    assert (out.getvalue(), notes.getvalue()) == ("1: hello 1\n1: bye\n", "0: solver-0-x was deleted.\n")
+
+
+def test_a_container_that_starts_late_is_followed_when_it_does() -> None:
+    class Late(PluginServer):
+        refused = 0
+
+        def lines(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
+            if self.refused < 7:
+                self.refused += 1
+                raise ApiRefused(400, "BadRequest", "container is waiting to start: PodInitializing")
+            self.has_jobs(DONE)
+            return super().lines(path, params, timeout_s)
+
+    out, server = io.StringIO(), Late().has_jobs(RUNNING).has(PODS, pod(0))
+    server.streams[f"{PODS}/solver-0-x/log"] = [b"late\n"]
+    assert follow_logs(server.client, RUNNING, LogOptions(), out, io.StringIO()) == 0
+    assert out.getvalue() == "0: late\n"
 
 
 def test_too_many_pods_are_not_followed() -> None:
