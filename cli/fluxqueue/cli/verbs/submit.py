@@ -9,6 +9,7 @@ from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.kubeconfig import default_namespace
 from fluxqueue.cli.listing import require_installed
 from fluxqueue.cli.lookup import fluxjobs_of
 from fluxqueue.cli.pod_logs import LogOptions, follow_logs
@@ -54,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         wanted = submission(asked, after, after[0].rpartition("/")[2] if after else "job")
     if arguments.dry_run == "client":
-        namespace = getattr(arguments, "namespace", None) or "default"
+        namespace = getattr(arguments, "namespace", None) or default_namespace(
+            getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None)
+        )
         return _show(job_manifest(wanted, namespace), arguments.output, " (dry run)")
     chosen = connection_of(arguments)
     namespace = namespace_of(arguments, chosen)

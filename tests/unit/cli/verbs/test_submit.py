@@ -54,6 +54,23 @@ def test_forms_of_a_dry_run(server: PluginServer, capsys: pytest.CaptureFixture[
     assert [verb for verb, _, _ in server.written] == ["POST?dryRun"]
 
 
+def test_a_dry_run_has_the_namespace_of_the_real_one(
+    server: PluginServer, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"namespace": "science"}}, {"name": "b", "context": {"namespace": "arts"}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert plugin.main(["submit", "--image", "x", "-J", "solve"]) == 0
+    capsys.readouterr()
+    assert plugin.main(["submit", "--image", "x", "-J", "solve", "--dry-run", "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == server.written[-1][2]
+    assert plugin.main(["submit", "--image", "x", "--context", "b", "--dry-run", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metadata"]["namespace"] == "arts"
+
+
 def test_nothing_is_created_where_nothing_would_wait(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x"}}
     assert plugin.main(["submit", "--image", "x"]) == 1
