@@ -62,6 +62,8 @@ def moved(client: ApiClient, queue: str) -> FluxJobEdit:
     ClusterError
         There is no such queue. A person who may not read queues finds that out from the workload's reason.
     """
+    if not queue:
+        raise ClusterError("error: the name of the queue is empty: kubectl fluxqueue queues lists the queues")
     if queue != names.DEFAULT_QUEUE:
         try:
             client.get(f"{collection(names.FLUXQUEUES)}/{queue}")

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -121,9 +122,23 @@ def _metas(client: ApiClient, path: str, selector: str) -> list[PartialObjectMet
 
 def add_selection_options(command: UsageParser, queue_flags: Sequence[str] = ("-q", "--queue")) -> None:
     """Add the options that select workloads; ``queue_flags`` are those of the queue, where ``-q`` has another meaning."""
-    command.add_argument("-l", "--selector", default="", metavar="SELECTOR", help="label selector, as kubectl's: of the workloads' objects")
-    command.add_argument(*queue_flags, dest="of_queue", default="", metavar="QUEUE", help="only what is in this queue")
-    command.add_argument("--state", default="", metavar="STATE[,STATE]", help=f"only these: {', '.join(STATES)}", type=read_states)
+    labels = "label selector, as kubectl's: of the workloads' objects"
+    command.add_argument("-l", "--selector", action=_Stated, default="", metavar="SELECTOR", help=labels)
+    command.add_argument(*queue_flags, action=_Stated, dest="of_queue", default="", metavar="QUEUE", help="only what is in this queue")
+    states = f"only these: {', '.join(STATES)}"
+    command.add_argument("--state", action=_Stated, default="", metavar="STATE[,STATE]", help=states, type=read_states)
+
+
+class _Stated(argparse.Action):
+    """Keeps a value that is not empty: with a variable that is not set, a command would change more than was meant."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        del parser
+        if not values:
+            raise argparse.ArgumentError(self, f"{option_string} is empty: give a value, or leave it out")
+        setattr(namespace, self.dest, values)
 
 
 def read_states(text: str) -> frozenset[str]:
@@ -142,8 +157,8 @@ def read_since(text: str) -> datetime:
         pass
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        return time.astimezone() if time.tzinfo is None else time
+    except (ValueError, OverflowError):  # also a time that the zone moves out of the calendar
         raise argparse.ArgumentTypeError(
             f"--since is a time such as 2026-11-23T08:00:00Z, or how long ago, such as 12h: {text!r} is none"
         ) from None
-    return time.astimezone() if time.tzinfo is None else time

@@ -126,6 +126,8 @@ def fluxjobs_of(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
 def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     kind, slash, rest = name.rpartition("/")
     kind = kind.lower().split(".")[0]
+    if not rest:
+        raise ClusterError(f"error: {name!r} has no name: write lammps, or job/lammps")
     if not slash:
         found = _by_bare_name(client, namespace, name)
     elif kind in ("fj", "fluxjob", "fluxjobs"):

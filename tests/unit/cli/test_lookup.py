@@ -37,6 +37,12 @@ def test_a_fluxjob_is_of_an_owner_by_its_pods_or_by_its_name(job: FluxJob, belon
     assert of_owner(job, "statefulsets", "ring", {"p0", "p1"}) is belongs
 
 
+@pytest.mark.parametrize("name", ["", "job/", "fluxjob/"])
+def test_an_empty_name_is_refused_before_any_request(name: str) -> None:
+    with pytest.raises(ClusterError, match="has no name: write lammps, or job/lammps"):
+        fluxjobs_of(cast(ApiClient, None), "default", name)
+
+
 class OneJob:
     """An API server that has one Job, and its FluxJob from some read of it on."""
 

@@ -34,6 +34,10 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ),
         pytest.param(["prioritize"], "prioritize needs N, such as kubectl fluxqueue prioritize lammps 10", id="prioritize what?"),
         pytest.param(["move", "x"], "move needs -q/--queue, such as kubectl fluxqueue move lammps -q night", id="move where?"),
+        pytest.param(["cancel", "-q", "night", "--state", ""], "--state is empty: give a value, or leave it out", id="an unset variable"),
+        pytest.param(["cancel", "--state", "pending", "-q", ""], "-q is empty: give a value, or leave it out", id="an unset queue"),
+        pytest.param(["hold", "-l", "", "-q", "a"], "-l is empty", id="unset labels"),
+        pytest.param(["jobs", "--since", "0001-01-01"], "--since is a time such as", id="a time before all calendars"),
         pytest.param(["explain"], "explain needs NAME, such as kubectl fluxqueue explain lammps", id="explain what?"),
     ],
 )

@@ -19,6 +19,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> PluginServer:
     return server
 
 
+def test_an_empty_queue_is_no_queue(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main(["move", "job/a", "-q", ""]) == 1
+    assert server.written == []
+    assert "the name of the queue is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
