@@ -169,7 +169,7 @@ def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetim
             if query.sort
             else [*raw.values()]
         )
-        alone = len(query.selection.names) == 1 or query.watch
+        alone = (len(query.selection.names) == 1 and len(ordered) == 1) or query.watch
         out.write(rendered(ordered, query.output, names.FLUXJOBS, alone=alone))
         return
     if not chosen:

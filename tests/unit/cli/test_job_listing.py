@@ -1,4 +1,5 @@
 import io
+import json
 from datetime import UTC, datetime
 
 import msgspec
@@ -53,6 +54,15 @@ def test_a_line_of_fields_and_columns_by_paths() -> None:
     assert printed(JobsQuery(template=read_template("{object} {nodes}")), RUNNING) == "OBJECT NODES\njob/solver node-4 (2)\n"
     found = printed(JobsQuery(columns=read_custom_columns("NAME:.spec.objectRef.name,ETA:.status.eta"), titles=False), RUNNING)
     assert found.split() == ["solver", "<none>"]
+
+
+def test_json_of_one_name_is_one_document_also_if_two_kinds_have_it() -> None:
+    query = JobsQuery(selection=WorkloadSelection(names=("solver",)), output="json")
+    assert json.loads(printed(query, RUNNING))["spec"]["objectRef"]["kind"] == "Job"
+    pod = fluxjob("solver", kind="Pod", state="Pending")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="another"))
+    both = json.loads(printed(query, RUNNING, pod))
+    assert [item["spec"]["objectRef"]["kind"] for item in both["items"]] == ["Job", "Pod"]
 
 
 def test_sorted_and_as_names() -> None:
