@@ -102,12 +102,23 @@ def _with_program(folder: Path) -> dict[str, str]:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
-    ("words", "found"), [(["hist"], "history"), (["jobs", "--state", "pen"], "pending"), (["jobs", "--state", "=", "pen"], "pending")]
+    ("words", "found"),
+    [
+        (["hist"], "history"),
+        (["jobs", "--state", "pen"], "pending"),
+        (["jobs", "--state", "=", "pen"], "pending"),
+        (["jobs", "--context", "arn", ":", "aws", ":", "ek"], "eks/lab"),
+        (["jobs", "--context", "=", "arn", ":"], "aws:eks/lab"),
+        (["jobs", "--context", "arn", ":", "aws", "--state", "pen"], "pending"),
+        (["jobs", "--context", '"arn'], "arn:aws:eks/lab"),
+    ],
 )
 def test_bash_completes(words: list[str], found: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("contexts: [{name: 'arn:aws:eks/lab'}]\n")
+    environ = {**_with_program(tmp_path), "KUBECONFIG": str(tmp_path / "config")}
     line = " ".join(f"'{word}'" for word in ["kubectl-fluxqueue", *words])
     script = f'{_SCRIPTS["bash"]}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _kubectl_fluxqueue; echo "${{COMPREPLY[*]}}"'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=_with_program(tmp_path))
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=environ)
     assert (done.stdout, done.stderr) == (f"{found}\n", "")
 
 

@@ -15,15 +15,33 @@ __all__ = ["add_options", "run"]
 _BASH = r"""# kubectl fluxqueue: completion of kubectl-fluxqueue in bash.
 # kubectl itself completes `kubectl fluxqueue`:  source <(kubectl completion bash)
 _kubectl_fluxqueue() {
-    local word=${COMP_WORDS[COMP_CWORD]} line directive=4
+    local -a words=()
+    local each line word directive=4 colon= joined= head=
+    # bash divides words at colons, which the names of contexts have; what is typed may begin with a quote.
+    for each in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [ ${#words[@]} -gt 0 ] && { [ "$each" = ":" ] || [ -n "$colon" ]; }; then
+            words[${#words[@]}-1]+=$each
+            joined=1
+        else
+            words+=("$each")
+            joined=
+        fi
+        if [ "$each" = ":" ]; then colon=1; else colon=; fi
+    done
+    word=${words[${#words[@]}-1]#[\"\']}
+    words[${#words[@]}-1]=$word
     [ "$word" = "=" ] && word=
+    [ -n "$joined" ] && head=${word%"${word##*:}"}
     COMPREPLY=()
     while IFS= read -r line; do
         case $line in
             :*) directive=${line#:} ;;
-            "$word"*) COMPREPLY+=("${line%%$'\t'*}") ;;
+            "$word"*)
+                line=${line%%$'\t'*}
+                COMPREPLY+=("${line#"$head"}")
+                ;;
         esac
-    done < <(kubectl_complete-fluxqueue "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    done < <(kubectl_complete-fluxqueue "${words[@]}" 2>/dev/null)
     if [ ${#COMPREPLY[@]} -eq 0 ] && [ "$directive" = 0 ]; then
         compopt -o default
     fi
