@@ -268,8 +268,12 @@ class AsyncClient:
             except NotFound as error:
                 raise NotInstalled(f"the cluster does not serve {unit.served_as.plural} ({error}): install fluxqueue with them") from None
             except ApiError as error:
-                await self._undo(unit, created)
-                raise _refused(error, unit) from None
+                refused = _refused(error, unit)
+                try:
+                    await self._undo(unit, created)
+                except FluxQueueError as other:
+                    raise type(refused)(f"{refused}; the pods of {unit.name} that were created are still there: delete them ({other})") from None
+                raise refused from None
         name = unit.name or created[0].metadata.name
         return self.workload(Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)))
 

@@ -226,7 +226,8 @@ class TaskJob:
         try:
             await self._connection.api.create(SECRETS, body, namespace)
         except ApiError as error:
-            await workload.delete()
+            with contextlib.suppress(FluxQueueError):  # why it was refused matters more; it ends at its deadline
+                await workload.delete()
             raise translated(error) from None
         self.workload = workload
 

@@ -130,6 +130,9 @@ async def test_a_group_is_followed_by_its_pods_and_undone_if_one_is_refused(serv
         await client.submit(PodGroup(name="torus", image="i", pods=2))
     assert server.get("pods", "torus-0", "team") is None
     assert server.get("pods", "torus-1", "team") is not None
+    server.fail_next("delete", "pods", 403, "Forbidden", "pods is forbidden")
+    with pytest.raises(NameTaken, match=r"Pod team/torus-1.*; the pods of torus that were created are still there: .*pods is forbidden"):
+        await client.submit(PodGroup(name="torus", image="i", pods=2))
 
 
 async def test_nothing_is_created_where_admission_does_not_see_it(server: WatchedApi, client: AsyncClient) -> None:

@@ -170,6 +170,16 @@ async def test_a_job_whose_secret_is_refused_is_deleted_at_once() -> None:
     assert run.server.get("jobs", "call-len", "team") is None
 
 
+async def test_the_cause_is_said_also_if_the_job_cannot_be_deleted() -> None:
+    run = Run()
+    run.server.fail_next("create", "secrets", 403, "Forbidden", "secrets is forbidden")
+    run.server.fail_next("delete", "jobs", 403, "Forbidden", "jobs is forbidden")
+    async with run.started():
+        pass
+    with pytest.raises(NotPermitted, match="secrets is forbidden"):
+        run.future.result(0)
+
+
 async def test_a_call_that_was_cancelled_before_is_never_submitted() -> None:
     run = Run()
     run.future.cancel()
