@@ -272,7 +272,9 @@ class AsyncClient:
                 try:
                     await self._undo(unit, created)
                 except FluxQueueError as other:
-                    raise type(refused)(f"{refused}; the pods of {unit.name} that were created are still there: delete them ({other})") from None
+                    raise type(refused)(
+                        f"{refused}; the pods of {unit.name} that were created are still there: delete them ({other})"
+                    ) from None
                 raise refused from None
         name = unit.name or created[0].metadata.name
         return self.workload(Handle(unit.kind, unit.namespace, name, tuple(each.metadata.uid for each in created)))

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import math
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.calls import PackedCalls
 from fluxqueue.client.connections import Connection
-from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, ResultUnreadable, WorkCancelled, translated
+from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, NoCluster, OutcomeUnknown, ResultUnreadable, WorkCancelled, translated
 from fluxqueue.client.frames import Damaged, TooLarge, from_log, lines_of, opened
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.object_watches import ObjectWatch
@@ -39,6 +40,9 @@ KEPT_S = 3_600
 _FOLDER = "/var/run/fluxqueue-call"
 _LOG = "/dev/termination-log"
 _LOOK_S = 5.0
+_PATIENCE_S = 300.0
+"""How long an API server or a node that does not answer is asked again for a result, which is lost with its Job."""
+_STATUS = -1
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
 
 
@@ -173,6 +177,7 @@ class TaskJob:
         self._max_bytes = max_result_bytes
         self._open = set(range(len(futures)))
         self._told: set[Future[Any]] = set()
+        self._silent: dict[int, float] = {}
         self.changed = asyncio.Event()
         self.workload: AsyncWorkload | None = None
 
@@ -242,15 +247,37 @@ class TaskJob:
                 if not self._is_wanted():
                     return
                 pods.check()
-                if (status := await self.workload.status()).ended:
-                    await self._look(await self.workload.handle.pods(self._connection.api), slots)
-                    if status.state == "Cancelled":
-                        self._fail(WorkCancelled(f"{self.workload.handle.title} was cancelled by somebody: submit the call again"))
-                    self._bury()
+                if await self._has_ended(self.workload, slots):
                     return
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await self.changed.wait()
+
+    async def _has_ended(self, workload: AsyncWorkload, slots: asyncio.Semaphore) -> bool:
+        """True if the Job has ended, and with it all calls; false also while nobody can say."""
+        try:
+            status = await workload.status()
+            if not status.ended:
+                self._silent.pop(_STATUS, None)
+                return False
+            await self._look(await workload.handle.pods(self._connection.api), slots)
+        except FluxQueueError as error:
+            if self._passes(error, _STATUS):
+                return False
+            raise
+        self._silent.pop(_STATUS, None)
+        if not self._open.isdisjoint(self._silent):
+            return False  # a result is there, and cannot be read at this moment
+        if status.state == "Cancelled":
+            self._fail(WorkCancelled(f"{workload.handle.title} was cancelled by somebody: submit the call again"))
+        self._bury()
+        return True
+
+    def _passes(self, error: FluxQueueError, what: int) -> bool:
+        """True if an error is one of those that pass, and did not last too long: of a task, or of `_STATUS`."""
+        if not isinstance(error, NoCluster | OutcomeUnknown):
+            return False
+        return time.monotonic() - self._silent.setdefault(what, time.monotonic()) < _PATIENCE_S
 
     def _is_wanted(self) -> bool:
         """True if any future is still open. Those that were cancelled are told that nobody works on them."""
@@ -286,6 +313,8 @@ class TaskJob:
         try:
             payload = await self._payload(pod, index)
         except FluxQueueError as error:
+            if self._passes(error, index):
+                return
             self._fail(error, index)
         else:
             # In a thread, since callbacks of the futures may use the client.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.watched_api import WatchedApi
 
-from fluxqueue.client import ExecutorBroken, NotPermitted, ResultUnreadable, WorkCancelled, WorkerDied
+from fluxqueue.client import ExecutorBroken, NotPermitted, OutcomeUnknown, ResultUnreadable, WorkCancelled, WorkerDied, task_jobs
 from fluxqueue.client.calls import packed
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.frames import log_lines, sealed
@@ -114,6 +114,29 @@ async def test_a_result_that_cannot_be_read_is_an_error_with_its_remedy(log: str
         log if isinstance(log, int) else 0, (ResultUnreadable, "have it print less")
     )
     with pytest.raises(expected[0], match=expected[1]):
+        run.future.result(0)
+
+
+async def test_a_result_is_not_lost_because_a_node_is_silent_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_jobs, "_LOOK_S", 0.01)
+    run = Run()
+    async with run.started():
+        run.server.logs["pod-0"] = 500
+        run.pod("Succeeded")
+        run.show("Completed")
+        while 0 not in run.job._silent:
+            await asyncio.sleep(0)
+        run.server.logs["pod-0"] = "\n".join(log_lines(run.sealed("kept"), f"{run.calls.task}.0"))
+    assert run.future.result(0) == "kept"
+
+
+async def test_a_node_that_stays_silent_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_jobs, "_PATIENCE_S", 0.0)
+    run = Run()
+    async with run.started():
+        run.server.logs["pod-0"] = 500
+        run.pod("Succeeded")
+    with pytest.raises(OutcomeUnknown):
         run.future.result(0)
 
 
