@@ -13,6 +13,7 @@ of so many pods, which start together and then work through the chunks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
@@ -220,8 +221,22 @@ class FluxQueueExecutor(CallExecutor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; wait for those that there are, or cancel those that do not run yet."""
         super().shutdown(wait, cancel_futures=cancel_futures)
-        if wait and self._watch is not None and not self._client.portal.closed:
+        if not wait:
+            self._release()
+        elif self._watch is not None and not self._client.portal.closed:
             self._client.portal.call(self._watch.close())
+
+    def _ended(self, running: Future[None]) -> None:
+        super()._ended(running)
+        self._release()
+
+    def _release(self) -> None:
+        """Close the watch when nobody waits for what it still has to tell."""
+        with self._lock:
+            over = self._closed and not self._running
+        if over and self._watch is not None:
+            with contextlib.suppress(RuntimeError):  # the client is closed, and so is the watch
+                self._client.portal.start(self._watch.close())
 
     def _start(self, function: Callable[..., Any], calls: PackedCalls, futures: Sequence[Sequence[FluxQueueFuture[Any]]]) -> None:
         name = job_name(getattr(function, "__name__", type(function).__name__), calls.task)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
@@ -12,6 +14,7 @@ from support.watched_api import WatchedApi
 from fluxqueue.client import AsyncClient, CallTooLarge, Client, FluxQueueExecutor, InvalidWork, NotManaged, TaskPods
 from fluxqueue.client import executor as module
 from fluxqueue.client.calls import PackedCalls
+from fluxqueue.client.object_watches import ObjectWatch
 from fluxqueue.client.portals import Portal
 from fluxqueue.client.task_jobs import TaskJob
 
@@ -125,6 +128,29 @@ def test_no_call_starts_past_the_queue(client: Client) -> None:
     with FluxQueueExecutor(client, PODS) as executor, pytest.raises(NotManaged, match="does not queue jobs of namespace team"):
         executor.submit(abs, 1).result(60)
     assert server.writes == []
+
+
+def test_its_watch_ends_with_its_last_call_also_if_nobody_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, closed = asyncio.Event(), threading.Event()
+
+    async def run(self: TaskJob, pods: ObjectWatch[Any], slots: asyncio.Semaphore) -> None:
+        close = pods.close
+
+        async def noticed() -> None:
+            await close()
+            closed.set()
+
+        monkeypatch.setattr(pods, "close", noticed)
+        await pods.open()
+        await goes_on.wait()
+
+    monkeypatch.setattr(TaskJob, "run", run)
+    executor = FluxQueueExecutor(client, PODS)
+    executor.submit(abs, -1)
+    executor.shutdown(wait=False)
+    assert not closed.is_set()
+    client.portal.wake(goes_on)
+    assert closed.wait(60)
 
 
 def test_it_can_be_shut_down_after_its_client(client: Client, jobs: list[TaskJob]) -> None:
