@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from fluxqueue.cli.kubeconfig import Connection
 
@@ -227,14 +227,17 @@ class ApiClient:
         # What a person typed as a name is a name here, and no other path or query.
         path = urllib.parse.quote(call.path, safe="/:@,;=+$!*'()~", errors="surrogateescape")
         target = self._url.path.rstrip("/") + path + (f"?{urllib.parse.urlencode(call.params)}" if call.params else "")
-        headers = {"Accept": call.accept, "User-Agent": "kubectl-fluxqueue", **call.headers, **self._connection.headers}
+        headers = http.client.HTTPMessage()  # which can have several headers of one name
+        named = {"Accept": call.accept, "User-Agent": "kubectl-fluxqueue", **call.headers, **self._connection.headers}
+        for name, value in (*named.items(), *self._connection.impersonation):
+            headers[name] = value
         for attempt in (1, 2):
             reused = self._http is not None
             if self._http is None:
                 self._http = self._connect()
             try:
                 # A merge patch has the same result when it is repeated, so it may be sent again like a GET.
-                self._http.request(call.method, target, body=call.body, headers=headers)
+                self._http.request(call.method, target, body=call.body, headers=cast(Mapping[str, str], headers))
                 return self._http.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 self.close()

@@ -16,12 +16,13 @@ import json
 import os
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names", "default_namespace"]
+__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names", "default_namespace", "impersonation"]
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_TIMEOUT_S = 60
@@ -45,6 +46,7 @@ class Connection:
     client_cert_pem: bytes | None = field(default=None, repr=False)
     client_key_pem: bytes | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    impersonation: tuple[tuple[str, str], ...] = ()
 
 
 def connection(
@@ -119,6 +121,21 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None,
     merged = _merged(present)
     chosen = merged.contexts.get(context or merged.current)
     return (chosen.text("namespace") if chosen is not None else None) or "default"
+
+
+def impersonation(
+    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the headers with which the user of the context is somebody else, without its credentials: no plugin runs.
+
+    ``kubeconfig`` may be several files, as ``KUBECONFIG`` is.
+    """
+    env = {"KUBECONFIG": kubeconfig} if kubeconfig is not None else os.environ if environ is None else environ
+    present = [path for path in _paths(None, env) if path.is_file()]
+    merged = _merged(present)
+    chosen = merged.contexts.get(context or merged.current)
+    user = merged.users.get(chosen.text("user") or "") if chosen is not None else None
+    return _impersonation(user) if user is not None else ()
 
 
 @dataclass(frozen=True)
@@ -216,6 +233,7 @@ def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Con
         client_cert_pem=cert,
         client_key_pem=key,
         headers=headers,
+        impersonation=_impersonation(user),
     )
 
 
@@ -247,11 +265,23 @@ def _identity(
         cert, key = exec_cert or cert, exec_key or key
     elif "auth-provider" in user.body:
         headers["Authorization"] = _from_official_client(merged.paths, context)
-    if impersonated := user.text("as"):
-        headers["Impersonate-User"] = impersonated
     if (cert is None) != (key is None):
         raise InvalidKubeconfig(f'{user.path}: user of context "{context}" has a client certificate without its key, or the reverse')
     return headers, cert, key
+
+
+def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
+    """Return the headers that make requests those of somebody else; one header for each group."""
+    groups, extra = user.body.get("as-groups") or (), user.body.get("as-user-extra") or {}
+    if not isinstance(groups, list | tuple) or not isinstance(extra, dict) or not all(isinstance(each, list) for each in extra.values()):
+        raise InvalidKubeconfig(f"{user.path}: as-groups is no list, or as-user-extra no mapping of lists")
+    named = (("Impersonate-User", user.text("as")), ("Impersonate-Uid", user.text("as-uid")))
+    pairs = [(header, value) for header, value in named if value]
+    pairs += [("Impersonate-Group", str(group)) for group in groups]
+    pairs += [
+        (f"Impersonate-Extra-{urllib.parse.quote(str(key), safe='')}", str(value)) for key, values in extra.items() for value in values
+    ]
+    return tuple(pairs)
 
 
 def _bearer(token: str, what: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fluxqueue.api import names
-from fluxqueue.cli.kubeconfig import InvalidKubeconfig, default_namespace
+from fluxqueue.cli.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -84,8 +84,10 @@ class AsyncClient:
         use_standard_logging()
         try:
             chosen = namespace or default_namespace(str(kubeconfig) if kubeconfig else None, context)
+            somebody_else = impersonation(str(kubeconfig) if kubeconfig else None, context)
             connection = Api.connect(kubeconfig, context, "fluxqueue/client")
             api = await connection.__aenter__()
+            api = api.with_headers(somebody_else) if somebody_else else api
         except (NoConfiguration, InvalidKubeconfig, OSError) as error:
             raise NoCluster(f"{error}: set KUBECONFIG, or give kubeconfig=") from None
         client = cls(api, chosen)

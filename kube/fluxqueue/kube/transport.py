@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import enum
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +88,10 @@ class Api:
     def with_limits(self, *, timeout_s: float, max_in_flight: int) -> Api:
         """Return another Api with its own deadline, limit and hooks, which shares the connections of this one and closes with it."""
         return Api(self._wire.with_limits(timeout_s=timeout_s, max_in_flight=max_in_flight))
+
+    def with_headers(self, headers: Sequence[tuple[str, str]]) -> Api:
+        """Return another Api that sends these headers with each request, which shares the connections of this one and closes with it."""
+        return Api(self._wire.with_headers(headers, timeout_s=TIMEOUT_S, max_in_flight=32))
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -393,5 +397,4 @@ def _pairs(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def _selection(label_selector: str | None, field_selector: str | None) -> dict[str, str]:
-    query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {name: value for name, value in query.items() if value}
+    return {name: value for name, value in (("labelSelector", label_selector), ("fieldSelector", field_selector)) if value}

@@ -34,6 +34,7 @@ def serve() -> Iterator[Serve]:
             def do_GET(self) -> None:
                 if seen is not None:
                     seen.append(f"{self.client_address[1]} {self.path} {self.headers.get('Authorization', '-')}")
+                    seen.extend(self.headers.get_all("Impersonate-Group") or ())
                 status, body = answers.get(self.path.split("?")[0], (404, b"404 page not found\n"))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
@@ -135,6 +136,14 @@ def test_a_name_is_a_name_and_no_other_path(serve: Serve) -> None:
     paths = [line.split(" ")[1] for line in seen]
     assert paths == ["/jobs/%C3%BC%20x", "/jobs/a%3Fwatch=1", "/jobs/a%23b", "/jobs/%FF", "/jobs/a%0D%0Ab", "/jobs/https:pod:8443"]
     client.close()
+
+
+def test_each_group_of_an_impersonated_person_is_a_header(serve: Serve) -> None:
+    seen: list[str] = []
+    groups = (("Impersonate-User", "bob"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    with ApiClient(Connection(serve({"/a": (200, b"")}, seen=seen), impersonation=groups)) as client:
+        client.get("/a")
+    assert seen[1:] == ["a", "b"]
 
 
 def test_a_busy_server_is_asked_again(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

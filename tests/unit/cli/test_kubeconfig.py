@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fluxqueue.cli.kubeconfig import InvalidKubeconfig, connection
+from fluxqueue.cli.kubeconfig import InvalidKubeconfig, connection, impersonation
 
 
 def config(
@@ -113,7 +113,22 @@ def test_inline_data_wins_over_files(written: Callable[..., str]) -> None:
 
 def test_password_and_impersonation_become_headers(written: Callable[..., str]) -> None:
     chosen = connection(written(config(user={"username": "ada", "password": "x", "as": "root"})))
-    assert chosen.headers == {"Authorization": f"Basic {base64.b64encode(b'ada:x').decode()}", "Impersonate-User": "root"}
+    assert chosen.headers == {"Authorization": f"Basic {base64.b64encode(b'ada:x').decode()}"}
+    assert chosen.impersonation == (("Impersonate-User", "root"),)
+    user = {"token": "t", "as": "bob", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"ex/scope": ["x", "y"]}}
+    path = written(config(user=user))
+    assert connection(path).impersonation == impersonation(path)
+    assert impersonation(path) == (
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-ex%2Fscope", "x"),
+        ("Impersonate-Extra-ex%2Fscope", "y"),
+    )
+    with pytest.raises(InvalidKubeconfig, match="as-groups is no list"):
+        connection(written(config(user={"as": "bob", "as-groups": "admins"})))
+    assert impersonation(environ={"HOME": "/nonexistent"}) == ()
 
 
 def test_secrets_do_not_appear_in_the_representation(written: Callable[..., str]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from support.watched_api import WatchedApi
@@ -209,6 +210,19 @@ async def test_no_configuration_names_the_remedy(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(NoCluster, match="set KUBECONFIG, or give kubeconfig="):
             async with AsyncClient.connect(kubeconfig, namespace="team"):
                 pass
+
+
+async def test_it_is_who_the_kubeconfig_says(tmp_path: Path) -> None:
+    config = """
+current-context: a
+clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: admin, user: {token: t, as: bob, as-groups: [x, y]}}]
+contexts: [{name: a, context: {cluster: a, user: admin}}, {name: b, context: {cluster: a}}]
+"""
+    (tmp_path / "config").write_text(config)
+    async with AsyncClient.connect(tmp_path / "config") as client:
+        found = client.api._wire._headers
+    assert found == (("Impersonate-User", "bob"), ("Impersonate-Group", "x"), ("Impersonate-Group", "y"))
 
 
 async def test_explain_has_the_reason_the_remedy_and_the_text_of_the_plugin(server: WatchedApi, client: AsyncClient) -> None:
