@@ -99,7 +99,11 @@ class ObjectWatch:
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
         job_uid = owning_job_uid(pod)
-        if (key := group_of(pod)) is not None:
+        former = group_of(change.old) if change.old is not None else None
+        key = group_of(pod)
+        if former is not None and former != key:
+            self._enqueue(former)  # its labels were changed: the group that it left is not complete without it
+        if key is not None:
             self._enqueue(key)
         if job_uid is None:
             self._enqueue(pod.metadata.uid)

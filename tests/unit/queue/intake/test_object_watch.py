@@ -71,6 +71,17 @@ def test_a_gated_pod_enqueues_itself_its_group_and_a_job_without_a_row(watched: 
     assert watched.taken() == ["q", "j"]
 
 
+def test_a_pod_that_changes_its_group_enqueues_the_one_that_it_left(watched: Watched) -> None:
+    taken = []
+    for version, group in enumerate(("mpi", "other", None), start=11):
+        pod = make_pod("p").gate("fluxqueue")
+        read = a_pod(pod.label("fluxqueue/pod-group", group) if group else pod, uid="p")
+        watched.caches.pods.apply(msgspec.structs.replace(read, metadata=with_version(read.metadata, version)))
+        taken.append(watched.taken())
+    mpi, other = GroupKey("default", "mpi"), GroupKey("default", "other")
+    assert taken == [[mpi, "p"], [mpi, other, "p"], [other, "p"]]
+
+
 def test_a_change_of_a_queue_enqueues_its_pending_work_only(watched: Watched) -> None:
     watched.caches.fluxqueues.apply(decoded(FluxQueue, "gpu", spec={"priority": 5}))
     assert watched.taken() == ["b"]
