@@ -71,7 +71,8 @@ def _workload_group_of(pod: Pod, _job: Job | None) -> str | None:
     ref = pod.spec.workload_ref
     if ref is None or not ref.name or not ref.pod_group:
         return None
-    return named("-".join(part for part in (ref.name, ref.pod_group, ref.pod_group_replica_key) if part))
+    # No part may contain the sign between them, so that no two groups have one name.
+    return named(":".join(part for part in (ref.name, ref.pod_group, ref.pod_group_replica_key) if part))
 
 
 def _workload_name(pod: Pod) -> str | None:

@@ -51,13 +51,25 @@ def test_a_gang_without_a_number_is_one_sentence() -> None:
 
 def test_in_1_35_a_pod_names_a_workload_and_a_replica_of_one_of_its_groups() -> None:
     first, second = pods_of(older("a"), older("b", podGroupReplicaKey="7"))
-    assert group_of(first) == GroupKey("default", "train-workers", "Workload", "kubernetes-1.35")
-    assert group_of(second) == GroupKey("default", "train-workers-7", "Workload", "kubernetes-1.35")
-    assert NATIVE_WORKLOADS.object_name(second, "train-workers-7") == "train"
+    assert group_of(first) == GroupKey("default", "train:workers", "Workload", "kubernetes-1.35")
+    assert group_of(second) == GroupKey("default", "train:workers:7", "Workload", "kubernetes-1.35")
+    assert NATIVE_WORKLOADS.object_name(second, "train:workers:7") == "train"
     found = gather(NATIVE_WORKLOADS, [first], workload({"gang": {"minCount": 2}}))
     assert found is not None
     assert found.reason is Reason.WAITING_FOR_GROUP
     assert gather(NATIVE_WORKLOADS, [first], workload({"basic": {}})) is None
+
+
+def test_in_1_35_no_two_groups_of_workloads_are_one_gang() -> None:
+    refs = [
+        {"name": "a", "podGroup": "b-c"},
+        {"name": "a-b", "podGroup": "c"},
+        {"name": "a", "podGroup": "b", "podGroupReplicaKey": "c"},
+        {"name": "a.b", "podGroup": "c"},
+        {"name": "a", "podGroup": "b.c"},
+    ]
+    pods = pods_of(*(pod_builder("p").with_("spec.workloadRef", ref) for ref in refs))
+    assert len({group_of(pod) for pod in pods}) == len(refs)
 
 
 def test_a_pod_group_that_its_workload_does_not_have_is_one_sentence() -> None:
