@@ -63,6 +63,11 @@ class ForeignGangs:
             return _without_object(waiting, lookup, where, f"{source.resource.kind} {key.namespace}/{name}", source.resource.name)
         own = {pod.metadata.uid for pod in waiting}
         others = [pod for pod in self._caches.pods_of_group(key) if pod.metadata.uid not in own]
+        if lookup.obj is not None:
+            others = [pod for pod in others if source.belongs_to(pod, lookup.obj)]
+            waiting, every = [pod for pod in waiting if source.belongs_to(pod, lookup.obj)], waiting
+            if not waiting:
+                return _of_another_object(every, where)
         since = row.submitted_at if row is not None else None
         return gather_gang_of_source(GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock())
 
@@ -81,6 +86,12 @@ class ForeignGangs:
 def _is_unknown(source: GangSource, lookup: Lookup) -> bool:
     """True if the size of such gangs cannot be known, and no person asked for a gang by name."""
     return bool(source.controllers) and lookup.readable in (Readable.NOT_SERVED, Readable.FORBIDDEN)
+
+
+def _of_another_object(waiting: Sequence[Pod], where: str) -> GatheredGroup:
+    """Return a gang whose object is read as it was before it was created again, or whose pods are about to be deleted with a former one."""
+    message = f"{where}, which was created again, waits until the queue has read the new one, or the pods of the old one are deleted"
+    return GatheredGroup(tuple(sorted(waiting, key=age)), (), len(waiting), Reason.WAITING_FOR_GROUP, message)
 
 
 def _without_object(waiting: Sequence[Pod], lookup: Lookup, where: str, title: str, resource: str) -> GatheredGroup:

@@ -63,9 +63,10 @@ def member(name: str) -> PodBuilder:
     return pod_builder(name, {"scheduling.x-k8s.io/pod-group": "solver"})
 
 
-def ray_node(name: str, node_type: str) -> PodBuilder:
+def ray_node(name: str, node_type: str, *, owner: str = "x") -> PodBuilder:
     labels = {"ray.io/node-type": node_type, "ray.io/group": "small"}
-    return pod_builder(name, labels).owned_by("RayCluster", "ray", api_version="ray.io/v1")
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": owner, "controller": True}
+    return pod_builder(name, labels).with_("metadata.ownerReferences", [reference])
 
 
 def cluster(workers: int, **metadata: Any) -> Lookup:
@@ -151,3 +152,26 @@ async def test_a_pod_that_comes_when_enough_run_is_matched_alone(bench: Bench) -
         bench.caches.pods.apply(msgspec.structs.replace(runs))
     (row,) = await bench.read(PLUGINS, member("c"))
     assert (row.kind, row.name) == ("Pod", "c")
+
+
+async def test_pods_of_a_deleted_owner_of_the_same_name_do_not_count(bench: Bench) -> None:
+    """A RayCluster that is deleted and created again has pods of its own, and garbage collection may not have deleted the former ones."""
+    for name, node_type in (("former-head", "head"), ("former-w0", "worker")):
+        former = ray_node(name, node_type, owner="former").with_("spec.schedulingGates", []).on_node("n1").phase("Running")
+        bench.caches.pods.apply(a_pod(former, uid=name))
+    bench.caches.pods.apply(a_pod(ray_node("former-w1", "worker", owner="former"), uid="former-w1"))
+    bench.lookups["raycluster/ray"] = cluster(1)
+    (waiting,) = await bench.read(RAY, ray_node("head", "head"))
+    assert (waiting.kind, waiting.reason) == ("RayCluster", Reason.WAITING_FOR_GROUP)
+    (complete,) = await bench.read(RAY, ray_node("w0", "worker"))
+    assert (complete.kind, complete.reason, complete.pods) == ("RayCluster", Reason.NONE, 2)
+
+
+async def test_a_gang_waits_until_the_object_that_was_created_again_is_read(bench: Bench) -> None:
+    bench.lookups["raycluster/ray"] = cluster(0, uid="former")
+    (row,) = await bench.read(RAY, ray_node("head", "head"))
+    assert (row.kind, row.reason) == ("RayCluster", Reason.WAITING_FOR_GROUP)
+    assert "RayCluster default/ray, which was created again" in row.message
+    bench.lookups["raycluster/ray"] = cluster(0)
+    (row,) = await bench.read(RAY)
+    assert (row.reason, row.pods) == (Reason.NONE, 1)

@@ -160,6 +160,16 @@ class GangSource:
         """True if pods of Jobs can belong to its gangs: their controller resumes these Jobs, so that their pods come gated."""
         return self.job_of is not _never
 
+    def belongs_to(self, pod: Pod, obj: Any) -> bool:
+        """Return False for a pod whose controller has the name of this object of the source, and is another one.
+
+        An object that is deleted and created again has the same name. Its former pods exist until garbage collection deletes them.
+        """
+        owner = pod.metadata.controller
+        if owner is None or (api_group(owner.api_version), owner.kind) not in self.controllers:
+            return True
+        return bool(owner.uid == obj.metadata.uid)
+
     def object_name(self, pod: Pod, group: str) -> str:
         """Return the name of the object that says the size of a pod's gang."""
         return (self.object_of(pod) if self.object_of is not None else None) or group
