@@ -101,6 +101,7 @@ class IntakeController:
     async def take_in(self, keys: Sequence[str | GroupKey]) -> None:
         """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others."""
         changes = IntakeChanges()
+        self._groups.begin()
         for key in keys:
             try:
                 await self._read(key, changes)

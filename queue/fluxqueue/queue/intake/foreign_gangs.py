@@ -71,17 +71,6 @@ class ForeignGangs:
         since = row.submitted_at if row is not None else None
         return gather_gang_of_source(GangPods(source, where, waiting, others), lookup.obj, since, self._ledger.clock())
 
-    def matched_alone(self, key: GroupKey, pod: Pod) -> bool:
-        """True if a gang that has no workload needs no pods to start together, so that this one is matched alone."""
-        if not pod.held or pod.metadata.deletion_timestamp:
-            return False
-        waiting = [
-            each
-            for each in self._caches.pods_of_group(key)
-            if each.held and not each.metadata.deletion_timestamp and not each.terminal and self._ledger.by_uid(each.metadata.uid) is None
-        ]
-        return self.gather(key, waiting or [pod], None) is None
-
 
 def _is_unknown(source: GangSource, lookup: Lookup) -> bool:
     """True if the size of such gangs cannot be known, and no person asked for a gang by name."""

@@ -28,7 +28,7 @@ from fluxqueue.queue.model.groups import (
     owner_of_group,
 )
 from fluxqueue.queue.model.jobspecs import label_for
-from fluxqueue.queue.model.records import NewWorkload, Slot, Workload
+from fluxqueue.queue.model.records import Allocation, NewWorkload, Slot, Workload
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["GroupOwner", "GroupReader", "Membership"]
@@ -65,8 +65,31 @@ _MEMBER = Membership(alone=False)
 _ALONE = Membership(alone=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The open slots of a group that has its nodes, as far as memberships depend on them.
+
+    Attributes
+    ----------
+    allocation
+        Whose they are; None if it is gone.
+    taken, active
+        Uids of the pods in them that exist, and of those that run or may still run.
+    free
+        Slots without an active pod.
+    """
+
+    allocation: Allocation | None
+    taken: frozenset[str]
+    active: frozenset[str]
+    free: tuple[Slot, ...]
+
+
 class GroupReader:
     """Reads groups.
+
+    Whether a pod is matched with its group depends on all pods of it. What was found for one is kept for the others that are read in the
+    same turn: each of thousands of pods would be compared with all of them otherwise.
 
     Parameters
     ----------
@@ -83,6 +106,14 @@ class GroupReader:
         self._caches = caches
         self._ledger = ledger
         self._gangs = ForeignGangs(caches, ledger)
+        self._alone: dict[GroupKey, bool] = {}
+        self._excess: dict[GroupKey, frozenset[str]] = {}
+        self._slots: dict[GroupKey, _Slots] = {}
+
+    def begin(self) -> None:
+        """Begin to read: forget what was found before."""
+        for found in (self._alone, self._excess, self._slots):
+            found.clear()
 
     async def read_owner(self, key: GroupKey) -> GroupOwner:
         """Read the owner of a group from the API server.
@@ -136,41 +167,57 @@ class GroupReader:
             return _ALONE
         group = self._ledger.group(key)
         if group is None and key.source:
-            return _ALONE if row is not None or self._gangs.matched_alone(key, pod) else _MEMBER
+            return _ALONE if row is not None or self._is_matched_alone(key, pod) else _MEMBER
         if group is None:
             return _ALONE if row is not None else _MEMBER
-        excess = Membership(alone=True, complete_group=_in_words(key, group))
+        uid, excess = pod.metadata.uid, Membership(alone=True, complete_group=_in_words(key, group))
         if group.state is State.PENDING:
             if key.source or key.kind != POD_GROUP:
                 return _ALONE if row is not None else _MEMBER
+            return excess if uid in self._excess_of(key, group) else _MEMBER
+        slots = self._slots_of(key, group)
+        if uid in slots.taken:
+            return _MEMBER
+        if row is None and slots.free and self._fits(pod, group, slots.free):
+            return _MEMBER
+        return excess if len(slots.active) >= group.pods else _ALONE
+
+    def _is_matched_alone(self, key: GroupKey, pod: Pod) -> bool:
+        """True if a pod that waits belongs to a gang that has no workload, and needs no pods to start together."""
+        if not pod.held or pod.metadata.deletion_timestamp:
+            return False
+        if key not in self._alone:
+            self._alone[key] = self._gangs.gather(key, self.newcomers(key) or [pod], None) is None
+        return self._alone[key]
+
+    def _excess_of(self, key: GroupKey, group: Workload) -> frozenset[str]:
+        """Return the uids of the pods that a pod group without nodes has too many."""
+        if key not in self._excess:
             gathered = self.gather(key, group)
-            return excess if gathered is not None and any(_same(pod, each) for each in gathered.excess) else _MEMBER
-        allocation = self._ledger.allocation(group.id)
-        slots = allocation.open_slots if allocation is not None else ()
-        in_slots = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
-        if any(_same(pod, each) for each in in_slots):
-            return _MEMBER
-        active = [each for each in in_slots if each.active]
-        if row is None and len(active) < len(slots) and self._fits(pod, group, slots, active):
-            return _MEMBER
-        return excess if len(active) >= group.pods else _ALONE
+            self._excess[key] = frozenset(each.metadata.uid for each in gathered.excess) if gathered is not None else frozenset()
+        return self._excess[key]
+
+    def _slots_of(self, key: GroupKey, group: Workload) -> _Slots:
+        allocation, known = self._ledger.allocation(group.id), self._slots.get(key)
+        if known is None or known.allocation is not allocation:
+            slots = allocation.open_slots if allocation is not None else ()
+            present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
+            active = frozenset(each.metadata.uid for each in present if each.active)
+            free = tuple(slot for slot in slots if slot.pod_uid not in active)
+            known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free)
+        return known
 
     def _waiting(self, key: GroupKey) -> list[Pod]:
         return [pod for pod in self._caches.pods_of_group(key) if pod.held and not pod.metadata.deletion_timestamp and not pod.terminal]
 
-    def _fits(self, pod: Pod, group: Workload, slots: Sequence[Slot], active: Sequence[Pod]) -> bool:
+    def _fits(self, pod: Pod, group: Workload, free: Sequence[Slot]) -> bool:
         """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
-        busy = {each.metadata.uid for each in active}
         try:
             label = label_for(group.jobspec, pod_needs(pod.spec))
         except InvalidRequest:
             return False
-        return any(slot.label == label and slot.pod_uid not in busy and not self._caches.closed(slot.node, pod.spec) for slot in slots)
+        return any(slot.label == label and not self._caches.closed(slot.node, pod.spec) for slot in free)
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:
     return f"pod group {key.namespace}/{key.name} of size {group.pods}" if key == GroupKey(key.namespace, key.name) else ""
-
-
-def _same(pod: Pod, other: Pod) -> bool:
-    return pod.metadata.uid == other.metadata.uid

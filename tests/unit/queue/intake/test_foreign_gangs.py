@@ -16,10 +16,13 @@ from support.queue_builders import a_pod
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.gang_objects import Lookup, Readable
+from fluxqueue.queue.intake import foreign_gangs, group_reader
 from fluxqueue.queue.intake.controller import IntakeController
-from fluxqueue.queue.model.groups import GroupKey
+from fluxqueue.queue.model.groups import GatheredGroup, GroupKey, gather
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.sources.gang_sources import GangSource
+from fluxqueue.queue.model.sources.gathering import GangPods, gather_gang_of_source
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 from fluxqueue.queue.model.sources.rayclusters import RAY_CLUSTERS
 from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
 from fluxqueue.queue.store.ledger import Ledger
@@ -175,3 +178,44 @@ async def test_a_gang_waits_until_the_object_that_was_created_again_is_read(benc
     bench.lookups["raycluster/ray"] = cluster(0)
     (row,) = await bench.read(RAY)
     assert (row.reason, row.pods) == (Reason.NONE, 1)
+
+
+async def test_a_large_group_is_gathered_once_for_all_its_pods_that_are_read_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of thousands of pods would be compared with all of them otherwise, while the leader does nothing else."""
+    gathered: list[str] = []
+
+    def counted(pods: GangPods, *rest: Any) -> GatheredGroup | None:
+        gathered.append(pods.where)
+        return gather_gang_of_source(pods, *rest)
+
+    monkeypatch.setattr(foreign_gangs, "gather_gang_of_source", counted)
+    bench.lookups["kubernetes/train"] = Lookup(Readable.YES, read_object(NATIVE_POD_GROUPS, {"schedulingPolicy": {"basic": {}}}))
+    builders = [pod_builder(f"p{number}").with_("spec.schedulingGroup", {"podGroupName": "train"}) for number in range(20)]
+    rows = await bench.read(GroupKey("default", "train", "PodGroup", "kubernetes"), *builders)
+    assert {row.kind for row in rows} == {"Pod"}
+    assert len(rows) == 20
+    assert len(gathered) == 2, "once for the group, once for all its pods"
+    bench.caches.pods.apply(a_pod(builders[0].with_("metadata.name", "new"), uid="new"))
+    await bench.intake.take_in(["new"])
+    assert len(gathered) == 3, "what was found is not kept for a later turn"
+
+
+async def test_a_large_pod_group_is_gathered_once_for_all_its_pods_that_are_read_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[GroupKey] = []
+
+    def counted(key: GroupKey, *rest: Any) -> GatheredGroup | None:
+        gathered.append(key)
+        return gather(key, *rest)
+
+    monkeypatch.setattr(group_reader, "gather", counted)
+    builders = [
+        make_pod(f"p{number}").gate("fluxqueue").label("fluxqueue/pod-group", "g").annotation("fluxqueue/pod-group-size", "18")
+        for number in range(20)
+    ]
+    rows = await bench.read(GroupKey("default", "g"), *builders)
+    assert sorted(row.kind for row in rows) == ["Pod", "Pod", "PodGroup"]
+    assert len(gathered) == 2, "once for the group, once for all its pods"
