@@ -198,7 +198,8 @@ class Caches(WatchedObjects):
 
     def pods_of_group(self, key: GroupKey) -> list[Pod]:
         """Return all pods of a group, of any phase."""
-        return [pod for pod in self.pods.by_index(BY_GROUP, key) if self.group_of(pod) == key]
+        pods = self.pods.by_index(BY_GROUP, key)
+        return [pod for pod in pods if (job := self.jobs.get_by_uid(owning_job_uid(pod) or "")) is None or group_of(pod, job) == key]
 
     def gang_object(self, source: GangSource, key: GroupKey, pods: Sequence[Pod]) -> Lookup:
         """Return the object that says the size of a gang of another project."""
