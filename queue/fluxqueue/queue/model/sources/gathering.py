@@ -78,7 +78,7 @@ def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, no
         for role in gang.roles
         if role.later is not None and (missing := needed[role.name]) > 0
     )
-    missing = sum(needed[role.name] for role in gang.roles if role.later is None)
+    missing = sum(needed[name] for name in {role.name for role in gang.roles if role.later is None})
     if not members:
         return None if not missing else _incomplete(pods, gang, waiting, missing, since, now)
     if missing:
@@ -114,7 +114,7 @@ def placement_order(pods: GangPods, owner: Any) -> Callable[[Pod], tuple[Any, ..
         gang = pods.source.read(everyone, owner) if everyone else Gang(())
     except InvalidGang:
         return age
-    members, _ = _chosen(gang, Counter({role.name: role.pods for role in gang.roles}), everyone, pods.source.role_of)
+    members, _ = _chosen(gang, _pods_by_role(gang), everyone, pods.source.role_of)
     first = {pod.metadata.uid for pod in members}
     return lambda pod: (pod.metadata.uid not in first, *age(pod))
 
@@ -125,7 +125,15 @@ def _needed(gang: Gang, pods: GangPods) -> Counter[str]:
     if {role.name for role in gang.roles} == {ANY_ROLE}:
         return Counter({ANY_ROLE: max(gang.pods - len(started), 0)})
     present = Counter(pods.source.role_of(pod) for pod in started)
-    return Counter({role.name: max(role.pods - present[role.name], 0) for role in gang.roles})
+    return Counter({name: max(pods - present[name], 0) for name, pods in _pods_by_role(gang).items()})
+
+
+def _pods_by_role(gang: Gang) -> Counter[str]:
+    """Return how many pods start together, by the names of roles: two roles of a gang may have one."""
+    pods: Counter[str] = Counter()
+    for role in gang.roles:
+        pods[role.name] += role.pods
+    return pods
 
 
 def _counts(pod: Pod, *, succeeded: bool) -> bool:

@@ -66,6 +66,21 @@ def test_a_gang_without_roles_is_none() -> None:
     assert gather(source(), pods_of(member("a", ""))) is None
 
 
+def test_roles_of_one_name_need_the_pods_of_both() -> None:
+    """Nothing keeps a RayCluster from having two worker groups of one name."""
+    twice = source(Role("head", 1), Role("worker", 2), Role("worker", 1))
+    part = gather(twice, pods_of(member("h", "head"), member("a", "worker")))
+    assert part is not None
+    assert (part.reason, "has 2 of 4 pods" in part.message) == (Reason.WAITING_FOR_GROUP, True)
+    whole = gather(twice, pods_of(member("h", "head"), *(member(name, "worker") for name in "abcd")))
+    assert whole is not None
+    assert (whole.reason, names_of(whole.members), names_of(whole.excess)) == (Reason.NONE, ["h", "a", "b", "c"], ["d"])
+    started = pods_of(running("h", "head"), running("a", "worker"), running("b", "worker"))
+    rest = gather(twice, pods_of(member("c", "worker")), others=started)
+    assert rest is not None
+    assert (rest.reason, rest.size) == (Reason.NONE, 1)
+
+
 def test_a_gang_with_nobody_waiting_is_not_gathered() -> None:
     assert gather(HEAD_AND_TWO, []) is None
 
