@@ -216,11 +216,12 @@ class GangObjects:
             watching.cancel()
 
     def _stop(self, followed: _Followed) -> None:
-        """End to watch a resource, and forget its objects."""
-        if followed.task is not None:
-            followed.task.cancel()
+        """End to watch a resource, and forget its objects: nothing is known of them until what follows is."""
+        former, followed.task, followed.reflector, followed.version = followed.task, None, None, ""
+        if former is not None:
+            followed.readable = Readable.NOT_YET
+            former.cancel()
             followed.cache.replace([])
-        followed.task, followed.reflector, followed.version = None, None, ""
 
     def _set(self, name: str, followed: _Followed, readable: Readable) -> None:
         """Note what is known of a resource, and have all its gangs read again if that is new."""

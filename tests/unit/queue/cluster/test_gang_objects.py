@@ -17,7 +17,9 @@ from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster import gang_objects
 from fluxqueue.queue.cluster.gang_objects import GangObjects, Readable
+from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.kueue import KUEUE_POD_GROUPS
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
 from fluxqueue.queue.model.sources.volcano import VOLCANO
 
@@ -30,7 +32,7 @@ class Server:
     def __init__(self) -> None:
         self.served: dict[str, list[str]] = {}
         self.objects: list[dict[str, Any]] = []
-        self.forbidden = False
+        self.forbidden = self.fails = False
         self.broken: set[str] = set()
         self.asked: list[str] = []
 
@@ -48,6 +50,8 @@ class Server:
     async def page(self, kind: Kind[Any], _namespace: str | None, **_selection: Any) -> Page[Any]:
         if self.forbidden:
             raise Forbidden(403, "Forbidden", f"list {kind.plural}")
+        if self.fails:
+            raise ApiError(500, "InternalError", f"list {kind.plural}")
         undecodable = {("default", "odd"): "Expected `int`"}
         return Page([msgspec.convert(each, kind.type) for each in self.objects], "1", "", undecodable)
 
@@ -67,8 +71,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 @asynccontextmanager
-async def watched(server: Server) -> AsyncIterator[tuple[GangObjects, list[tuple[str, str, str]]]]:
-    objects, seen = GangObjects(cast("Api", server), (SCHEDULER_PLUGINS, VOLCANO, KUEUE_POD_GROUPS)), list[tuple[str, str, str]]()
+async def watched(server: Server, *sources: GangSource) -> AsyncIterator[tuple[GangObjects, list[tuple[str, str, str]]]]:
+    objects = GangObjects(cast("Api", server), sources or (SCHEDULER_PLUGINS, VOLCANO, KUEUE_POD_GROUPS))
+    seen: list[tuple[str, str, str]] = []
     objects.add_handler(lambda *change: seen.append(change))
     task = asyncio.create_task(objects.run())
     try:
@@ -99,6 +104,28 @@ async def test_a_crd_that_is_deleted_is_followed_no_more(server: Server) -> None
         server.served.clear()
         await until(lambda: readable(objects) is Readable.NOT_SERVED)
         assert objects.find(SCHEDULER_PLUGINS, "default", "a").obj is None
+
+
+async def test_nothing_is_known_of_objects_while_their_version_changes(server: Server) -> None:
+    """An object that is not read at this moment does not count as deleted: slots that are kept for its pods would be freed."""
+    group, answers = "/apis/scheduling.k8s.io", set[tuple[Readable, bool]]()
+    server.served[f"{group}/v1alpha2"], server.objects = ["podgroups"], [pod_group("a")]
+    async with watched(server, NATIVE_POD_GROUPS) as (objects, _):
+
+        def answer() -> tuple[Readable, bool]:
+            found = objects.find(NATIVE_POD_GROUPS, "default", "a")
+            return found.readable, found.obj is not None
+
+        await until(lambda: answer() == (Readable.YES, True))
+        objects.add_handler(lambda *_: answers.add(answer()))
+        server.fails = True
+        server.served = {f"{group}/v1alpha3": ["podgroups"]}
+        await until(lambda: answer()[1] is False)
+        answers.add(answer())
+        server.fails = False
+        await until(lambda: answer() == (Readable.YES, True))
+    assert (Readable.YES, False) not in answers
+    assert (Readable.NOT_YET, False) in answers
 
 
 async def test_a_resource_that_must_not_be_read_is_asked_for_again(server: Server) -> None:
