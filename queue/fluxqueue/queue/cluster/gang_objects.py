@@ -127,6 +127,13 @@ class _Followed:
     version: str = ""
     reflector: Reflector[Any] | None = None
     task: asyncio.Task[None] | None = None
+    refused: bool = False
+    """Its watch was forbidden when it was looked at last."""
+
+    def is_read(self) -> bool:
+        """True while it is watched; not if that was forbidden the last time too: a server that starts refuses for a moment."""
+        before, self.refused = self.refused, self.reflector is not None and isinstance(self.reflector.last_error, Forbidden)
+        return self.task is not None and not self.task.done() and not (before and self.refused)
 
 
 class GangObjects:
@@ -184,7 +191,7 @@ class GangObjects:
     async def _discover(self, name: str, followed: _Followed, served: _Served) -> None:
         """Begin or end to watch one resource, if the cluster serves it now, or does no more."""
         version = await served.version(followed.resource)
-        if version == followed.version and followed.task is not None and not followed.task.done():
+        if version == followed.version and followed.is_read():
             return
         self._stop(followed)
         if not version:

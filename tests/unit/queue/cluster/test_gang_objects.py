@@ -35,6 +35,7 @@ class Server:
         self.forbidden = self.fails = False
         self.broken: set[str] = set()
         self.asked: list[str] = []
+        self.watches_end = asyncio.Event()
 
     async def request(self, _method: str, path: str) -> bytes:
         self.asked.append(path)
@@ -56,8 +57,10 @@ class Server:
         return Page([msgspec.convert(each, kind.type) for each in self.objects], "1", "", undecodable)
 
     async def watch(self, *_args: Any, **_kwargs: Any) -> AsyncGenerator[list[bytes], None]:
+        if self.forbidden:
+            raise Forbidden(403, "Forbidden", "watch")
         yield []
-        await asyncio.Event().wait()
+        await self.watches_end.wait()
 
 
 def pod_group(name: str, size: int = 2) -> dict[str, Any]:
@@ -132,6 +135,21 @@ async def test_a_resource_that_must_not_be_read_is_asked_for_again(server: Serve
     server.served[GROUP], server.forbidden = ["podgroups"], True
     async with watched(server) as (objects, _):
         await until(lambda: readable(objects) is Readable.FORBIDDEN)
+        server.forbidden = False
+        await until(lambda: readable(objects) is Readable.YES)
+
+
+async def test_a_right_that_is_taken_away_is_noticed_when_the_watch_ends(server: Server) -> None:
+    """What is in the cache gets old then, and an object that is not in it may exist all the same."""
+    server.served[GROUP], server.objects = ["podgroups"], [pod_group("a")]
+    async with watched(server) as (objects, seen):
+        await until(lambda: readable(objects) is Readable.YES)
+        server.forbidden = True
+        server.watches_end.set()
+        await until(lambda: readable(objects) is Readable.FORBIDDEN)
+        assert objects.find(SCHEDULER_PLUGINS, "default", "a").obj is None
+        assert seen[-1] == ("scheduler-plugins", "", "")
+        server.watches_end.clear()
         server.forbidden = False
         await until(lambda: readable(objects) is Readable.YES)
 
