@@ -95,14 +95,18 @@ class _Served:
         self._group_versions: frozenset[str] | None = None
         self._resources: dict[str, frozenset[str]] = {}
 
-    async def version(self, resource: Resource) -> str:
-        """Return the preferred version in which the cluster serves a resource; empty if it does not."""
+    async def version(self, resource: Resource, *, listed: bool = True) -> str:
+        """Return the preferred version in which the cluster serves a resource; empty if it does not.
+
+        An API server that has just started lists no group of a CRD for some moments. It does not answer 404 for one before it knows all. So
+        with ``listed=False`` it is asked for each version, whether or not it lists that.
+        """
         if self._group_versions is None:
             found = decode(await self._api.request("GET", "/apis"), _Groups, "get /apis")
             self._group_versions = frozenset(each.group_version for group in found.groups or () for each in group.versions or ())
         for version in resource.versions:
             group_version = f"{resource.group}/{version}"
-            if group_version in self._group_versions and resource.plural in await self._resources_of(group_version):
+            if (group_version in self._group_versions or not listed) and resource.plural in await self._resources_of(group_version):
                 return version
         return ""
 
@@ -191,6 +195,8 @@ class GangObjects:
     async def _discover(self, name: str, followed: _Followed, served: _Served) -> None:
         """Begin or end to watch one resource, if the cluster serves it now, or does no more."""
         version = await served.version(followed.resource)
+        if not version and followed.readable is not Readable.NOT_SERVED:
+            version = await served.version(followed.resource, listed=False)
         if version == followed.version and followed.is_read():
             return
         self._stop(followed)

@@ -32,13 +32,17 @@ class Server:
     def __init__(self) -> None:
         self.served: dict[str, list[str]] = {}
         self.objects: list[dict[str, Any]] = []
-        self.forbidden = self.fails = False
+        self.forbidden = self.fails = self.starts = False
         self.broken: set[str] = set()
         self.asked: list[str] = []
         self.watches_end = asyncio.Event()
 
     async def request(self, _method: str, path: str) -> bytes:
         self.asked.append(path)
+        if self.starts:  # as a real one answers before it knows its CRDs
+            if path == "/apis":
+                return msgspec.json.encode({"groups": []})
+            raise ApiError(503, "ServiceUnavailable", path)
         if path == "/apis":
             versions = [{"groupVersion": each.removeprefix("/apis/")} for each in {*self.served, *self.broken}]
             return msgspec.json.encode({"groups": [{"versions": versions}]})
@@ -162,10 +166,26 @@ async def test_a_resource_whose_discovery_fails_does_not_stop_the_others(server:
         assert readable(objects) is Readable.NOT_YET
 
 
-async def test_a_cluster_with_none_of_them_is_asked_one_question_at_a_time(server: Server) -> None:
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_server_that_starts_does_not_say_that_a_crd_is_gone(server: Server, known: bool) -> None:
+    """It lists no group of a CRD for some moments. Gangs would be matched pod by pod."""
+    server.served[GROUP], server.objects, server.starts = ["podgroups"], [pod_group("a")], not known
     async with watched(server) as (objects, _):
-        await until(lambda: readable(objects) is Readable.NOT_SERVED and len(server.asked) >= 2)
-    assert set(server.asked) == {"/apis"}
+        if known:
+            await until(lambda: readable(objects) is Readable.YES)
+        server.starts = True
+        asked = len(server.asked)
+        await until(lambda: server.asked[asked:].count("/apis") >= 3)
+        assert readable(objects) is (Readable.YES if known else Readable.NOT_YET)
+        server.starts = False
+        await until(lambda: objects.find(SCHEDULER_PLUGINS, "default", "a").obj is not None)
+
+
+async def test_a_cluster_with_none_of_them_is_asked_for_each_once_and_then_one_question_at_a_time(server: Server) -> None:
+    async with watched(server) as (objects, _):
+        await until(lambda: readable(objects) is Readable.NOT_SERVED and server.asked.count("/apis") >= 3)
+    assert sorted(set(server.asked)) == ["/apis", "/apis/scheduling.volcano.sh/v1beta1", GROUP]
+    assert max(server.asked.count(path) for path in server.asked if path != "/apis") == 1
 
 
 async def test_an_object_that_does_not_fit_is_named_with_its_problem(server: Server) -> None:
