@@ -41,6 +41,13 @@ class _Claim(NamedTuple):
     name: str
 
 
+class _Users(NamedTuple):
+    """Who may have a claim, in this order: pods that use it, and workloads that name it; those that have nodes, then by submission."""
+
+    bound: tuple[Pod, ...]
+    rows: tuple[Workload, ...]
+
+
 class ExclusiveClaims:
     """Decides which workload may use each claim that is for one at present.
 
@@ -66,10 +73,13 @@ class ExclusiveClaims:
         """
         assigned: list[NewWorkload] = []
         taken: dict[_Claim, str] = {}
+        users: dict[_Claim, _Users] = {}  # found once: thousands of workloads may name one claim
         for new in described:
             claims = self._claims_of(new) if new.reason is Reason.NONE else []
             for claim in claims:
-                if holder := taken.get(claim) or self._holder(claim, new):
+                if claim not in users:
+                    users[claim] = self._users_in_order(claim)
+                if holder := taken.get(claim) or self._holder(users[claim], new):
                     message = f"{new.ref}: {_SAID[claim.plural].format(claim.namespace, claim.name, holder)}"
                     new = replace(new, reason=Reason.WAITING_FOR_VOLUMES, message=message)
                     break
@@ -98,15 +108,19 @@ class ExclusiveClaims:
             return self._caches.users_of_devices(claim)
         return [*self._caches.jobs_with_claim(claim[1:]), *self._caches.pods_with_claim(claim[1:])]
 
-    def _holder(self, claim: _Claim, new: NewWorkload) -> str:
+    def _users_in_order(self, claim: _Claim) -> _Users:
+        bound = (each for each in self._users_of(claim) if isinstance(each, Pod) and each.spec.node_name and not each.terminal)
+        rows = {row.id: row for row in self._rows_with(claim)}.values()
+        return _Users(tuple(bound), tuple(sorted(rows, key=lambda row: (row.state is State.PENDING, row.submitted_at, row.id))))
+
+    def _holder(self, users: _Users, new: NewWorkload) -> str:
         """Return who uses a claim, or is to have it before a workload, in words; empty if nobody."""
         own = {new.uid, *(pod.metadata.uid for pod in self._pods_of(new))}
-        for pod in self._users_of(claim):
-            if isinstance(pod, Pod) and pod.spec.node_name and not pod.terminal and own.isdisjoint((pod.metadata.uid, owning_job_uid(pod))):
+        for pod in users.bound:
+            if own.isdisjoint((pod.metadata.uid, owning_job_uid(pod))):
                 return f"Pod {pod.metadata.namespace}/{pod.metadata.name} uses it"
         current = self._ledger.by_uid(new.uid)
-        ahead = [row for row in self._rows_with(claim) if row.uid not in own and _is_ahead(row, current)]
-        first = min(ahead, key=lambda row: (row.state is State.PENDING, row.submitted_at, row.id), default=None)
+        first = next((row for row in users.rows if row.uid not in own and _is_ahead(row, current)), None)
         return f"{first.ref} is to have it first" if first is not None else ""
 
     def _rows_with(self, claim: _Claim) -> Iterator[Workload]:

@@ -11,6 +11,7 @@ from support.queue_builders import a_job, a_new_workload, a_workload
 
 from fluxqueue.api.devices import ResourceClaim
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.exclusive_claims import ExclusiveClaims
@@ -54,6 +55,25 @@ def test_a_job_does_not_wait_for_its_own_pod(cluster: ClaimCluster) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
     cluster.pod("p", make_pod("own").with_("metadata.ownerReferences", [owner]).on_node("n1"))
     assert assigned(cluster, "j")[0].reason is Reason.NONE
+
+
+def test_the_users_of_a_claim_are_looked_for_once_for_all_that_wait_for_it(cluster: ClaimCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of pods that name one claim would be compared with all of them otherwise."""
+    cluster.claim(1, ONE_POD, volumeName="pv")
+    for number in range(10):
+        cluster.job(f"j{number}")
+    cluster.pod("p", make_pod("user").on_node("n1"))
+    asked: list[object] = []
+    pods_with_claim = cluster.caches.pods_with_claim
+
+    def counted(claim: tuple[str, str]) -> list[Pod]:
+        asked.append(claim)
+        return pods_with_claim(claim)
+
+    monkeypatch.setattr(cluster.caches, "pods_with_claim", counted)
+    found = assigned(cluster, *(f"j{number}" for number in range(10)))
+    assert {each.reason for each in found} == {Reason.WAITING_FOR_VOLUMES}
+    assert len(asked) <= 2, "once for the pods that use it, once for the workloads"
 
 
 def test_of_two_new_workloads_the_first_gets_the_claim(cluster: ClaimCluster) -> None:
