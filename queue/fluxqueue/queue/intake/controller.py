@@ -21,7 +21,7 @@ from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.intake.changes import ChangeStore, IntakeChanges
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.intake.endings import cancelled
-from fluxqueue.queue.intake.group_reader import GroupReader
+from fluxqueue.queue.intake.group_reader import GroupOwner, GroupReader
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, group_of_workload
@@ -39,6 +39,7 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _RETRY_S = 1.0
+_OWNERS_AT_ONCE = 16
 
 
 class IntakeController:
@@ -101,44 +102,55 @@ class IntakeController:
     async def take_in(self, keys: Sequence[str | GroupKey]) -> None:
         """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others."""
         changes = IntakeChanges()
+        each_once = dict.fromkeys(self._group_of(key) or key for key in keys)
+        owners = await self._read_owners([key for key in each_once if isinstance(key, GroupKey)])
         self._groups.begin()
-        for key in keys:
+        for key in each_once:
             try:
-                await self._read(key, changes)
+                if isinstance(key, GroupKey):
+                    self._read_group(key, owners.get(key), changes)
+                else:
+                    self._objects.read(key, self._ledger.by_uid(key), changes)
             except (StaleLeader, DatabaseUnavailable):
                 raise
             except Exception as error:
                 self._keys.fail(key, error)
         await self._changes.store(changes)
 
-    async def _read(self, key: str | GroupKey, changes: IntakeChanges) -> None:
-        """Read one object or group, and add what it comes to."""
+    def _group_of(self, key: str | GroupKey) -> GroupKey | None:
+        """Return the group that a key or the uid of a row stands for; None for an object."""
         if isinstance(key, GroupKey):
-            await self._read_group(key, changes)
-            return
+            return key
         row = self._ledger.by_uid(key)
-        if row is not None and (group := group_of_workload(row)) is not None:
-            await self._read_group(group, changes)
-            return
-        self._objects.read(key, row, changes)
+        return group_of_workload(row) if row is not None else None
 
-    async def _read_group(self, key: GroupKey, changes: IntakeChanges) -> None:
+    async def _read_owners(self, groups: Sequence[GroupKey]) -> dict[GroupKey, GroupOwner | BaseException]:
+        """Read what the groups without nodes belong to, many at a time: other work waits for this turn to end."""
+        wanted = [key for key in groups if (row := self._ledger.group(key)) is None or row.state is State.PENDING]
+        room = asyncio.Semaphore(_OWNERS_AT_ONCE)
+
+        async def read(key: GroupKey) -> GroupOwner:
+            async with room:
+                return await self._groups.read_owner(key)
+
+        return dict(zip(wanted, await asyncio.gather(*map(read, wanted), return_exceptions=True), strict=True))
+
+    def _read_group(self, key: GroupKey, owner: GroupOwner | BaseException | None, changes: IntakeChanges) -> None:
         row = self._ledger.group(key)
         if row is not None and row.state is not State.PENDING:
             # It has its nodes. A pod for which it has no slot, and will have none, is matched alone.
             described_pods = [self._objects.describe(pod.metadata.uid, None) for pod in self._groups.newcomers(key)]
             changes.described += [each for each in described_pods if each is not None]
             return
-        try:
-            owner = await self._groups.read_owner(key)
-        except ApiError as error:
-            log.info("group.owner_unreadable", kind=key.kind, namespace=key.namespace, name=key.name, error=str(error))
+        if owner is None:
+            self._keys.add(key)  # it lost its nodes while owners were read
+            return
+        if isinstance(owner, ApiError):
+            log.info("group.owner_unreadable", kind=key.kind, namespace=key.namespace, name=key.name, error=str(owner))
             self._keys.add_after(key, _RETRY_S)
             return
-        row = self._ledger.group(key)
-        if row is not None and row.state is not State.PENDING:
-            self._keys.add(key)  # it got its nodes while its owner was read
-            return
+        if isinstance(owner, BaseException):
+            raise owner
         group = self._groups.gather(key, row, owner)
         if group is None:
             if row is not None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,16 +12,20 @@ from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_job, a_pod
 from support.queue_records import Leader
 
+from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace, PriorityClass
+from fluxqueue.kube.transport import Api
+from fluxqueue.queue.cluster import owners
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.intake import object_reader
+from fluxqueue.queue.intake import group_reader, object_reader
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.groups import GroupKey
 from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
@@ -147,6 +152,31 @@ async def test_a_gang_whose_owner_cannot_be_read_is_not_taken_in_yet(bench: Benc
     row = bench.ledger.group(key)
     assert row is not None
     assert row.pods == 3
+
+
+async def test_the_owners_of_gangs_are_read_once_and_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them that wait would delay all other work in each sweep, if they were read one after the other."""
+    keys = [GroupKey("default", f"db{number}", "StatefulSet") for number in range(3)]
+    for key in keys:
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": key.name, "uid": key.name, "controller": True}
+        pod = make_pod(f"{key.name}-0").gate("fluxqueue").annotation("fluxqueue/gang", "true").with_("metadata.ownerReferences", [owner])
+        bench.caches.pods.apply(a_pod(pod, uid=f"{key.name}-0"))
+        bench.api.put("statefulsets", {"metadata": {"name": key.name, "namespace": "default"}, "spec": {"replicas": 3}})
+    await bench.intake.take_in(keys)
+    asked: list[str] = []
+    all_asked = asyncio.Event()
+
+    async def read_owner(api: Api, owner: ReplicaOwner) -> ScaledWorkload | None:
+        asked.append(owner.name)
+        if len(asked) == len(keys):
+            all_asked.set()
+        await asyncio.wait_for(all_asked.wait(), timeout=60)
+        return await owners.read_owner(api, owner)
+
+    monkeypatch.setattr(group_reader, "read_owner", read_owner)
+    await bench.intake.take_in([*keys, *(row.uid for row in bench.ledger.all())])
+    assert sorted(asked) == ["db0", "db1", "db2"]
+    assert [row.pods for row in bench.ledger.all()] == [3, 3, 3]
 
 
 async def test_a_resync_enqueues_objects_and_rows(bench: Bench) -> None:
