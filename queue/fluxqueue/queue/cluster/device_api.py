@@ -21,8 +21,10 @@ async def devices_are_served(api: Api) -> bool:
     """True if the cluster has ``resource.k8s.io/v1`` and the queue may read it; waits until the API server has answered.
 
     A watch of a kind that does not exist would keep the queue from ever being ready. Where the API is missing (before Kubernetes
-    1.34), or the right is, claims are left to the scheduler of the cluster alone, and that is logged.
+    1.34), or the right is, claims are left to the scheduler of the cluster alone, and that is logged. A refusal counts the second time: an
+    API server that has just started refuses all but its administrators for a moment.
     """
+    refused = False
     while True:
         try:
             await api.page(DEVICE_CLASSES, limit=1)
@@ -30,6 +32,10 @@ async def devices_are_served(api: Api) -> bool:
             log.warning("devices.not_served", effect="claims of devices are not counted", remedy="use Kubernetes 1.34 or newer")
             return False
         except Forbidden as error:
+            if not refused:
+                refused = True
+                await asyncio.sleep(_RETRY_S)
+                continue
             log.error(
                 "devices.forbidden", error=str(error), effect="claims of devices are not counted", remedy="install the chart's rights"
             )

@@ -29,7 +29,8 @@ class _Api:
     [
         ((), True),
         ((NotFound(404, "NotFound", "no such group"),), False),
-        ((Forbidden(403, "Forbidden", "no right"),), False),
+        ((Forbidden(403, "Forbidden", "no right"), Forbidden(403, "Forbidden", "no right")), False),
+        ((Forbidden(403, "Forbidden", "it has just started"),), True),
         ((ApiError(500, "InternalError", "later"), ApiError(0, "Unreachable", "later")), True),
     ],
 )
