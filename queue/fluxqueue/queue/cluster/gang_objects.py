@@ -132,7 +132,7 @@ class _Followed:
     reflector: Reflector[Any] | None = None
     task: asyncio.Task[None] | None = None
     refused: bool = False
-    """Its watch was forbidden when it was looked at last."""
+    """It was forbidden to watch it when that was looked at last."""
 
     def is_read(self) -> bool:
         """True while it is watched; not if that was forbidden the last time too: a server that starts refuses for a moment."""
@@ -207,13 +207,16 @@ class GangObjects:
         try:
             await self._api.page(kind, None, label_selector=None, field_selector=None, limit=1, continue_token="")
         except Forbidden as error:
+            before, followed.refused = followed.refused, True
+            if not before:
+                return  # a server that starts refuses for a moment: it is asked again with the next discovery
             if followed.readable is not Readable.FORBIDDEN:
                 log.warning("gang_objects.forbidden", resource=followed.resource.name, error=str(error))
             self._set(name, followed, Readable.FORBIDDEN)
             return
         except NotFound:
             return  # it was deleted meanwhile
-        followed.version = version
+        followed.version, followed.refused = version, False
         followed.reflector = Reflector(self._api, kind, followed.cache)
         followed.readable = Readable.NOT_YET
         followed.task = asyncio.create_task(self._follow(name, followed, followed.reflector))

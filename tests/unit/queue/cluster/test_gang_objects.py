@@ -143,6 +143,26 @@ async def test_a_resource_that_must_not_be_read_is_asked_for_again(server: Serve
         await until(lambda: readable(objects) is Readable.YES)
 
 
+async def test_one_refusal_says_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that has just started refuses all but its administrators for a moment."""
+    server.served[GROUP], server.objects = ["podgroups"], [pod_group("a")]
+    page, refused = server.page, list[bool]()
+
+    async def refuses_once(kind: Kind[Any], namespace: str | None, **selection: Any) -> Page[Any]:
+        if not refused:
+            refused.append(True)
+            raise Forbidden(403, "Forbidden", f"list {kind.plural}")
+        return await page(kind, namespace, **selection)
+
+    monkeypatch.setattr(server, "page", refuses_once)
+    async with watched(server) as (objects, _):
+        found = set[Readable]()
+        objects.add_handler(lambda *_: found.add(readable(objects)))
+        await until(lambda: readable(objects) is Readable.YES)
+    assert refused
+    assert Readable.FORBIDDEN not in found
+
+
 async def test_a_right_that_is_taken_away_is_noticed_when_the_watch_ends(server: Server) -> None:
     """What is in the cache gets old then, and an object that is not in it may exist all the same."""
     server.served[GROUP], server.objects = ["podgroups"], [pod_group("a")]
