@@ -8,6 +8,7 @@ person himself is never sent to the queue, and this program has no right to the 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ _TIMEOUT_S: Final = 40.0
 _MOST_BYTES: Final = 8 << 20
 _AT_ONCE: Final = 4
 _METRICS_PORT: Final = 8443
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""It becomes a part of a path that is sent with the person's rights, so nothing else may be in it."""
 
 
 class NoAnswer(Exception):
@@ -84,6 +87,8 @@ class Questions:
         if not self._address.url:
             raise NoAnswer("the history is not shown here: start the dashboard with --queue-url")
         namespace = parameters.get("namespace", "")
+        if namespace and not _NAMESPACE.fullmatch(namespace):
+            raise NoAnswer("this is not the name of a namespace: choose one of the list")
         token = await self._token(api, who, namespace or self._address.namespace, f"{self._address.release}-history")
         return await self._ask(path, parameters, token)
 

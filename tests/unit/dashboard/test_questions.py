@@ -58,6 +58,15 @@ async def test_a_token_of_one_session_is_not_used_in_another(queue: QueueStandin
         await asking.history(api.with_token("of somebody else"), "two", "/history", {"namespace": "blue"})
 
 
+@pytest.mark.parametrize("name", ["a/pods/p/proxy/shutdown?", "../../apis/x", "a%2fb", "blue#", "Blue", "blue\n", "-", "b" * 64])
+async def test_what_is_no_namespace_never_becomes_a_path_of_a_request_in_somebody_s_name(queue: QueueStandin, name: str) -> None:
+    api = people()
+    asking, _ = questions(queue)
+    with pytest.raises(NoAnswer, match="not the name of a namespace"):
+        await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": name})
+    assert api.asked == []
+
+
 async def test_all_namespaces_are_asked_with_the_account_of_the_release(queue: QueueStandin) -> None:
     api = people(account(SYSTEM, "fluxqueue-history"))
     asking, _ = questions(queue)
