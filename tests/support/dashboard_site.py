@@ -84,6 +84,8 @@ class PeopleApi:
     ----------
     tokens
         Token -> user name.
+    groups
+        User name -> groups; missing: all who are authenticated.
     rights
         User name, verb, resource, namespace; an empty namespace is all.
     objects
@@ -97,6 +99,7 @@ class PeopleApi:
     """
 
     tokens: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=dict)
     rights: set[tuple[str, str, str, str]] = field(default_factory=set)
     objects: dict[str, Any] = field(default_factory=dict)
     refused: set[tuple[str, str]] = field(default_factory=set)
@@ -141,7 +144,8 @@ class PeopleApi:
             raise Forbidden(403, "Forbidden", "as the test wants it")
         if request.path.endswith("/tokenreviews"):
             name = self.tokens.get(body["spec"]["token"])
-            return {"status": {"authenticated": name is not None, "user": {"username": name or "", "groups": ["system:authenticated"]}}}
+            groups = self.groups.get(name or "", ["system:authenticated"])
+            return {"status": {"authenticated": name is not None, "user": {"username": name or "", "groups": groups}}}
         if request.path.endswith("/subjectaccessreviews"):
             wanted = body["spec"]["resourceAttributes"]
             namespaces = {wanted.get("namespace", ""), ""}

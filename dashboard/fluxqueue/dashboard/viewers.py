@@ -92,7 +92,10 @@ class Door:
         return Viewer(session)
 
     async def holds(self, session: Session) -> bool:
-        """True while a session is not over and its token is accepted; the session ends when it is not."""
+        """True while a session is not over and its token is accepted, as that of the same user in the same groups.
+
+        Otherwise the session ends: rights are decided by the groups that it began with.
+        """
         if not self.sessions.lives(session):
             return False
         if not session.token:
@@ -104,7 +107,10 @@ class Door:
                 return True
             self.sessions.end(session)
             return False
-        return person.username == session.person.username
+        same = (person.username, set(person.groups)) == (session.person.username, set(session.person.groups))
+        if not same:
+            self.sessions.end(session)
+        return same
 
     async def sign_in(self, token: str) -> Viewer:
         """Begin a session with a token.

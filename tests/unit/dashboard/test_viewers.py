@@ -50,6 +50,19 @@ async def test_a_token_that_became_somebody_else_s_is_not_followed() -> None:
     assert await stage.door.viewer(request(viewer.cookie)) is None
 
 
+async def test_who_lost_a_group_does_not_keep_the_rights_of_it() -> None:
+    stage = Stage()
+    stage.api.groups["alice"] = ["admins", "system:authenticated"]
+    viewer = await stage.viewer("alice")
+    stage.api.groups["alice"] = ["system:authenticated", "admins"]
+    stage.clock.now += 61
+    assert await stage.door.viewer(request(viewer.cookie)) is not None
+    stage.api.groups["alice"] = ["system:authenticated"]
+    stage.clock.now += 61
+    assert await stage.door.viewer(request(viewer.cookie)) is None
+    assert len(stage.sessions) == 0
+
+
 async def test_without_the_api_server_nobody_is_thrown_out() -> None:
     stage = Stage()
     viewer = await stage.viewer("alice")
