@@ -28,6 +28,8 @@ _KINDS: Final[dict[str, Kind[Any]]] = {"Job": JOBS, "Pod": PODS, "MiniCluster": 
 _MOST_PODS: Final = 500
 _MOST_EVENTS: Final = 50
 _LONGEST_YAML: Final = 100_000
+_LARGEST_YAML: Final = 150_000
+"""Bytes of an object that is still written as YAML."""
 _LONGEST_MESSAGE: Final = 1_000
 
 
@@ -146,10 +148,17 @@ async def _document(api: Api, kind: Kind[Any], name: str, namespace: str, uid: s
     if uid and meta.get("uid") != uid:
         raise NotFound(404, "NotFound", f"{kind.kind} {name} is another one by now")
     meta.pop("managedFields", None)
-    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)
+    text = _written(found)
     if len(text) > _LONGEST_YAML:
         text = f"{text[:_LONGEST_YAML]}\n# ... it is longer\n"
     return f"{kind.kind} {name}", text, _template(kind, found)
+
+
+def _written(found: dict[str, Any]) -> str:
+    """Return an object as YAML; a large one as JSON, which is YAML too, because to write YAML takes seconds of everybody's time."""
+    if len(orjson.dumps(found)) > _LARGEST_YAML:
+        return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
+    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _template(kind: Kind[Any], found: dict[str, Any]) -> PodSpec | None:

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+import yaml
 from support.dashboard_site import PeopleApi, job
 
 from fluxqueue.api.fluxjobs import FluxJob
@@ -60,6 +62,17 @@ async def test_managed_fields_are_left_out_and_long_objects_cut() -> None:
     assert "managedFields" not in found.documents[0][1]
     assert found.documents[1][1].endswith("# ... it is longer\n")
     assert len(found.documents[1][1]) < 101_000
+
+
+async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    dumped: list[object] = []
+    monkeypatch.setattr(yaml, "safe_dump", lambda found, **_: dumped.append(found) or "")
+    env = [{"name": f"N{number}", "value": "x" * 8} for number in range(30_000)]
+    large = {"metadata": {"name": "wrf", "uid": "uid-of-wrf"}, "spec": {"template": {"spec": {"containers": [{"name": "c", "env": env}]}}}}
+    text = (await read(objects(**{JOBS.path("blue", "wrf"): large}))).documents[0][1]
+    assert [found["metadata"]["name"] for found in dumped] == [NAME]  # type: ignore[index]
+    assert '"name": "N7"' in text
+    assert len(text) < 101_000
 
 
 async def test_each_part_may_be_refused_without_the_others() -> None:
