@@ -101,6 +101,8 @@ async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
         problems.append(f"You may not read {what}.")
     except NotFound:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be found: it may have been deleted.")
+    except (RecursionError, orjson.JSONEncodeError):
+        problems.append(f"{what[0].upper()}{what[1:]} cannot be shown: it is nested too deeply.")
     except (ApiError, msgspec.MsgspecError, orjson.JSONDecodeError) as error:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be read: {str(error)[:_LONGEST_MESSAGE]}")
     return None

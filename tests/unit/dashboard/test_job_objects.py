@@ -1,5 +1,6 @@
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 from support.dashboard_site import PeopleApi, job
@@ -73,6 +74,13 @@ async def test_a_large_object_is_not_written_as_yaml_which_would_hold_up_everybo
     assert [found["metadata"]["name"] for found in dumped] == [NAME]  # type: ignore[index]
     assert '"name": "N7"' in text
     assert len(text) < 101_000
+
+
+async def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
+    nested = orjson.Fragment(b'{"metadata":{"uid":"uid-of-wrf"},"x":' + b'{"x":' * 900 + b"1" + b"}" * 901)
+    found = await read(objects(**{JOBS.path("blue", "wrf"): nested}))
+    assert found.problems == ["Its object cannot be shown: it is nested too deeply."]
+    assert [title for title, _ in found.documents] == [f"FluxJob {NAME}"]
 
 
 async def test_each_part_may_be_refused_without_the_others() -> None:
