@@ -3,6 +3,7 @@ application by ASGI."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -206,11 +207,12 @@ class Stage:
 
 @dataclass
 class InProcess:
-    """Calls an application as a browser does, and keeps its cookies."""
+    """Calls an application as a browser does, and keeps its cookies; ``endless``: no body of a request ever comes to its end."""
 
     stage: Stage
     headers: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str] = field(default_factory=dict)
+    endless: bool = False
 
     async def get(self, path: str, **headers: str) -> Answer:
         """Send a GET."""
@@ -245,9 +247,11 @@ class InProcess:
         }
         started: dict[str, Any] = {}
         data = bytearray()
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        messages = [{"type": "http.request", "body": body, "more_body": self.endless}]
 
         async def receive() -> dict[str, Any]:
+            if self.endless and not messages:
+                await asyncio.Event().wait()
             return messages.pop(0) if messages else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +35,7 @@ from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
 __all__ = ["PAGES", "PageAddress", "make_app"]
 
 _LARGEST_FORM: Final = 65_536
+_FORM_S: Final = 10.0
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 log: Final = structlog.get_logger(__name__)
@@ -230,9 +232,10 @@ async def _form(request: Request) -> dict[str, str]:
     if not _is_form(request.headers):
         raise _BadForm("send a form of at most 64 KiB")
     try:
-        body = (await request.body()).decode()
+        async with asyncio.timeout(_FORM_S):
+            body = (await request.body()).decode()
         return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=20))
-    except (UnicodeDecodeError, ValueError, ClientDisconnect):
+    except (UnicodeDecodeError, ValueError, ClientDisconnect, TimeoutError):
         raise _BadForm("the form cannot be read") from None
 
 
@@ -243,7 +246,9 @@ def _is_form(headers: Headers) -> bool:
 
 
 def _bad_form(_request: Request, error: Exception) -> Response:
-    return _refused(400, str(error))
+    answer = _refused(400, str(error))
+    answer.headers["Connection"] = "close"  # what is left of the form would be read as the next request
+    return answer
 
 
 def _no_page(_request: Request, _error: Exception) -> Response:

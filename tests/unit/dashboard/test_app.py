@@ -1,5 +1,7 @@
 """The application called in process: who must have signed in for what, and which forms are taken."""
 
+import asyncio
+
 import pytest
 from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
@@ -122,6 +124,15 @@ async def test_forms_that_are_not_ours_change_nothing(form: dict[str, str], head
     sent = {name: text or (right if name == "csrf" else text) for name, text in form.items()}
     assert (await client.post(f"{WRF}/hold", sent, **headers)).status == status
     assert not client.stage.api.writes()
+
+
+async def test_a_form_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.dashboard.app._FORM_S", 0.01)
+    client = InProcess(stage())
+    client.endless = True
+    async with asyncio.timeout(60):
+        answer = await client.post("/sign-in", {"token": "x"})
+    assert (answer.status, answer.headers["connection"]) == (400, "close")
 
 
 async def test_what_the_api_server_refuses_is_said_on_the_page_of_the_job() -> None:
