@@ -28,7 +28,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
 from fluxqueue.queue.admin.connections import BoundedConnection
 
-__all__ = ["DashboardService"]
+__all__ = ["BrowserConnection", "DashboardService"]
 
 _AGENT: Final = "fluxqueue/dashboard"
 _LOOK_S: Final = 2.0
@@ -38,11 +38,20 @@ _REVIEWS_AT_ONCE: Final = 24
 log: Final = structlog.get_logger(__name__)
 
 
-class _Connection(BoundedConnection):
-    """A connection of a browser: it may stay open for an hour, as a page that follows changes does."""
+class BrowserConnection(BoundedConnection):
+    """A connection of a browser: it may stay open for an hour, as a page that follows changes does, and carries many requests."""
 
     lifetime_s = 3_600.0
     most = 1_024
+
+    @property
+    def waits_for_request(self) -> bool:
+        """True while nothing is being answered, so that kept connections keep nobody out."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _no_head(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
 
 
 class _NoMetrics:
@@ -122,7 +131,7 @@ def _config(app: ASGIApp, settings: DashboardSettings, certificate: ServedCertif
         app,
         host=settings.host,
         port=settings.port,
-        http=_Connection,
+        http=BrowserConnection,
         ws="none",
         lifespan="off",
         ssl_context_factory=lambda _config, _default: certificate.context,

@@ -1,7 +1,52 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fluxqueue.dashboard.service import DashboardService
+import pytest
+import uvicorn
+from support.dashboard_site import Stage
+
+from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.dashboard.service import BrowserConnection, DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings
+from fluxqueue.local.ports import free_port
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    port = free_port()
+    config = uvicorn.Config(Stage().app, port=port, http=BrowserConnection, ws="none", lifespan="off", log_config=None, access_log=False)
+    server = EmbeddedServer(config)
+    task = asyncio.create_task(server.serve())
+    async with asyncio.timeout(60):
+        while not server.started:
+            await asyncio.sleep(0.01)
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        async with asyncio.timeout(60):
+            await task
+
+
+async def test_connections_that_are_kept_after_an_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrowserConnection, "most", 4)
+    monkeypatch.setattr(BrowserConnection, "head_s", 0.01)
+    async with serving() as port, asyncio.timeout(60):
+        kept = []
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            kept.append((reader, writer))
+            for _ in range(2):
+                writer.write(REQUEST)
+                assert await reader.readuntil(b"\r\n\r\nok") != b""
+                await asyncio.sleep(0.02)
+        assert [await reader.read() for reader, _ in kept[:4]] == [b""] * 4, "the oldest ones were closed"
+        for _, writer in kept:
+            writer.close()
 
 
 def test_before_the_queue_has_been_read_nothing_is_shown(tmp_path: Path) -> None:
