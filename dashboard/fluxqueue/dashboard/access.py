@@ -2,7 +2,8 @@
 
 Each question is a SubjectAccessReview. Answers are kept for some seconds, so that a page costs no call while it is looked at, and a right
 that was taken away is gone soon. Whoever may list FluxJobs in a namespace sees its work. A person who may list them in all namespaces is
-asked about once; for others each namespace that has work is a question, a limited number of them. Unanswered is refused.
+asked about once; for others each namespace that has work is a question, a limited number of them. Unanswered is refused, and a page says
+that there was no answer.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Visible:
         Whether he may list these.
     incomplete
         True if there are more namespaces with work than he was asked about.
+    unanswered
+        True if the API server did not answer, so that nothing is known.
     """
 
     namespaces: frozenset[str] | None = frozenset()
@@ -85,6 +88,7 @@ class Visible:
     accounts: bool = False
     reservations: bool = False
     incomplete: bool = False
+    unanswered: bool = False
 
     def shows(self, namespace: str) -> bool:
         """True if he sees the work of a namespace."""
@@ -110,11 +114,15 @@ class AccessReviews:
         self._clock = clock
         self._kept: OrderedDict[tuple[Person, Right], tuple[float, bool]] = OrderedDict()
         self._seen: OrderedDict[Person, tuple[float, tuple[str, ...], Visible]] = OrderedDict()
-        self._asked: dict[tuple[Person, Right], asyncio.Future[bool]] = {}
+        self._asked: dict[tuple[Person, Right], asyncio.Future[bool | None]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def may(self, person: Person, right: Right) -> bool:
         """True if a person has a right; false also if the API server does not answer."""
+        return bool(await self._answer(person, right))
+
+    async def _answer(self, person: Person, right: Right) -> bool | None:
+        """Return whether a person has a right; None without an answer."""
         key = (person, right)
         if (kept := self._kept.get(key)) is not None and self._clock() < kept[0]:
             return kept[1]
@@ -147,16 +155,20 @@ class AccessReviews:
 
     async def _look(self, person: Person, namespaces: tuple[str, ...]) -> Visible:
         rights = [NODES_RIGHT, *(lists(kind) for kind in (FLUXQUEUES, FLUXACCOUNTS, FLUXRESERVATIONS)), lists(FLUXJOBS)]
-        nodes, queues, accounts, reservations, everywhere = await asyncio.gather(*(self.may(person, right) for right in rights))
+        nodes, queues, accounts, reservations, everywhere = await asyncio.gather(*(self._answer(person, right) for right in rights))
+        if None in (nodes, queues, accounts, reservations, everywhere):
+            return Visible(unanswered=True)
         seen: frozenset[str] | None = None
         incomplete = False
         if not everywhere:
             asked, incomplete = namespaces[:MOST_NAMESPACES], len(namespaces) > MOST_NAMESPACES
-            answers = await asyncio.gather(*(self.may(person, lists(FLUXJOBS, each)) for each in asked))
+            answers = await asyncio.gather(*(self._answer(person, lists(FLUXJOBS, each)) for each in asked))
+            if None in answers:
+                return Visible(unanswered=True)
             seen = frozenset(name for name, allowed in zip(asked, answers, strict=True) if allowed)
-        return Visible(seen, nodes, queues, accounts, reservations, incomplete)
+        return Visible(seen, bool(nodes), bool(queues), bool(accounts), bool(reservations), incomplete)
 
-    async def _ask(self, key: tuple[Person, Right]) -> bool:
+    async def _ask(self, key: tuple[Person, Right]) -> bool | None:
         person, right = key
         spec: dict[str, Any] = {"resourceAttributes": right.attributes, **person.subject}
         try:
@@ -164,7 +176,7 @@ class AccessReviews:
                 allowed = (await self._api.create(ACCESS_REVIEWS, {"spec": spec})).status.allowed
         except ApiError as error:
             log.warning("access.review_failed", error=str(error), consequence="refused for now")
-            return False
+            return None
         self._kept[key] = self._clock() + (_ALLOWED_S if allowed else _REFUSED_S), allowed
         self._kept.move_to_end(key)
         while len(self._kept) > _MOST_KEPT:

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fluxqueue.dashboard.live import GATHER_S, PAGE_GATHER_S, Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.live import GATHER_S, NO_ANSWER, PAGE_GATHER_S, Make, Streams, TooMany, stream, updates_of
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
@@ -106,12 +106,18 @@ class _App:
         """Return a page, with a sentence above it: what was done, or why not."""
         version = self._site.state.version
         asked = Asked(viewer, await self._site.visible(viewer), dict(request.query_params), dict(request.path_params))
+        if asked.visible.unanswered:
+            return self._no_answer(viewer)
         try:
             content = await page.make(self._site, asked)
         except NoSuchPage as error:
             return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
         live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live else ""
         return self._shown(viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem)
+
+    def _no_answer(self, viewer: Viewer) -> Response:
+        sentence = f"{NO_ANSWER}, so it is not known what you may see: load the page again in some seconds."
+        return self._shown(viewer, "No answer", render("message.html", sentence=sentence), status=503)
 
     def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
         known = {"here": "", "live": "", "said": "", "problem": "", **values}
@@ -130,6 +136,8 @@ class _App:
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
             return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
         asked = Asked(viewer, await self._site.visible(viewer), {}, dict(request.path_params))
+        if asked.visible.unanswered:
+            return self._no_answer(viewer)
         try:
             job = find_job(self._site, asked)
             if form.get("uid") != job.metadata.uid:

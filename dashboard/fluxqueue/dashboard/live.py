@@ -2,7 +2,7 @@
 
 A stream waits for a change in the cluster, lets a second of changes come together, and sends what differs from what the browser has: rows
 of the table, or the middle of another page. It looks again who asks and what he may see before everything it sends, so a right that is
-taken away ends the view within seconds. What is sent is made once for all who see the same (`job_table`, `site.SharedRenders`).
+taken away ends the view within seconds. While the API server does not answer that, nothing new is sent. What is sent is made once for all who see the same (`job_table`, `site.SharedRenders`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import orjson
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
 
-__all__ = ["GATHER_S", "MOST_STREAMS", "PAGE_GATHER_S", "HtmlUpdates", "JobUpdates", "Streams", "TooMany", "Updates", "stream"]
+__all__ = ["GATHER_S", "MOST_STREAMS", "NO_ANSWER", "PAGE_GATHER_S", "HtmlUpdates", "JobUpdates", "Streams", "TooMany", "Updates", "stream"]
 
 Make = Callable[[Site, Asked], Awaitable[Content]]
 
@@ -30,6 +30,7 @@ GATHER_S: Final = 1.0
 PAGE_GATHER_S: Final = 3.0
 """Pages that are made as a whole for each set of visible namespaces are sent more rarely than rows."""
 _LOOK_S: Final = 10.0
+NO_ANSWER: Final = "The API server does not answer"
 
 
 class TooMany(Exception):
@@ -152,13 +153,25 @@ async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float 
         How long changes come together.
     """
     yield b"retry: 2000\n\n"
+    answered = True
     while await site.door.holds(asked.viewer.session):
         version = site.state.version
         asked = replace(asked, visible=await site.visible(asked.viewer))
+        if asked.visible.unanswered:
+            yield _event({"stale": NO_ANSWER}) if answered else b": no answer\n\n"
+            answered = False
+            await asyncio.sleep(5 * gather_s)
+            continue
         changed = await updates.update(site, asked)
-        yield b": nothing new\n\n" if changed is None else b"data: " + orjson.dumps(changed) + b"\n\n"
+        if not answered:
+            changed, answered = changed or {}, True
+        yield b": nothing new\n\n" if changed is None else _event(changed)
         if changed is not None and "gone" in changed:
             return
         if await site.state.changed_since(version, _LOOK_S):
             await asyncio.sleep(gather_s)
     yield b"event: over\ndata: {}\n\n"
+
+
+def _event(changed: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(changed) + b"\n\n"

@@ -44,6 +44,17 @@ async def test_no_answer_is_a_refusal_that_is_not_kept() -> None:
     assert await access.may(ALICE, RIGHT)
 
 
+async def test_without_an_answer_nothing_is_known_and_no_namespace_is_asked_about() -> None:
+    access, api, clock = reviews(("list", "fluxjobs", "n1"))
+    api.failing = True
+    namespaces = tuple(f"n{number}" for number in range(100))
+    assert await access.visible(ALICE, namespaces) == Visible(unanswered=True)
+    assert api.reviews("subjectaccessreviews") == 5
+    api.failing = False
+    clock.now += 4
+    assert (await access.visible(ALICE, namespaces)).namespaces == frozenset({"n1"})
+
+
 async def test_who_lists_everywhere_is_asked_about_no_namespace() -> None:
     access, api, _ = reviews(("list", "fluxjobs", ""), ("list", "nodes", ""))
     seen = await access.visible(ALICE, tuple(f"n{number}" for number in range(100)))

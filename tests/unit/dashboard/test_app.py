@@ -151,6 +151,21 @@ async def test_what_the_api_server_refuses_is_said_on_the_page_of_the_job() -> N
     assert "<b>" not in wrong.text
 
 
+@pytest.mark.parametrize("path", [*(page.path for page in PAGES.values()), WRF])
+async def test_while_the_api_server_does_not_answer_every_page_says_so(path: str) -> None:
+    client = InProcess(stage())
+    await client.sign_in("alice", BLUE, ("list", "nodes", ""))
+    csrf = (await client.get("/")).csrf
+    client.stage.api.failing = True
+    client.stage.clock.now += 61
+    answer = await client.get(path)
+    assert answer.status == 503
+    assert "The API server does not answer, so it is not known what you may see" in answer.text
+    assert "You may not" not in answer.text
+    answer = await client.post(f"{WRF}/hold", {"csrf": csrf, "uid": "blue-wrf"})
+    assert (answer.status, "does not answer" in answer.text) == (503, True)
+
+
 async def test_signing_out_needs_the_form_and_ends_the_session() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)

@@ -7,6 +7,7 @@ from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
 from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.live import MOST_STREAMS, HtmlUpdates, JobUpdates, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.pages.job_page import job_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
 
@@ -68,6 +69,25 @@ async def test_a_right_that_is_taken_away_empties_the_page() -> None:
     stage.clock.now += 20
     stage.show(job("b"))
     assert data(await anext(events))["order"] == []
+
+
+@pytest.mark.parametrize("name", ["queue", "job"])
+async def test_while_the_api_server_does_not_answer_the_page_stays_as_it_is(name: str) -> None:
+    stage = Stage()
+    stage.show(job("a"))
+    question = replace(await asked(stage), path={"namespace": "blue", "name": job("a").metadata.name})
+    make = queue_page if name == "queue" else job_page
+    events = stream(stage.site, question, updates_of(name, make, question, stage.state.version), gather_s=0)
+    await anext(events)
+    await anext(events)
+    stage.api.failing = True
+    stage.clock.now += 20
+    stage.show(job("b"))
+    assert data(await anext(events)) == {"stale": "The API server does not answer"}
+    assert await anext(events) == b": no answer\n\n"
+    stage.api.failing = False
+    stage.clock.now += 20
+    assert "gone" not in data(await anext(events))
 
 
 async def test_a_session_that_is_over_ends_the_stream() -> None:

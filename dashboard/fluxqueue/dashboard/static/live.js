@@ -125,6 +125,7 @@
         source.close();
         return;
       }
+      say(update.stale || "live");
       if (update.order) exchangeRows(update);
       if (update.html !== undefined) exchangeAll(update.html);
       writeTimes(document);
