@@ -113,7 +113,7 @@ class AccessReviews:
         self._api = api
         self._clock = clock
         self._kept: OrderedDict[tuple[Person, Right], tuple[float, bool]] = OrderedDict()
-        self._seen: OrderedDict[Person, tuple[float, tuple[str, ...], Visible]] = OrderedDict()
+        self._seen: OrderedDict[tuple[Person, str], tuple[float, tuple[str, ...], Visible]] = OrderedDict()
         self._asked: dict[tuple[Person, Right], asyncio.Future[bool | None]] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -132,7 +132,7 @@ class AccessReviews:
             asked.add_done_callback(lambda _: self._asked.pop(key, None))
         return await asyncio.shield(asked)
 
-    async def visible(self, person: Person, namespaces: tuple[str, ...]) -> Visible:
+    async def visible(self, person: Person, namespaces: tuple[str, ...], chosen: str = "") -> Visible:
         """Return what a person may see; kept for some seconds, because many pages follow many changes.
 
         Parameters
@@ -141,19 +141,22 @@ class AccessReviews:
             Who asks.
         namespaces
             Those that have work.
+        chosen
+            The one that he looks at, which is asked about however many there are.
         """
-        kept = self._seen.get(person)
+        key = (person, chosen if chosen in namespaces[MOST_NAMESPACES:] else "")
+        kept = self._seen.get(key)
         if kept is not None and self._clock() < kept[0] and kept[1] is namespaces:
             return kept[2]
         until = self._clock() + _SEEN_S
-        visible = await self._look(person, namespaces)
-        self._seen[person] = until, namespaces, visible
-        self._seen.move_to_end(person)
+        visible = await self._look(*key, namespaces)
+        self._seen[key] = until, namespaces, visible
+        self._seen.move_to_end(key)
         while len(self._seen) > _MOST_SEEN:
             self._seen.popitem(last=False)
         return visible
 
-    async def _look(self, person: Person, namespaces: tuple[str, ...]) -> Visible:
+    async def _look(self, person: Person, chosen: str, namespaces: tuple[str, ...]) -> Visible:
         rights = [NODES_RIGHT, *(lists(kind) for kind in (FLUXQUEUES, FLUXACCOUNTS, FLUXRESERVATIONS)), lists(FLUXJOBS)]
         nodes, queues, accounts, reservations, everywhere = await asyncio.gather(*(self._answer(person, right) for right in rights))
         if None in (nodes, queues, accounts, reservations, everywhere):
@@ -162,6 +165,7 @@ class AccessReviews:
         incomplete = False
         if not everywhere:
             asked, incomplete = namespaces[:MOST_NAMESPACES], len(namespaces) > MOST_NAMESPACES
+            asked += (chosen,) if chosen else ()
             answers = await asyncio.gather(*(self._answer(person, lists(FLUXJOBS, each)) for each in asked))
             if None in answers:
                 return Visible(unanswered=True)

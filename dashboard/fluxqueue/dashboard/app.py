@@ -28,7 +28,7 @@ from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
 from fluxqueue.dashboard.rendering import STATIC, asset
-from fluxqueue.dashboard.site import Asked, NoSuchPage, Site, render
+from fluxqueue.dashboard.site import NoSuchPage, Site, render
 from fluxqueue.dashboard.verbs import Refused, carry_out, read_change
 from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
 
@@ -105,7 +105,7 @@ class _App:
     async def _made(self, viewer: Viewer, request: Request, name: str, page: PageAddress, *, said: str = "", problem: str = "") -> Response:
         """Return a page, with a sentence above it: what was done, or why not."""
         version = self._site.state.version
-        asked = Asked(viewer, await self._site.visible(viewer), dict(request.query_params), dict(request.path_params))
+        asked = await self._site.ask(viewer, dict(request.query_params), dict(request.path_params))
         if asked.visible.unanswered:
             return self._no_answer(viewer)
         try:
@@ -135,7 +135,7 @@ class _App:
         form = await _form(request)
         if not is_meant(request.headers, viewer.session, form.get(CSRF_FIELD)):
             return _refused(403, "this form was not sent by the dashboard, or by a session that is over: load the page again")
-        asked = Asked(viewer, await self._site.visible(viewer), {}, dict(request.path_params))
+        asked = await self._site.ask(viewer, {}, dict(request.path_params))
         if asked.visible.unanswered:
             return self._no_answer(viewer)
         try:
@@ -159,7 +159,7 @@ class _App:
         if viewer is None or page is None or not page.live:
             return _refused(401 if viewer is None else 404, "sign in again" if viewer is None else "there is no such page")
         parameters = dict(request.query_params)
-        asked = Asked(viewer, await self._site.visible(viewer), parameters, parameters if name == "job" else {})
+        asked = await self._site.ask(viewer, parameters, parameters if name == "job" else {})
         updates = updates_of(name, page.make, asked, self._site.state.version)
         try:
             self._streams.enter(viewer.session.key)

@@ -12,7 +12,6 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -156,7 +155,7 @@ async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float 
     answered = True
     while await site.door.holds(asked.viewer.session):
         version = site.state.version
-        asked = replace(asked, visible=await site.visible(asked.viewer))
+        asked = await site.ask(asked.viewer, asked.parameters, asked.path)
         if asked.visible.unanswered:
             yield _event({"stale": NO_ANSWER}) if answered else b": no answer\n\n"
             answered = False

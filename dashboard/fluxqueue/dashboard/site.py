@@ -94,9 +94,14 @@ class Site:
     shared: SharedRenders = field(default_factory=SharedRenders)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    async def visible(self, viewer: Viewer) -> Visible:
-        """Return what somebody may see."""
-        return await self.door.visible(viewer, self.state.namespaces)
+    async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:
+        """Return what somebody may see who looks at one namespace, or at all."""
+        return await self.door.visible(viewer, self.state.namespaces, chosen)
+
+    async def ask(self, viewer: Viewer, parameters: Mapping[str, str], path: Mapping[str, str]) -> Asked:
+        """Return a question, with what may be seen."""
+        chosen = path.get("namespace") or parameters.get("namespace", "").strip()
+        return Asked(viewer, await self.visible(viewer, chosen), parameters, path)
 
 
 def render(template: str, **values: Any) -> Markup:

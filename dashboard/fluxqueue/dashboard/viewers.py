@@ -124,9 +124,9 @@ class Door:
         session, cookie = self.sessions.begin(person, token)
         return Viewer(session, cookie)
 
-    async def visible(self, viewer: Viewer, namespaces: tuple[str, ...]) -> Visible:
-        """Return what somebody may see."""
-        return await self.access.visible(viewer.person, namespaces)
+    async def visible(self, viewer: Viewer, namespaces: tuple[str, ...], chosen: str = "") -> Visible:
+        """Return what somebody may see who looks at one namespace, or at all."""
+        return await self.access.visible(viewer.person, namespaces, chosen)
 
     def api(self, viewer: Viewer) -> Api:
         """Return a client that asks the API server in the name of a viewer.

@@ -87,6 +87,18 @@ async def test_a_person_is_asked_about_a_bounded_number_of_namespaces() -> None:
     assert api.reviews("subjectaccessreviews") == MOST_NAMESPACES + 5
 
 
+async def test_the_namespace_that_somebody_looks_at_is_asked_about_however_many_there_are() -> None:
+    access, api, _ = reviews(("list", "fluxjobs", "zoo"))
+    namespaces = (*(f"n{number:03}" for number in range(MOST_NAMESPACES)), "zoo", "zoom")
+    assert (await access.visible(ALICE, namespaces)).namespaces == frozenset()
+    seen = await access.visible(ALICE, namespaces, "zoo")
+    assert (seen.namespaces, seen.incomplete) == (frozenset({"zoo"}), True)
+    assert not (await access.visible(ALICE, namespaces, "zoom")).shows("zoom")
+    asked = api.reviews("subjectaccessreviews")
+    await access.visible(ALICE, namespaces, "none")
+    assert api.reviews("subjectaccessreviews") == asked
+
+
 async def test_the_same_person_with_other_groups_is_somebody_else() -> None:
     access, api, _ = reviews()
     await access.may(Person("alice"), RIGHT)

@@ -166,6 +166,28 @@ async def test_while_the_api_server_does_not_answer_every_page_says_so(path: str
     assert (answer.status, "does not answer" in answer.text) == (503, True)
 
 
+async def test_the_page_and_the_stream_of_a_namespace_are_there_however_many_others_have_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.dashboard.access.MOST_NAMESPACES", 1)
+    client = InProcess(stage())
+    await client.sign_in("alice", ("list", "fluxjobs", "red"), ("patch", "fluxjobs", "red"))
+    text = (await client.get("/")).text
+    assert "write the name of yours into the field Namespace" in text
+    assert "job/secret" not in text
+    page = await client.get("/?namespace=red")
+    assert "job/secret" in page.text
+    path = f"/jobs/red/{job('secret', 'red').metadata.name}"
+    assert (await client.get(path)).status == 200
+    assert (await client.post(f"{path}/hold", {"csrf": page.csrf, "uid": "red-secret"})).status == 303
+    assert "job/secret" in (await client.get("/live/queue?namespace=red")).text
+    assert (await client.get("/jobs/blue/x?namespace=red")).status == 404
+
+
+async def test_a_namespace_whose_work_has_ended_is_still_the_one_that_is_chosen() -> None:
+    client = InProcess(stage())
+    await client.sign_in("alice", BLUE)
+    assert "<option selected>green</option>" in (await client.get("/?namespace=green")).text
+
+
 async def test_signing_out_needs_the_form_and_ends_the_session() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
