@@ -164,6 +164,7 @@ class Questions:
             raise NoAnswer(f"the authority of the queue's certificate cannot be read ({error.strerror}): see --queue-ca") from None
         try:
             async with (
+                asyncio.timeout(_TIMEOUT_S),  # with the wait for those who ask before
                 self._slots,
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)) as session,
                 session.get(

@@ -1,3 +1,5 @@
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +90,17 @@ async def test_a_queue_that_does_not_answer_is_said_without_a_token(queue: Queue
     with pytest.raises(NoAnswer, match="the queue does not answer") as caught:
         await gone.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"})
     assert "signature" not in str(caught.value)
+
+
+async def test_who_waits_behind_slow_questions_of_others_is_told(queue: QueueStandin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.dashboard.questions._TIMEOUT_S", 0.05)
+    api = people(account("blue", "fluxqueue-history"))
+    asking, _ = questions(queue)
+    async with contextlib.AsyncExitStack() as others, asyncio.timeout(60):
+        for _ in range(4):
+            await others.enter_async_context(asking._slots)
+        with pytest.raises(NoAnswer, match="the queue does not answer"):
+            await asking.history(api.with_token("token-of-alice"), "session", "/history", {"namespace": "blue"})
 
 
 async def test_only_the_queue_s_certificate_is_trusted(queue: QueueStandin, tmp_path: Path) -> None:
