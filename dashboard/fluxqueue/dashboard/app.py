@@ -159,6 +159,8 @@ class _App:
         if viewer is None or page is None or not page.live:
             return _refused(401 if viewer is None else 404, "sign in again" if viewer is None else "there is no such page")
         parameters = dict(request.query_params)
+        if (why := self._problem()) is not None:
+            return _refused(503, why)
         asked = await self._site.ask(viewer, parameters, parameters if name == "job" else {})
         updates = updates_of(name, page.make, asked, self._site.state.version)
         try:

@@ -229,6 +229,14 @@ async def test_while_it_starts_it_says_so() -> None:
     assert "it has not read the queue yet" in (await client.get("/")).text
 
 
+async def test_while_it_starts_no_stream_takes_what_a_page_shows_away() -> None:
+    client = InProcess(stage(proxy=ProxyHeaders(SECRET)), headers=NAMED)
+    client.stage.api.person("carol", LISTS_ALL)
+    client.stage.problem = "it has not read the queue yet"
+    answer = await client.get("/live/job?namespace=blue&name=x")
+    assert (answer.status, "it has not read the queue yet" in answer.text) == (503, True)
+
+
 async def test_static_files_are_kept_by_browsers_and_nothing_else_is_served() -> None:
     client = InProcess(stage())
     assert "immutable" in (await client.get(asset("style.css"))).headers["cache-control"]
