@@ -207,12 +207,13 @@ class Stage:
 
 @dataclass
 class InProcess:
-    """Calls an application as a browser does, and keeps its cookies; ``endless``: no body of a request ever comes to its end."""
+    """Calls an application as a browser does, and keeps its cookies and the last answer; ``endless``: no body of a request ends."""
 
     stage: Stage
     headers: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str] = field(default_factory=dict)
     endless: bool = False
+    last: Answer | None = None
 
     async def get(self, path: str, **headers: str) -> Answer:
         """Send a GET."""
@@ -260,7 +261,13 @@ class InProcess:
             else:
                 data.extend(message.get("body", b""))
 
-        await self.stage.app(scope, receive, send)
+        try:
+            await self.stage.app(scope, receive, send)
+        finally:
+            self.last = self._answer(started, data)
+        return self.last
+
+    def _answer(self, started: Mapping[str, Any], data: bytearray) -> Answer:
         pairs = [(name.decode().lower(), text.decode()) for name, text in started["headers"]]
         for name, text in pairs:
             if name == "set-cookie":

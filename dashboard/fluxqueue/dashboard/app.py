@@ -215,7 +215,7 @@ def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
     problem
         Return why nothing can be shown now; None if it can.
     """
-    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers={_BadForm: _bad_form, 404: _no_page}))
+    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers={_BadForm: _bad_form, 404: _no_page, Exception: _failed}))
 
 
 class _EventStream(StreamingResponse):
@@ -263,6 +263,11 @@ def _bad_form(_request: Request, error: Exception) -> Response:
 
 def _no_page(_request: Request, _error: Exception) -> Response:
     return _refused(404, "there is no such page")
+
+
+def _failed(_request: Request, _error: Exception) -> Response:
+    """Answer where there is a fault of this program; the server logs it."""
+    return _refused(500, "this could not be shown or done because of a fault of the dashboard: its log says which")
 
 
 def _refused(status: int, sentence: str) -> Response:

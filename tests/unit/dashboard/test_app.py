@@ -237,6 +237,19 @@ async def test_while_it_starts_no_stream_takes_what_a_page_shows_away() -> None:
     assert (answer.status, "it has not read the queue yet" in answer.text) == (503, True)
 
 
+async def test_a_fault_is_a_sentence_and_an_error_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = InProcess(stage())
+    await client.sign_in("alice", BLUE)
+    monkeypatch.setattr(client.stage.state.table, "page", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await client.get("/")
+    assert client.last is not None
+    answer = client.last
+    assert (answer.status, "its log says which" in answer.text) == (500, True)
+    assert "Traceback" not in answer.text
+    assert answer.headers["cache-control"] == "no-store"
+
+
 async def test_static_files_are_kept_by_browsers_and_nothing_else_is_served() -> None:
     client = InProcess(stage())
     assert "immutable" in (await client.get(asset("style.css"))).headers["cache-control"]
