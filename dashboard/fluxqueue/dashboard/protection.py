@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from hmac import compare_digest
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -68,7 +67,7 @@ def is_from_here(headers: Headers) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return site is not None
-    return urlsplit(origin).netloc == headers.get("host", "")
+    return origin == f"https://{headers.get('host', '')}"
 
 
 def is_meant(headers: Headers, session: Session, sent: object) -> bool:

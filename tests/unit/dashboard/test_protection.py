@@ -21,6 +21,8 @@ HERE = {"host": "dash.example:8445", "origin": "https://dash.example:8445", "sec
         ({**HERE, "sec-fetch-site": "none"}, False),
         ({**HERE, "origin": "https://evil.example"}, False),
         ({**HERE, "origin": "null"}, False),
+        ({**HERE, "origin": "http://["}, False),
+        ({"host": "dash.example", "origin": "http://dash.example"}, False),
         ({**HERE, "origin": "https://dash.example:8445.evil.example"}, False),
     ],
 )
