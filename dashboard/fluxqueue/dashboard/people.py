@@ -130,12 +130,20 @@ class ProxyHeaders:
 
     def person(self, headers: Mapping[str, str]) -> Person | None:
         """Return who asks; None if the request is not from the proxy, or names nobody."""
-        given = headers.get(self.secret_header, "")
+        given = _text(headers, self.secret_header)
         if not self.secret or not compare_digest(given.encode(errors="replace"), self.secret.encode()):
             return None
-        username = headers.get(self.user_header, "").strip()
+        username = _text(headers, self.user_header).strip()
         if not _NAME.fullmatch(username) or username.startswith(_RESERVED):
             return None
-        named = (group.strip() for group in headers.get(self.groups_header, "").split(","))
+        named = (group.strip() for group in _text(headers, self.groups_header).split(","))
         groups = [group for group in named if _NAME.fullmatch(group) and not group.startswith(_RESERVED)]
         return Person(username, groups=(*groups[:_MOST_GROUPS], "system:authenticated"))
+
+
+def _text(headers: Mapping[str, str], name: str) -> str:
+    """Return a header that a proxy wrote in UTF-8; servers read headers as Latin-1. Empty if it is not UTF-8."""
+    try:
+        return headers.get(name, "").encode("latin-1").decode()
+    except UnicodeError:
+        return ""

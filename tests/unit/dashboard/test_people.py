@@ -72,6 +72,14 @@ def test_the_proxy_names_people_and_their_groups() -> None:
     assert (person.username, person.groups) == ("alice", ("team-a", "team-b", "system:authenticated"))
 
 
+def test_names_are_those_that_the_proxy_wrote_in_utf_8() -> None:
+    sent = headers(x_forwarded_user="jürgen", x_forwarded_groups="forschung-süd,Ω")
+    person = PROXY.person({name: text.encode().decode("latin-1") for name, text in sent.items()})
+    assert person is not None
+    assert (person.username, person.groups) == ("jürgen", ("forschung-süd", "Ω", "system:authenticated"))
+    assert PROXY.person(headers(x_forwarded_user="j\xfcrgen")) is None
+
+
 @pytest.mark.parametrize(
     "sent",
     [
