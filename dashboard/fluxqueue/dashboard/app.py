@@ -215,7 +215,8 @@ def make_app(site: Site, problem: Callable[[], str | None]) -> ASGIApp:
     problem
         Return why nothing can be shown now; None if it can.
     """
-    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers={_BadForm: _bad_form, 404: _no_page, Exception: _failed}))
+    errors: dict[Any, Callable[[Request, Exception], Response]] = {_BadForm: _bad_form, 404: _no_page, Exception: _failed}
+    return ProtectedApp(Starlette(routes=_App(site, problem).routes(), exception_handlers=errors))
 
 
 class _EventStream(StreamingResponse):

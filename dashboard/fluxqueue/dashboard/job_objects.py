@@ -46,10 +46,10 @@ class ObjectEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobObjects:
-    """What could be read; ``problems`` has a sentence for each part that could not."""
+    """What could be read; ``problems`` has a sentence for each part that could not. Pods and Events that could not are None."""
 
-    pods: Sequence[Pod] = ()
-    events: Sequence[ObjectEvent] = ()
+    pods: Sequence[Pod] | None = None
+    events: Sequence[ObjectEvent] | None = None
     documents: Sequence[tuple[str, str]] = ()
     template: PodSpec | None = None
     problems: Sequence[str] = ()
@@ -86,8 +86,8 @@ async def read_objects(api: Api, job: FluxJob) -> JobObjects:
     )
     documents = [document for document in (theirs, own) if document is not None]
     return JobObjects(
-        pods or (),
-        events or (),
+        pods,
+        events,
         [(title, text) for title, text, _ in documents],
         theirs[2] if theirs is not None else None,
         problems,

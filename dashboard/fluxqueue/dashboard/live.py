@@ -2,7 +2,8 @@
 
 A stream waits for a change in the cluster, lets a second of changes come together, and sends what differs from what the browser has: rows
 of the table, or the middle of another page. It looks again who asks and what he may see before everything it sends, so a right that is
-taken away ends the view within seconds. While the API server does not answer that, nothing new is sent. What is sent is made once for all who see the same (`job_table`, `site.SharedRenders`).
+taken away ends the view within seconds. While the API server does not answer that, nothing new is sent. What is sent is made once for all
+who see the same (`job_table`, `site.SharedRenders`).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ async def job_page(site: Site, asked: Asked) -> Content:
         status=job.status,
         headline=headline,
         facts=facts,
-        steps=timeline(job, objects.pods),
+        steps=timeline(job, objects.pods or ()),
         pods=_pod_lines(job, objects),
         objects=objects,
         objections={name: objection(name, job) for name in VERBS},
@@ -74,7 +74,7 @@ async def job_page(site: Site, asked: Asked) -> Content:
 
 def _explained(job: FluxJob, objects: JobObjects, site: Site) -> tuple[str, list[tuple[str, str]]]:
     """Return the first sentence and the facts of `kubectl fluxqueue explain`."""
-    lines = explain(Observed(job, objects.template, pods=objects.pods), site.clock()).split("\n")
+    lines = explain(Observed(job, objects.template, pods=objects.pods or ()), site.clock()).split("\n")
     facts: list[tuple[str, str]] = []
     for line in lines[2:]:
         found = _FACT.fullmatch(line)
@@ -86,7 +86,7 @@ def _explained(job: FluxJob, objects: JobObjects, site: Site) -> tuple[str, list
 
 def _pod_lines(job: FluxJob, objects: JobObjects) -> list[_PodLine]:
     lines = []
-    for each in placement(job.status.nodes, objects.pods)[:_MOST_RANKS]:
+    for each in placement(job.status.nodes, objects.pods or ())[:_MOST_RANKS]:
         pod = each.pod
         on = pod.spec.node_name or "" if pod is not None else ""
         rank = "" if each.rank is None else str(each.rank)

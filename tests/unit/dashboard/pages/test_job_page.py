@@ -4,7 +4,7 @@ from support.dashboard_site import LISTS_ALL, Stage, at, job
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.site import Asked, NoSuchPage
-from fluxqueue.kube.kinds import PODS
+from fluxqueue.kube.kinds import EVENTS, PODS
 
 BLUE = ("list", "fluxjobs", "blue")
 MAY = ("patch", "fluxjobs", "blue")
@@ -70,7 +70,22 @@ async def test_without_a_token_it_says_what_is_missing() -> None:
     viewer = type(question.viewer)(session, proxied=True)
     text = str((await job_page(stage.site, Asked(viewer, question.visible, path=PATH))).html)
     assert "A proxy signed you in without a token" in text
-    assert "There are no Events" in text
+    assert "There are no Events" not in text
+    assert "It has no nodes." in text
+
+
+async def test_what_could_not_be_read_is_not_said_to_be_missing() -> None:
+    stage = Stage()
+    stage.show(job("wrf"))
+    stage.api.objects[PODS.path("blue")] = stage.api.objects[EVENTS.path("blue")] = {"items": []}
+    text = await html(stage)
+    assert "There are no Events of the last hour" in text
+    assert "It has no pods and no nodes" in text
+    stage.api.refused = {("alice", PODS.path("blue")), ("alice", EVENTS.path("blue"))}
+    text = await html(stage)
+    assert "There are no Events" not in text
+    assert "It has no nodes." in text
+    assert "You may not read its Events." in text
 
 
 async def test_what_is_not_seen_is_not_there() -> None:
