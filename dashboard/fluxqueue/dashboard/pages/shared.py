@@ -25,6 +25,9 @@ def planned_start(job: FluxJob) -> datetime | None:
 
 
 def planned_end(job: FluxJob, start: datetime) -> datetime | None:
-    """Return when work that starts then ends by its duration; None if it has none."""
+    """Return when work that starts then ends by its duration; None if it has none, or ends after the year 9999."""
     seconds = job.spec.duration_seconds
-    return start + timedelta(seconds=min(seconds, 10 * 366 * 86_400)) if seconds > 0 else None
+    try:
+        return start + timedelta(seconds=min(seconds, 10 * 366 * 86_400)) if seconds > 0 else None
+    except OverflowError:
+        return None

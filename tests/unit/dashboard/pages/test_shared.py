@@ -16,6 +16,7 @@ def test_an_end_is_bounded_and_may_be_unknown() -> None:
     assert end is not None
     assert end.year < 2040
     assert planned_end(job("a", spec={"durationSeconds": 0}), NOW) is None
+    assert planned_end(job("a", spec={"durationSeconds": 2**53}), NOW.replace(year=9995)) is None
 
 
 def test_rows_are_those_that_somebody_sees() -> None:
