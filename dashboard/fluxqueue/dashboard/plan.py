@@ -24,6 +24,7 @@ WIDTH: Final = 1_000.0
 """Of the chart without its labels."""
 _SHORTEST: Final = timedelta(hours=1)
 _LONGEST: Final = timedelta(days=7)
+_DAY: Final = timedelta(days=1)
 _STEPS_S: Final = (300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
 _TICKS: Final = 10
 
@@ -67,6 +68,11 @@ class Plan:
     ticks: tuple[Tick, ...]
     hidden: int
     unplanned: int
+
+    @property
+    def scale(self) -> str:
+        """``day`` if times of the day alone would not say which day is meant; else ``hour``."""
+        return "day" if self.end - self.begin > _DAY else "hour"
 
 
 @dataclass(frozen=True, slots=True)

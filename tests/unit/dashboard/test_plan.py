@@ -46,6 +46,10 @@ def test_a_bar_is_where_its_times_are() -> None:
     assert 2 <= len(found.ticks) <= 12
 
 
+def test_the_times_of_a_long_plan_have_their_days() -> None:
+    assert (plan(hours=6).scale, plan(hours=24).scale, plan(hours=168).scale) == ("hour", "day", "day")
+
+
 def test_what_runs_longer_than_it_stated_ends_now() -> None:
     found = plan(job("over", state="Running", startedAt=at(-900)))
     bar = found.lanes[0].bar

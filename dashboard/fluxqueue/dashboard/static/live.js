@@ -35,6 +35,7 @@
       if (element.dataset.kind === "since") text = age(-left);
       if (element.dataset.kind === "until") text = left >= 1 ? `in ${age(left)}` : "now";
       if (element.dataset.kind === "hour") text = local.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      if (element.dataset.kind === "day") text = local.toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
       if (element.textContent !== text) element.textContent = text;
       if (element.dataset.kind !== "at" && !element.title) element.title = local.toLocaleString();
     }

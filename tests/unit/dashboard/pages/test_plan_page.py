@@ -23,6 +23,9 @@ async def test_hours_are_those_that_are_offered() -> None:
     stage = Stage()
     assert '<option value="24" selected>' in await html(stage, LISTS_ALL, hours="24")
     assert " selected>" not in await html(stage, LISTS_ALL, hours="999999999")
+    stage.show(job("wrf", eta=at(600)))
+    assert 'data-kind="day"' in await html(stage, LISTS_ALL, hours="168")
+    stage.state.jobs.remove(job("wrf"))
     assert "Nothing that you may see runs or is planned." in await html(stage, LISTS_ALL)
 
 
