@@ -18,6 +18,7 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.names import CONTROLLER_UID_LABEL, JOBID_LABEL
 from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import EVENTS, FLUXJOBS, JOBS, MINICLUSTERS, PODS, Kind
 from fluxqueue.kube.transport import Api
@@ -97,8 +98,9 @@ async def read_objects(api: Api, job: FluxJob) -> JobObjects:
 async def _guarded(reading: Any, what: str, problems: list[str]) -> Any:
     try:
         return await reading
-    except Forbidden:
-        problems.append(f"You may not read {what}.")
+    except Forbidden as error:
+        why = not_in_his_name(error)
+        problems.append(f"{what[0].upper()}{what[1:]} cannot be read: {why}." if why else f"You may not read {what}.")
     except NotFound:
         problems.append(f"{what[0].upper()}{what[1:]} cannot be found: it may have been deleted.")
     except (RecursionError, orjson.JSONEncodeError):

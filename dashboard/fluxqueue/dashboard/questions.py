@@ -21,6 +21,7 @@ import orjson
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
 from fluxqueue.dashboard.settings import QueueAddress
+from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api
@@ -103,8 +104,8 @@ class Questions:
         address = self._address
         try:
             pods = await api.list(PODS, address.namespace, label_selector="app.kubernetes.io/component=queue")
-        except Forbidden:
-            raise _no_doctor(address) from None
+        except Forbidden as error:
+            raise _no_doctor(address, error) from None
         except ApiError as error:
             raise NoAnswer(f"the queue's pods cannot be found: {error.message}") from None
         if not pods and address.url:
@@ -124,8 +125,8 @@ class Questions:
         path = f"/api/v1/namespaces/{self._address.namespace}/pods/https:{pod}:{port}/proxy/doctor"
         try:
             answer = await api.request("GET", path, headers={OPERATOR_TOKEN_HEADER: token}, timeout_s=_TIMEOUT_S, tries=1)
-        except Forbidden:
-            raise _no_doctor(self._address) from None
+        except Forbidden as error:
+            raise _no_doctor(self._address, error) from None
         except ApiError as error:
             raise NoAnswer(error.message) from None
         return _object(answer)
@@ -144,9 +145,10 @@ class Questions:
                 f"the namespace {namespace} has no account {account}, so nobody reads its history: an administrator names the namespace in "
                 "the chart's value rbac.historyIn"
             ) from None
-        except Forbidden:
+        except Forbidden as error:
             raise NoAnswer(
-                f"you may not request tokens of the account {account} in the namespace {namespace}: the role edit there lets you, or "
+                not_in_his_name(error)
+                or f"you may not request tokens of the account {account} in the namespace {namespace}: the role edit there lets you, or "
                 f"{account}-reader"
             ) from None
         except (ApiError, msgspec.MsgspecError) as error:
@@ -198,9 +200,10 @@ def _object(data: bytes) -> dict[str, Any]:
     return answer
 
 
-def _no_doctor(address: QueueAddress) -> NoAnswer:
+def _no_doctor(address: QueueAddress, error: Forbidden) -> NoAnswer:
     name = f"{address.release}-doctor"
     return NoAnswer(
-        f"you may not ask the doctor: an administrator gives you the right by kubectl -n {address.namespace} create rolebinding NAME "
+        not_in_his_name(error)
+        or f"you may not ask the doctor: an administrator gives you the right by kubectl -n {address.namespace} create rolebinding NAME "
         f"--role={name} --user=YOU"
     )

@@ -14,6 +14,7 @@ import structlog
 
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.transport import Api
@@ -103,7 +104,9 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
     body = {"metadata": {"uid": meta.uid}, "spec": dict(verb.spec)}
     try:
         await api.patch(FLUXJOBS, meta.name, body, namespace=meta.namespace, field_manager=_MANAGER)
-    except Forbidden:
+    except Forbidden as error:
+        if why := not_in_his_name(error):
+            raise Refused(f"{title}: {why}") from None
         raise Refused(
             f"{title}: you may not {verb.name} work in the namespace {meta.namespace}; the role edit there lets you (patch fluxjobs)"
         ) from None
@@ -117,7 +120,7 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
 
 def _priority(text: str) -> int:
     try:
-        priority = int(text.strip()[:12])
+        priority = int(text)
     except ValueError:
         priority = _HIGHEST + 1
     if not _LOWEST <= priority <= _HIGHEST:

@@ -15,12 +15,23 @@ from fluxqueue.dashboard.access import AccessReviews, Visible
 from fluxqueue.dashboard.people import NotKnown, Person, ProxyHeaders, TokenReviews
 from fluxqueue.dashboard.sessions import LIFETIME_S, Session, Sessions
 from fluxqueue.kube.callers import CallerApis
+from fluxqueue.kube.errors import Forbidden
 from fluxqueue.kube.transport import Api
 
-__all__ = ["COOKIE", "Door", "NoApi", "Viewer", "set_cookie"]
+__all__ = ["COOKIE", "Door", "NoApi", "Viewer", "not_in_his_name", "set_cookie"]
 
 COOKIE = "__Host-fluxqueue"
 """The prefix makes browsers refuse it unless it is for this host alone, all of it, and over TLS."""
+
+
+def not_in_his_name(error: Forbidden) -> str:
+    """Return the sentence for a refusal that is not about the person, but about who may impersonate him; empty for any other."""
+    if " cannot impersonate resource " not in error.message:
+        return ""
+    return (
+        "the dashboard may not act in your name, with all of your groups: an administrator names you and each of them in the chart's value "
+        "dashboard.proxy.impersonate"
+    )
 
 
 class NoApi(Exception):

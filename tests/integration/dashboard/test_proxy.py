@@ -82,11 +82,13 @@ def test_for_whom_it_may_not_act_nothing_is_done(behind_proxy: RunningDashboard,
     carol, path = person(behind_proxy, "carol"), f"/jobs/blue/{name}"
     wait_until(lambda: carol.get(path).status == 200, "the job to be shown", 60)
     page = carol.get(path)
-    assert "You may not read its Events" in page.text
+    assert "Its Events cannot be read: the dashboard may not act in your name" in page.text
+    assert "You may not read" not in page.text
     uid = read(cluster, "blue", name)["metadata"]["uid"]
     answer = carol.post(f"{path}/hold", {"csrf": page.csrf, "uid": uid})
     assert answer.status == 409
-    assert "you may not hold work" in answer.text
+    assert "the dashboard may not act in your name, with all of your groups" in answer.text
+    assert "the role edit" not in answer.text
     assert not read(cluster, "blue", name)["spec"].get("hold")
 
 

@@ -13,6 +13,7 @@ from fluxqueue.kube.kinds import FLUXJOBS
         ("release", {}, {"hold": False}),
         ("cancel", {}, {"cancel": True}),
         ("prioritize", {"priority": " -5 "}, {"priority": -5}),
+        ("prioritize", {"priority": "-00000000005000"}, {"priority": -5000}),
         ("move", {"queue": " night "}, {"queue": "night"}),
     ],
 )

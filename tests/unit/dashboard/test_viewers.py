@@ -3,7 +3,8 @@ from starlette.requests import Request
 from support.dashboard_site import Stage
 
 from fluxqueue.dashboard.people import NotKnown, ProxyHeaders
-from fluxqueue.dashboard.viewers import COOKIE, NoApi
+from fluxqueue.dashboard.viewers import COOKIE, NoApi, not_in_his_name
+from fluxqueue.kube.errors import Forbidden
 
 SECRET = "a secret of the proxy"
 NAMED = {"fluxqueue-proxy-secret": SECRET, "x-forwarded-user": "carol", "x-forwarded-groups": "team-a"}
@@ -70,6 +71,12 @@ async def test_without_the_api_server_nobody_is_thrown_out() -> None:
     stage.clock.now += 61
     assert await stage.door.viewer(request(viewer.cookie)) is not None
     assert not (await stage.site.visible(viewer)).shows("blue")
+
+
+def test_a_refusal_to_impersonate_is_not_taken_for_one_of_the_person() -> None:
+    text = 'groups "team-b" is forbidden: User "system:serviceaccount:x:y" cannot impersonate resource "groups" in API group ""'
+    assert "dashboard.proxy.impersonate" in not_in_his_name(Forbidden(403, "Forbidden", text))
+    assert not_in_his_name(Forbidden(403, "Forbidden", 'User "alice" cannot list resource "pods"')) == ""
 
 
 async def test_headers_name_nobody_where_no_proxy_is_configured() -> None:
