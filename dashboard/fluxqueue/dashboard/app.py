@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fluxqueue.dashboard.live import GATHER_S, NO_ANSWER, PAGE_GATHER_S, Make, Streams, TooMany, stream, updates_of
+from fluxqueue.dashboard.live import GATHER_S, NO_ANSWER, PAGE_GATHER_S, STALE, Make, Streams, TooMany, stream, updates_of
 from fluxqueue.dashboard.pages.doctor_page import doctor_page
 from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
@@ -113,16 +113,18 @@ class _App:
         except NoSuchPage as error:
             return self._shown(viewer, "Not found", render("message.html", sentence=str(error)), status=404, problem=problem)
         live = f"/live/{name}?{urlencode({**asked.parameters, **asked.path, 'version': version})}" if page.live else ""
-        return self._shown(viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem)
+        return self._shown(
+            viewer, content.title, content.html, here=page.path, live=live, said=said, problem=problem, stale=self._site.stale()
+        )
 
     def _no_answer(self, viewer: Viewer) -> Response:
         sentence = f"{NO_ANSWER}, so it is not known what you may see: load the page again in some seconds."
         return self._shown(viewer, "No answer", render("message.html", sentence=sentence), status=503)
 
     def _shown(self, viewer: Viewer, title: str, html: Markup, *, status: int = 0, **values: Any) -> Response:
-        known = {"here": "", "live": "", "said": "", "problem": "", **values}
+        known = {"here": "", "live": "", "said": "", "problem": "", "stale": False, **values}
         pages = [(page.path, page.name) for page in PAGES.values()]
-        text = render("layout.html", title=title, content=html, viewer=viewer, pages=pages, **known)
+        text = render("layout.html", title=title, content=html, viewer=viewer, pages=pages, old=STALE, **known)
         response = HTMLResponse(text, status_code=status or (409 if known["problem"] else 200))
         set_cookie(response, viewer)
         return response
@@ -299,5 +301,5 @@ def _to_sign_in(request: Request) -> Response:
 
 def _sign_in_page(wanted: str, problem: str = "", status: int = 200) -> Response:
     form = render("sign_in.html", next=wanted)
-    values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None}
+    values: dict[str, Any] = {"here": "", "live": "", "said": "", "pages": [], "viewer": None, "stale": False}
     return HTMLResponse(render("layout.html", title="Sign in", content=form, problem=problem, **values), status_code=status)

@@ -20,7 +20,19 @@ import orjson
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
 
-__all__ = ["GATHER_S", "MOST_STREAMS", "NO_ANSWER", "PAGE_GATHER_S", "HtmlUpdates", "JobUpdates", "Streams", "TooMany", "Updates", "stream"]
+__all__ = [
+    "GATHER_S",
+    "MOST_STREAMS",
+    "NO_ANSWER",
+    "PAGE_GATHER_S",
+    "STALE",
+    "HtmlUpdates",
+    "JobUpdates",
+    "Streams",
+    "TooMany",
+    "Updates",
+    "stream",
+]
 
 Make = Callable[[Site, Asked], Awaitable[Content]]
 
@@ -31,6 +43,7 @@ PAGE_GATHER_S: Final = 3.0
 """Pages that are made as a whole for each set of visible namespaces are sent more rarely than rows."""
 _LOOK_S: Final = 10.0
 NO_ANSWER: Final = "The API server does not answer"
+STALE: Final = "Changes in the cluster do not arrive now: what is shown may be old"
 
 
 class TooMany(Exception):
@@ -153,22 +166,21 @@ async def stream(site: Site, asked: Asked, updates: Updates, *, gather_s: float 
         How long changes come together.
     """
     yield b"retry: 2000\n\n"
-    answered = True
+    said = ""
     while await site.door.holds(asked.viewer.session):
         version = site.state.version
         asked = await site.ask(asked.viewer, asked.parameters, asked.path)
-        if asked.visible.unanswered:
-            yield _event({"stale": NO_ANSWER}) if answered else b": no answer\n\n"
-            answered = False
-            await asyncio.sleep(5 * gather_s)
-            continue
-        changed = await updates.update(site, asked)
-        if not answered:
-            changed, answered = changed or {}, True
+        unanswered = asked.visible.unanswered
+        why = NO_ANSWER if unanswered else STALE if site.stale() else ""
+        changed = await updates.update(site, asked) if not unanswered else None
+        if why != said or (why and changed is not None):
+            changed, said = {**(changed or {}), "stale": why}, why
         yield b": nothing new\n\n" if changed is None else _event(changed)
         if changed is not None and "gone" in changed:
             return
-        if await site.state.changed_since(version, _LOOK_S):
+        if unanswered:
+            await asyncio.sleep(5 * gather_s)
+        elif await site.state.changed_since(version, _LOOK_S):
             await asyncio.sleep(gather_s)
     yield b"event: over\ndata: {}\n\n"
 

@@ -97,7 +97,7 @@ class DashboardService:
                 proxy=settings.proxy,
                 impersonate=settings.impersonate,
             )
-            site = Site(settings, self.state, door, Questions(settings.queue, time.monotonic))
+            site = Site(settings, self.state, door, Questions(settings.queue, time.monotonic), stale=self.stale)
             certificate = ServedCertificate(
                 settings.certificate_directory, self._readiness, _NoMetrics(), lambda: dt.datetime.now(dt.UTC), server="dashboard"
             )
@@ -116,6 +116,10 @@ class DashboardService:
         if self._watches is None:
             return "The dashboard starts: it has not read the queue yet"
         return self._readiness.problem(dt.datetime.now(dt.UTC))
+
+    def stale(self) -> bool:
+        """True while changes in the cluster do not arrive."""
+        return self._watches is not None and self._watches.problem is not None
 
     async def _follow(self, api: Api) -> None:
         watches = watches_of(api, self.state)

@@ -85,7 +85,7 @@ class SharedRenders:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything that pages are made from."""
+    """Everything that pages are made from; ``stale`` returns true while changes in the cluster do not arrive."""
 
     settings: DashboardSettings
     state: ClusterState
@@ -93,6 +93,7 @@ class Site:
     questions: Questions
     shared: SharedRenders = field(default_factory=SharedRenders)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    stale: Callable[[], bool] = lambda: False
 
     async def visible(self, viewer: Viewer, chosen: str = "") -> Visible:
         """Return what somebody may see who looks at one namespace, or at all."""

@@ -1,11 +1,12 @@
 """The application called in process: who must have signed in for what, and which forms are taken."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from support.dashboard_site import LISTS_ALL, InProcess, Stage, job
 
-from fluxqueue.dashboard.app import PAGES
+from fluxqueue.dashboard.app import PAGES, make_app
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.rendering import asset
 from fluxqueue.kube.errors import Forbidden
@@ -248,6 +249,16 @@ async def test_a_fault_is_a_sentence_and_an_error_of_the_log(monkeypatch: pytest
     assert (answer.status, "its log says which" in answer.text) == (500, True)
     assert "Traceback" not in answer.text
     assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_what_may_be_old_is_said_to_be() -> None:
+    made = stage()
+    client = InProcess(made)
+    await client.sign_in("alice", BLUE)
+    assert "may be old" not in (await client.get("/")).text
+    made.app = make_app(replace(made.site, stale=lambda: True), lambda: None)
+    answer = await client.get("/")
+    assert (answer.status, "what is shown may be old" in answer.text) == (200, True)
 
 
 async def test_static_files_are_kept_by_browsers_and_nothing_else_is_served() -> None:

@@ -84,10 +84,27 @@ async def test_while_the_api_server_does_not_answer_the_page_stays_as_it_is(name
     stage.clock.now += 20
     stage.show(job("b"))
     assert data(await anext(events)) == {"stale": "The API server does not answer"}
-    assert await anext(events) == b": no answer\n\n"
+    assert await anext(events) == b": nothing new\n\n"
     stage.api.failing = False
     stage.clock.now += 20
     assert "gone" not in data(await anext(events))
+
+
+async def test_while_no_changes_arrive_the_page_says_so() -> None:
+    stage = Stage()
+    old = True
+    site = replace(stage.site, stale=lambda: old)
+    question = await asked(stage)
+    events = stream(site, question, updates(stage, question), gather_s=0)
+    await anext(events)
+    assert "what is shown may be old" in data(await anext(events))["stale"]
+    stage.show(job("a"))
+    assert "what is shown may be old" in data(await anext(events))["stale"]
+    old = False
+    stage.show(job("b"))
+    assert data(await anext(events))["stale"] == ""
+    stage.show(job("c"))
+    assert "stale" not in data(await anext(events))
 
 
 async def test_a_session_that_is_over_ends_the_stream() -> None:

@@ -2,17 +2,34 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
-from support.dashboard_site import Stage
+from support.dashboard_site import PeopleApi, Stage
 
 from fluxqueue.certs.https import EmbeddedServer
 from fluxqueue.dashboard.service import BrowserConnection, DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings
+from fluxqueue.kube.errors import ServerError
+from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.reflector import Reflector
+from fluxqueue.kube.watches import Watches
 from fluxqueue.local.ports import free_port
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_what_is_shown_is_old_while_a_watch_fails(tmp_path: Path) -> None:
+    service = DashboardService(DashboardSettings("127.0.0.1", 0, tmp_path))
+    assert not service.stale()
+    jobs: Reflector[Any] = Reflector(PeopleApi().own, FLUXJOBS, service.state.jobs)
+    service._watches = Watches(jobs)
+    jobs.synced.set()
+    jobs._received()
+    assert not service.stale()
+    jobs.last_error = ServerError(500, "InternalError", "as the test wants it")
+    assert service.stale()
 
 
 @asynccontextmanager

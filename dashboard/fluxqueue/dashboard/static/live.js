@@ -127,6 +127,7 @@
         return;
       }
       say(update.stale || "live");
+      if (!update.stale) document.getElementById("stale")?.remove();
       if (update.order) exchangeRows(update);
       if (update.html !== undefined) exchangeAll(update.html);
       writeTimes(document);
