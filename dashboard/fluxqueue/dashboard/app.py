@@ -166,11 +166,11 @@ class _App:
         asked = await self._site.ask(viewer, parameters, parameters if name == "job" else {})
         updates = updates_of(name, page.make, asked, self._site.state.version)
         try:
-            self._streams.enter(viewer.session.key)
+            self._streams.enter(viewer.session)
         except TooMany as error:
             return _refused(429, str(error))
         events = stream(self._site, asked, updates, gather_s=GATHER_S if name == "queue" else PAGE_GATHER_S)
-        return _EventStream(events, lambda: self._streams.leave(asked.viewer.session.key))
+        return _EventStream(events, lambda: self._streams.leave(viewer.session))
 
     async def show_sign_in(self, request: Request) -> Response:
         """Show the form, or the page that was wanted if somebody is signed in."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from fluxqueue.dashboard.pages.queue_page import RowUpdates, read_query
+from fluxqueue.dashboard.sessions import Session
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site
 
 __all__ = [
@@ -38,6 +39,7 @@ Make = Callable[[Site, Asked], Awaitable[Content]]
 
 MOST_STREAMS: Final = 400
 _MOST_OF_ONE: Final = 12
+_MOST_OF_PERSON: Final = 60
 GATHER_S: Final = 1.0
 PAGE_GATHER_S: Final = 3.0
 """Pages that are made as a whole for each set of visible namespaces are sent more rarely than rows."""
@@ -51,12 +53,13 @@ class TooMany(Exception):
 
 
 class Streams:
-    """The open streams, limited in all and for each session."""
+    """The open streams, limited in all, for each session, and for each person in all of his sessions."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
+        self._people: Counter[str] = Counter()
 
-    def enter(self, key: str) -> None:
+    def enter(self, session: Session) -> None:
         """Count a stream of a session.
 
         Raises
@@ -64,15 +67,18 @@ class Streams:
         TooMany
             There are too many.
         """
-        if self._open.total() >= MOST_STREAMS or self._open[key] >= _MOST_OF_ONE:
+        key, name = session.key, session.person.username
+        if self._open.total() >= MOST_STREAMS or self._open[key] >= _MOST_OF_ONE or self._people[name] >= _MOST_OF_PERSON:
             raise TooMany("too many pages are open: close some, or reload this one from time to time")
         self._open[key] += 1
+        self._people[name] += 1
 
-    def leave(self, key: str) -> None:
+    def leave(self, session: Session) -> None:
         """Count a stream no more."""
-        self._open[key] -= 1
-        if self._open[key] <= 0:
-            del self._open[key]
+        for counted, key in ((self._open, session.key), (self._people, session.person.username)):
+            counted[key] -= 1
+            if counted[key] <= 0:
+                del counted[key]
 
 
 class HtmlUpdates:

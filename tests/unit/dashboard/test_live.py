@@ -9,6 +9,8 @@ from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.live import MOST_STREAMS, HtmlUpdates, JobUpdates, Streams, TooMany, stream, updates_of
 from fluxqueue.dashboard.pages.job_page import job_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
+from fluxqueue.dashboard.people import Person
+from fluxqueue.dashboard.sessions import Session
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
 
 
@@ -195,15 +197,32 @@ async def test_the_page_of_a_job_is_made_again_when_its_job_changes_and_from_tim
     assert await following.update(stage.site, refused) is not None
 
 
+def _session(key: str, username: str) -> Session:
+    return Session(key, Person(username), "token", "csrf", 0.0)
+
+
 def test_streams_are_bounded_in_all_and_for_each_session() -> None:
     streams = Streams()
+    alice = _session("alice", "alice")
     for _ in range(12):
-        streams.enter("alice")
+        streams.enter(alice)
     with pytest.raises(TooMany, match="too many pages are open"):
-        streams.enter("alice")
-    streams.leave("alice")
-    streams.enter("alice")
+        streams.enter(alice)
+    streams.leave(alice)
+    streams.enter(alice)
     for number in range(MOST_STREAMS - 12):
-        streams.enter(f"session-{number}")
+        streams.enter(_session(f"session-{number}", f"person-{number}"))
     with pytest.raises(TooMany):
-        streams.enter("one more")
+        streams.enter(_session("one more", "one more"))
+
+
+def test_one_person_does_not_have_the_streams_of_all_by_many_sessions() -> None:
+    streams = Streams()
+    sessions = [_session(f"session-{number}", "alice") for number in range(60)]
+    for session in sessions:
+        streams.enter(session)
+    with pytest.raises(TooMany):
+        streams.enter(_session("another", "alice"))
+    streams.enter(_session("of bob", "bob"))
+    streams.leave(sessions[0])
+    streams.enter(_session("another", "alice"))
