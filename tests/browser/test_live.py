@@ -36,6 +36,26 @@ def test_a_change_arrives_without_loading_the_page(sign_in: Open, cluster: Contr
     assert page.evaluate("window.loadedOnce") is True
 
 
+def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(sign_in: Open, cluster: ControlPlane) -> None:
+    name = create(cluster, fluxjob("unseen", "blue", reason="WaitingForNodes"))
+    page = sign_in("viewer", "/?q=unseen")
+    row = page.locator("#rows tr")
+    expect(page.locator("#connection")).to_have_text("live")
+    with page.expect_event("requestfailed", lambda request: "/live/" in request.url):
+        _seen(page, hidden=True)
+    change(cluster, "blue", name, status={"state": "Running", "nodes": "node-2", "reason": ""})
+    with page.expect_request(lambda request: "/live/" in request.url):
+        _seen(page, hidden=False)
+    expect(row).to_contain_text("node-2")
+    finish(cluster, "blue", name)
+    expect(row).to_contain_text("Succeeded")
+
+
+def _seen(page: Page, *, hidden: bool) -> None:
+    page.evaluate("hidden => Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden })", hidden)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
 def test_the_page_of_a_job_follows_it_and_waits_for_who_types(sign_in: Open, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("followed", "blue"))
     page = sign_in("editor")

@@ -116,14 +116,25 @@
     if (connection && connection.textContent !== text) connection.textContent = text;
   }
 
+  // A page that nobody sees follows nothing: a browser has six connections to a site, and pages in more tabs than that would not load.
+  let source = null;
+  let ended = false;
+
+  function rest() {
+    if (source) source.close();
+    source = null;
+  }
+
   function follow() {
-    const source = new EventSource(live.dataset.live);
+    if (source || ended || document.hidden) return;
+    source = new EventSource(live.dataset.live);
     source.onopen = () => say("live");
     source.onmessage = (event) => {
       const update = JSON.parse(event.data);
       if (update.gone) {
         say("gone");
-        source.close();
+        ended = true;
+        rest();
         return;
       }
       say(update.stale || "live");
@@ -134,11 +145,11 @@
       document.body.dataset.updates = String(Number(document.body.dataset.updates || 0) + 1);
     };
     source.addEventListener("over", () => {
-      source.close();
+      ended = true;
+      rest();
       window.location.reload();
     });
-    source.onerror = () => say(source.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting ...");
-    window.addEventListener("pagehide", () => source.close());
+    source.onerror = (event) => say(event.target.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting ...");
   }
 
   writeTimes(document);
@@ -156,5 +167,9 @@
       field.focus();
     }
   });
-  if (live && live.dataset.live) follow();
+  if (live && live.dataset.live) {
+    follow();
+    document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+    window.addEventListener("pagehide", rest);
+  }
 })();
