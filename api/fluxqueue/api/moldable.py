@@ -10,10 +10,13 @@ import re
 from dataclasses import dataclass
 
 from fluxqueue.api import names
+from fluxqueue.api.durations import MAX_DURATION_S
 
 __all__ = ["JobSize", "min_pods_problem", "molded_duration", "read_min_pods"]
 
 _FORM = re.compile(r"[0-9]{1,9}")
+_LONGEST_S = 10 * MAX_DURATION_S
+"""A hundred years, as far as the graph plans: with few of many pods work may take longer than there are dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +68,8 @@ def min_pods_problem(text: str, size: JobSize) -> str:
 
 
 def molded_duration(duration_s: int, size: int, slots: int) -> int:
-    """Return how many seconds work takes that is started with some of its slots or pods: the same work, divided among fewer."""
-    return -(-duration_s * size // slots)
+    """Return how many seconds work takes that is started with some of its slots or pods: the same work, divided among fewer.
+
+    It is a hundred years at most, unless it was stated to be longer.
+    """
+    return min(-(-duration_s * size // slots), max(duration_s, _LONGEST_S))

@@ -42,3 +42,9 @@ def test_a_job_that_needs_all_its_pods_cannot_have_it(size: JobSize, words: str)
 
 def test_work_that_scales_takes_longer_with_fewer() -> None:
     assert [molded_duration(100, 8, slots) for slots in (8, 4, 3, 1)] == [100, 200, 267, 800]
+
+
+def test_work_with_few_of_its_pods_has_an_end_that_a_date_can_say() -> None:
+    ten_years = 315_360_000
+    assert molded_duration(ten_years, 2_000, 1) == 10 * ten_years
+    assert molded_duration(20 * ten_years, 2, 1) == 20 * ten_years, "what is longer by itself is not shortened"

@@ -93,3 +93,11 @@ def test_work_that_was_started_with_fewer_pods_may_run_for_longer() -> None:
     assert times is not None
     assert times.end_at == NOW + timedelta(hours=2)
     assert "7200 s with 4 of 8 pods" in over_limit_message(small)
+
+
+def test_work_of_years_with_few_of_its_pods_has_a_limit_that_a_date_can_say() -> None:
+    """It was beyond the year 9999, and whoever asked for its limit failed."""
+    jobspec = jobspec_of("default/a", [SizedPods({"cpu": Decimal(1)}, 2_000)], duration_s=315_360_000, min_pods=1)
+    times = limit_times(running(jobspec=jobspec, pods=2_000, duration_s=315_360_000, hosts="n1"), RULES)
+    assert times is not None
+    assert times.end_at == NOW + timedelta(seconds=3_153_600_000)
