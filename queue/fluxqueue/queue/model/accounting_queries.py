@@ -208,7 +208,7 @@ def _given(parameters: Iterable[tuple[str, str]], known: tuple[str, ...]) -> dic
 
 def _filters(given: Mapping[str, str], now: datetime, span: timedelta) -> Filters:
     until = _time("until", given["until"], now) if given.get("until") else now
-    since = _time("since", given["since"], now) if given.get("since") else until - span
+    since = _time("since", given["since"], now) if given.get("since") else _before("until", given.get("until", ""), until, span)
     if since >= until:
         raise InvalidQuery("since is not before until: name a later until, or an earlier since")
     if until - since > _LONGEST_SPAN:
@@ -229,6 +229,14 @@ def _time(name: str, text: str, now: datetime) -> datetime:
         read = datetime.fromisoformat(text)
         return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
+        raise InvalidQuery(f"{name}={_short(text)} is no time: {_TIMES}") from None
+
+
+def _before(name: str, text: str, time: datetime, span: timedelta) -> datetime:
+    """Return the time so long before another; in the first year of the calendar there may be none."""
+    try:
+        return time - span
+    except OverflowError:
         raise InvalidQuery(f"{name}={_short(text)} is no time: {_TIMES}") from None
 
 

@@ -68,6 +68,7 @@ def test_a_page_continues_behind_the_last_row(finished: datetime | None) -> None
         ([("namespace", "No")], "namespace='No' is no name of a namespace: name one, or leave it out for all"),
         ([("since", "soon")], "since='soon' is no time: write 2026-11-23, 2026-11-23T08:00:00Z, or how long ago: 12h, 7d"),
         ([("since", "0001-01-01T00:00:00+20:00")], "since='0001-01-01T00:00:00+20:00' is no time: write 2026-11-23"),
+        ([("until", "0001-01-01")], "until='0001-01-01' is no time: write 2026-11-23"),
         ([("since", "1h"), ("until", "2h")], "since is not before until: name a later until, or an earlier since"),
         ([("since", "1990-01-01")], "since lies more than ten years before until: name a later one"),
         ([("state", "done")], "state='done' is no state: name some of pending, allocated, running"),
@@ -86,6 +87,11 @@ def test_bad_parameters_get_one_sentence(parameters: list[tuple[str, str]], sent
 def test_an_unknown_group_is_refused() -> None:
     with pytest.raises(InvalidQuery, match="by='week' is no group: name some of namespace, account, queue, user, day"):
         read_report_query([("by", "day,week")], NOW)
+
+
+def test_a_report_until_the_first_month_of_the_calendar_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match="until='0001-01-15' is no time"):
+        read_report_query([("until", "0001-01-15")], NOW)
 
 
 def test_the_namespace_is_known_before_anything_else_is_read() -> None:
