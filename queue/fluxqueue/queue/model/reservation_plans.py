@@ -81,12 +81,15 @@ class BookedReservation:
         Times that are not over, ascending and apart: as many as are planned ahead.
     refusal
         Why nothing is set aside for it although nothing is wrong with it, in a sentence; empty if that is not so.
+    renewed_at
+        When its times are listed anew, one more with them (Unix seconds): times that touch are one, so that may be long before its end.
     """
 
     plan: ReservationPlan
     nodes: tuple[str, ...] = ()
     times: tuple[Occurrence, ...] = ()
     refusal: str = ""
+    renewed_at: int = 0
 
     @property
     def problem(self) -> str:

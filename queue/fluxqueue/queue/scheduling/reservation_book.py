@@ -35,6 +35,12 @@ def times_of(plan: ReservationPlan, now: int) -> tuple[Occurrence, ...]:
     return merged(occurrences(plan.times, now, PLANNED_AHEAD)) if plan.times is not None and not plan.problem else ()
 
 
+def _first_end(plan: ReservationPlan, now: int) -> int:
+    """Return the end of the first time that is not over, as it was before times that touch became one; 0 if there is none."""
+    first = occurrences(plan.times, now, 1) if plan.times is not None and not plan.problem else ()
+    return first[0].end if first else 0
+
+
 def _within(room: int, booked: BookedReservation) -> BookedReservation:
     """Return a reservation with as many of its times as there is room for; a negative room is for none."""
     if not booked.times or (booked.nodes == () and room >= 0):
@@ -115,7 +121,7 @@ class ReservationBook:
         passed = bool(self.booked) and now >= self._next_change
         changed = passed or booked != self.booked
         self._seen, self.booked = plans, booked
-        limits = (edge for each in booked.values() for time in each.times[:1] for edge in (time.start, time.end))
+        limits = (edge for each in booked.values() for time in each.times[:1] for edge in (time.start, time.end, each.renewed_at))
         self._next_change = min((edge for edge in limits if edge > now), default=_FOREVER)
         if changed:
             for listener in self._listeners:
@@ -130,15 +136,18 @@ class ReservationBook:
         room = _MOST_NODE_TIMES
         for number, plan in enumerate(sorted(plans.values(), key=lambda each: (each.created_at, each.name))):
             known = self.booked.get(plan.name)
-            same = known is not None and known.plan is plan and not known.refusal and (not known.times or now < known.times[0].end)
+            same = known is not None and known.plan is plan and not known.refusal and (not known.times or now < known.renewed_at)
             times = known.times if same and known is not None else times_of(plan, now)
+            renewed_at = known.renewed_at if same and known is not None else _first_end(plan, now)
             kept = (self._chosen or {}).get(plan.uid, ())
             taken: set[str] = set()
             if plan.count is not None and times:
                 here = BookedReservation(plan, tuple(each.name for each in nodes), times)
                 taken = set(chain.from_iterable(other.nodes for other in booked.values() if here.meets(other) is not None))
             chosen = choose_nodes(plan, nodes, kept=kept, taken=taken, busy=busy) if times else ()
-            booked[plan.name] = fitted = _within(room if number < _MOST else -1, BookedReservation(plan, chosen, times))
+            booked[plan.name] = fitted = _within(
+                room if number < _MOST else -1, BookedReservation(plan, chosen, times, renewed_at=renewed_at)
+            )
             room -= len(fitted.nodes) * len(fitted.times)
         return booked
 

@@ -269,3 +269,22 @@ async def test_what_is_set_aside_is_limited_and_the_youngest_is_told(bench: Benc
     bench.reserve("d", start=NINE, nodes=["n0"], maintenance=True)
     await bench.cycle()
     assert {name: len(each.times) for name, each in bench.book.booked.items()} == {"a": 0, "b": 0, "c": 0, "d": 0}
+
+
+async def test_times_that_touch_are_planned_ahead_as_far_each_day(bench: Bench, clock: Clock) -> None:
+    """Nodes that are reserved day after day: the plan was only renewed at its end, so that work of some days waited for that."""
+    bench.reserve("always", start="2026-11-21T07:00:00", duration="24h", repeat="FREQ=DAILY", nodes=["n1"])
+    await bench.cycle()
+    clock.now += timedelta(days=PLANNED_AHEAD - 2)
+    await bench.cycle()
+    (time,) = bench.book.booked["always"].times
+    assert time.end == (START + timedelta(days=2 * PLANNED_AHEAD - 2, hours=-1)).timestamp()
+    await bench.submit(job("mine", 1, "1", "72h", reservation="always"))
+    await bench.cycle()
+    assert bench.row("mine").state is State.ALLOCATED
+
+
+async def test_a_plan_of_times_that_touch_asks_for_a_cycle_when_the_first_of_them_ends(bench: Bench) -> None:
+    bench.reserve("always", start="2026-11-21T07:00:00", duration="24h", repeat="FREQ=DAILY", nodes=["n1"])
+    await bench.cycle()
+    assert bench.book.next_change() == (START + timedelta(hours=23)).timestamp()
