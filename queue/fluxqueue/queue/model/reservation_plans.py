@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from types import MappingProxyType
 
 from fluxqueue.api.fluxreservations import AtStart, FluxReservation
@@ -209,10 +210,12 @@ def choose_nodes(
     """
     if plan.names:
         return plan.names
-    fitting = {each.name: each for each in nodes if all(each.labels.get(key) == value for key, value in (plan.selector or {}).items())}
+    wanted = [*(plan.selector or {}).items()]
+    fitting = {each.name: each for each in nodes if not wanted or all(each.labels.get(key) == value for key, value in wanted)}
     if plan.count is None:
         return tuple(sorted(fitting))
     usable = {name for name, each in fitting.items() if each.up and name not in taken}
     chosen = [name for name in kept if name in usable][: plan.count]
-    others = sorted(usable.difference(chosen), key=lambda name: (busy.get(name, 0), name))
-    return tuple(sorted([*chosen, *others[: plan.count - len(chosen)]]))
+    missing = plan.count - len(chosen)
+    others = nsmallest(missing, usable.difference(chosen), key=lambda name: (busy.get(name, 0), name)) if missing else []
+    return tuple(sorted([*chosen, *others]))

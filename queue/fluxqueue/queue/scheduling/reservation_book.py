@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import structlog
 
 from fluxqueue.fluxion.messages import AdvanceReservation
@@ -50,6 +51,30 @@ def _within(room: int, booked: BookedReservation) -> BookedReservation:
         refusal = f"older reservations take up all that the queue sets aside ({_MOST:,} reservations, {_MOST_NODE_TIMES:,} nodes and times)"
         return BookedReservation(booked.plan, refusal=f"{refusal}: delete some, or reserve fewer nodes")
     return replace(booked, times=booked.times[:fitting])
+
+
+class _GivenNodes:
+    """The nodes of reservations with their times. Each of a thousand is compared with all before it, so their times are columns."""
+
+    def __init__(self) -> None:
+        self._nodes: list[tuple[str, ...]] = []
+        self._times = np.zeros((3, _MOST * PLANNED_AHEAD), dtype=np.int64)
+        self._used = 0
+
+    def add(self, booked: BookedReservation) -> None:
+        """Add a reservation that has its nodes."""
+        for time in booked.times if booked.nodes else ():
+            self._times[:, self._used] = time.start, time.end, len(self._nodes)
+            self._used += 1
+        self._nodes.append(booked.nodes)
+
+    def nodes_at(self, times: Iterable[Occurrence]) -> set[str]:
+        """Return all nodes that were given away at any of these times."""
+        starts, ends, owners = self._times[:, : self._used]
+        met = np.zeros(self._used, dtype=np.bool_)
+        for time in times:
+            met |= (starts < time.end) & (ends > time.start)
+        return set(chain.from_iterable(self._nodes[owner] for owner in np.unique(owners[met]).tolist()))
 
 
 class ReservationBook:
@@ -133,21 +158,19 @@ class ReservationBook:
         nodes = tuple(self._nodes())
         booked: dict[str, BookedReservation] = {}
         busy = self._busy(now) if any(plan.count is not None for plan in plans.values()) else {}
-        room = _MOST_NODE_TIMES
+        room, given = _MOST_NODE_TIMES, _GivenNodes()
         for number, plan in enumerate(sorted(plans.values(), key=lambda each: (each.created_at, each.name))):
             known = self.booked.get(plan.name)
             same = known is not None and known.plan is plan and not known.refusal and (not known.times or now < known.renewed_at)
             times = known.times if same and known is not None else times_of(plan, now)
             renewed_at = known.renewed_at if same and known is not None else _first_end(plan, now)
             kept = (self._chosen or {}).get(plan.uid, ())
-            taken: set[str] = set()
-            if plan.count is not None and times:
-                here = BookedReservation(plan, tuple(each.name for each in nodes), times)
-                taken = set(chain.from_iterable(other.nodes for other in booked.values() if here.meets(other) is not None))
+            taken = given.nodes_at(times) if plan.count is not None else set[str]()
             chosen = choose_nodes(plan, nodes, kept=kept, taken=taken, busy=busy) if times else ()
             booked[plan.name] = fitted = _within(
                 room if number < _MOST else -1, BookedReservation(plan, chosen, times, renewed_at=renewed_at)
             )
+            given.add(fitted)
             room -= len(fitted.nodes) * len(fitted.times)
         return booked
 

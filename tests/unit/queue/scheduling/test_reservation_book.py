@@ -12,6 +12,7 @@ from support.queue_bench import START, Bench, a_machine, a_node, job
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.scheduling.reservation_book import PLANNED_AHEAD
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -288,3 +289,17 @@ async def test_a_plan_of_times_that_touch_asks_for_a_cycle_when_the_first_of_the
     bench.reserve("always", start="2026-11-21T07:00:00", duration="24h", repeat="FREQ=DAILY", nodes=["n1"])
     await bench.cycle()
     assert bench.book.next_change() == (START + timedelta(hours=23)).timestamp()
+
+
+async def test_many_reservations_choose_their_nodes_without_a_look_at_each_pair(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand that choose took the leader longer than its Lease lasts, after each change of a node."""
+
+    def compared(*_pair: object) -> None:
+        raise AssertionError("two reservations were compared")
+
+    monkeypatch.setattr(BookedReservation, "meets", compared)
+    for hour in range(12):
+        bench.reserve(f"r{hour:02}", start=f"2026-11-22T{hour:02}:00:00", duration="2h", repeat="FREQ=DAILY", nodes={"count": 2})
+    await bench.cycle()
+    nodes = [bench.book.booked[f"r{hour:02}"].nodes for hour in range(12)]
+    assert nodes == [("n0", "n1"), ("n2", "n3")] * 6, "each overlaps the one before it and the one after it"
