@@ -106,3 +106,12 @@ def test_work_that_waits_no_more_is_forgotten() -> None:
     ledger.put(replace(work, reason=Reason.NONE, start_conditions=StartConditions(after=(satisfied,))))
     assert not chained
     assert chained.earliest({}, NOW, 100) == {}
+
+
+def test_a_start_beyond_the_plan_is_not_told() -> None:
+    """The end of a chain of long work, in a queue of its own, was in a year that no date has, and each cycle failed on it."""
+    links = [waiting(f"j{number}", f"ok:job/j{number - 1}+3650d", duration_s=315_360_000) for number in range(1, 500)]
+    work = [a_workload("j0", uid="j0"), *links, waiting("last", "ok:job/j499", queue="other")]
+    ledger = RecordingLedger(*((each, None) for each in work))
+    found = starts(ledger, work, {"j0": 0})
+    assert [*found] == ["j1", "j2", "j3", "j4", "j5"]
