@@ -208,6 +208,7 @@ class CyclePhases:
             self._wakeup.soon()
 
     async def _look_ahead(self, cycle: Cycle) -> None:
+        self._refresh()  # work that is not matched any more, such as one on which the matcher fails, must not be asked about again
         backlogs, held = self._backlogs.by_queue, self._reservations.held
         if await self._preemptor.preempt(backlogs, cycle.disciplines, held, cycle.context, cycle.guarantees):
             self._wakeup.soon()

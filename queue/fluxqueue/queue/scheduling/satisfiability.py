@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import structlog
+
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchResult, MatchVerdict
+from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
+from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.moldable import smallest
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.policies.demands import Demand, demand_of
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["SatisfiabilityCache"]
+
+log = structlog.get_logger()
 
 _QUESTIONS = 200
 _MOST_SHAPES = 100_000
@@ -85,14 +91,25 @@ class SatisfiabilityCache:
                 self._unsatisfiable[workload.shape] = failed[1]
             elif demand.count > self._fits.get(demand.family, 0):
                 asked += 1
-                answer = await self._graph.fluxion.satisfy(smallest(workload.jobspec), call=self._graph.call())
-                if answer.verdict is MatchVerdict.UNSATISFIABLE:
+                answer = await self._ask(workload)
+                if answer is None:
+                    pass
+                elif answer.verdict is MatchVerdict.UNSATISFIABLE:
                     self._unsatisfiable[workload.shape] = answer
                     self._fails[demand.family] = demand.count, answer
                 else:
                     self._fits[demand.family] = demand.count
             self._checked.add(workload.shape)
         return False
+
+    async def _ask(self, workload: Workload) -> MatchResult | None:
+        """Return the answer of the matcher; None if it fails on this request, which keeps no other from its reason."""
+        try:
+            return await self._graph.fluxion.satisfy(smallest(workload.jobspec), call=self._graph.call())
+        except (InternalError, InvalidCall) as error:
+            OBJECT_FAILURES.labels("cycle").inc()
+            log.warning("satisfiability.not_asked", workload=workload.id, error=str(error))
+            return None
 
     def _demand(self, shape: str, jobspec: str) -> Demand:
         if len(self._demands) > _MOST_SHAPES:

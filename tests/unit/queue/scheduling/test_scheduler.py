@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.queue_bench import START, Bench, a_machine, job
@@ -12,6 +13,7 @@ from support.queue_bench import START, Bench, a_machine, job
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy
 from fluxqueue.fluxion.errors import FluxionError
+from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -143,3 +145,25 @@ async def test_a_refused_grant_is_freed_and_its_workload_checked_again(bench: Be
     assert bench.asked == []
     await requested(bench, ControlTask.SCHEDULE)
     assert bench.ledger.allocation(workload) is None
+
+
+async def test_a_request_on_which_the_matcher_fails_keeps_no_other_from_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cycle failed on it after the match: nobody had a reason or an estimate, and the graph was filled again and again."""
+    await bench.submit(job("runs", 4, "8", "1h"), job("bad", 1, "3", "1h", priority=5), job("waits", 2, "8", "1h"))
+    bad = bench.row("bad").jobspec
+
+    def fails(name: str) -> None:
+        answer = getattr(bench.fluxion, name)
+
+        async def failing(asked: Any, *args: Any, **options: Any) -> Any:
+            if bad in ([asked] if isinstance(asked, str) else [each.jobspec for each in asked]):
+                raise InternalError(f"{name} failed with INTERNAL: KeyError")
+            return await answer(asked, *args, **options)
+
+        monkeypatch.setattr(bench.fluxion, name, failing)
+
+    for name in ("match_batch", "satisfy", "trial"):
+        fails(name)
+    await bench.cycle()
+    assert (bench.row("bad").reason, bench.row("waits").reason) == (Reason.INVALID_REQUEST, Reason.WAITING_FOR_NODES)
+    assert [each.eta is not None for each in bench.scheduler.estimates.values()] == [True]
