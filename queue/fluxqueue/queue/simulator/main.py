@@ -46,6 +46,8 @@ _EXAMPLES = """examples:
 """
 _DAY_S = 86_400
 _HALF_LIFE_H = 168
+_LOADS = (0.001, 1000.0)
+_LARGEST_FACTOR = 10_000
 
 
 class _UsageError(Exception):
@@ -74,14 +76,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         disciplines = {name: _with_rules(each, options) for name, each in disciplines.items()}
         for path in (options.json, options.csv):
-            if path is not None and not path.parent.is_dir():
-                raise _UsageError(f"{path} cannot be written: there is no directory {path.parent}")
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+                raise _UsageError(f"{path} cannot be written: {why}")
+        if options.pictures is not None and options.pictures.exists() and not options.pictures.is_dir():
+            raise _UsageError(f"--pictures {options.pictures}: it is a file: name a directory")
     except (_UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
     shares = {name: number for name, (number, _) in accounts.items()}
     half_life_s = (options.half_life or _HALF_LIFE_H) * 3_600
-    summaries, results = _simulate(trace, disciplines, options.match_policy, shares, half_life_s, guaranteed)
+    try:
+        summaries, results = _simulate(trace, disciplines, options.match_policy, shares, half_life_s, guaranteed)
+    except FluxionError as error:
+        sys.stderr.write(f"fluxqueue simulate: {error}\n")
+        return 2
     sys.stdout.write(as_table(trace, summaries))
     if accounts:
         sys.stdout.write(accounts_table(trace, shares, results))
@@ -178,6 +187,8 @@ def _trace(options: argparse.Namespace) -> Trace:
     else:
         trace = lublin_trace(options.jobs or 10_000, options.nodes or 256, options.seed)
     if options.load is not None:
+        if not _LOADS[0] <= options.load <= _LOADS[1]:
+            raise _UsageError(f"--load {options.load:g}: a load must be above 0: write one from {_LOADS[0]:g} to {_LOADS[1]:g}")
         trace = trace.scaled(options.load)
     if options.overestimate is not None:
         trace = trace.overestimated(*_range(options.overestimate), options.seed)
@@ -192,8 +203,9 @@ def _range(text: str) -> tuple[float, float]:
         factors = float(low), float(high or low)
     except ValueError:
         factors = 0.0, 0.0
-    if not 1.0 <= factors[0] <= factors[1] < float("inf"):
-        raise _UsageError(f"--overestimate {text}: two factors such as 2:5 are needed, the first at least 1 and not above the second")
+    if not 1.0 <= factors[0] <= factors[1] <= _LARGEST_FACTOR:
+        message = f"two factors such as 2:5 are needed, the first at least 1 and not above the second, which is at most {_LARGEST_FACTOR:,}"
+        raise _UsageError(f"--overestimate {text}: {message}")
     return factors
 
 
