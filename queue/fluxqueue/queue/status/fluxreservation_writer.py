@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.api.fluxreservations import FluxReservation, FluxReservationStatus
@@ -10,6 +11,7 @@ from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXRESERVATIONS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.model.reservation_plans import BookedReservation
 from fluxqueue.queue.status.fluxreservation_status import conflicts_of, reservation_status, usage_by_reservation
 from fluxqueue.queue.status.usage import WorkUsage
@@ -49,17 +51,29 @@ class FluxReservationWriter(WorkStatusWriter[FluxReservation]):
         usage = usage_by_reservation(self._ledger.all(), live)
         nodes = {node.metadata.name for node in self._caches.nodes.list()}
         all_booked = self._booked()
+        by_node = _by_node(live)
         for name in names:
+            await asyncio.sleep(0)  # a thousand reservations are compared with each other: the leader has more to do meanwhile
             reservation, booked = self._objects.get("", name), all_booked.get(name)
             if reservation is None or booked is None or booked.plan is not self._caches.reservations.plans.get(name):
                 continue  # the next cycle knows it, and calls for the comparison
             try:
-                conflicts = conflicts_of(booked, all_booked, live, nodes)
+                here = sorted({number for node in booked.nodes for number in by_node.get(node, ())})
+                conflicts = conflicts_of(booked, all_booked, [live[number] for number in here], nodes)
                 status = reservation_status(reservation, booked, usage.get(name, WorkUsage()), conflicts, self._ledger.clock())
                 if status != reservation.status:
                     await self._patch(name, status, _own_fields(status))
             except Exception as error:
                 self._names.fail(name, error)
+
+
+def _by_node(live: Sequence[tuple[Workload, Allocation]]) -> dict[str, list[int]]:
+    """Return the places in the list of the work that holds each node."""
+    by_node: dict[str, list[int]] = {}
+    for number, (_, allocation) in enumerate(live):
+        for node in {slot.node for slot in allocation.open_slots}:
+            by_node.setdefault(node, []).append(number)
+    return by_node
 
 
 def _own_fields(status: FluxReservationStatus) -> dict[str, Any]:

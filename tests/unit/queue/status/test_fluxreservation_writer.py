@@ -8,10 +8,13 @@ import pytest
 from support.builders import make_node, make_reservation
 from support.controller_bench import managed_caches, running, until
 from support.memory_api import MemoryApi
+from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.occurrences import Occurrence
 from fluxqueue.queue.model.reservation_plans import BookedReservation
+from fluxqueue.queue.status.fluxreservation_status import conflicts_of
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 
@@ -42,3 +45,29 @@ async def test_a_status_follows_what_is_set_aside_and_what_is_over_is_removed() 
         writer.resync()
         await until(lambda: status()["state"] == "Over")
         assert (status()["nodes"], status().get("start")) == ("", None)
+
+
+async def test_a_reservation_is_compared_with_the_work_on_its_nodes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a hundred was compared with all work that runs, every few seconds, and the leader did nothing else for as long."""
+    memory = MemoryApi()
+    memory.put("nodes", make_node("n1").build())
+    memory.put("fluxreservations", make_reservation("course", start="2026-12-01T09:00:00", nodes=["n1"]))
+    caches = managed_caches(memory)
+    here, elsewhere = a_workload("here", state=State.RUNNING, jobid=7), a_workload("elsewhere", state=State.RUNNING, jobid=8)
+    ledger = RecordingLedger((here, an_allocation(["n1", "n2"])), (elsewhere, an_allocation(["n2"], jobid=8)))
+    plan = caches.reservations.plans["course"]
+    booked = {"course": BookedReservation(plan, ("n1",), (Occurrence(1_767_000_000, 1_767_003_600),))}
+    compared: list[str] = []
+
+    def conflicts(booked: Any, others: Any, live: Any, nodes: Any) -> Any:
+        compared.extend(workload.name for workload, _ in live)
+        return conflicts_of(booked, others, live, nodes)
+
+    monkeypatch.setattr("fluxqueue.queue.status.fluxreservation_writer.conflicts_of", conflicts)
+    writer = FluxReservationWriter(memory.api, caches, ledger, lambda: booked)
+    async with running(writer.run()):
+        writer.resync()
+        await until(lambda: memory.get("fluxreservations", "course").get("status", {}).get("conflicts"))
+    assert set(compared) == {"here"}
+    (conflict,) = memory.get("fluxreservations", "course")["status"]["conflicts"]
+    assert conflict.startswith("Job default/here runs on n1")
