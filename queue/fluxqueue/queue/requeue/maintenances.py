@@ -67,6 +67,7 @@ class Maintenances:
         self._recorder = recorder
         self._changed = asyncio.Event()
         self._evicts = False
+        self._refused: frozenset[WorkloadId] = frozenset()
         caches.nodes.add_handler(self._node_changed)
         ledger.subscribe(lambda _workload: self._ledger_changed())
 
@@ -118,8 +119,10 @@ class Maintenances:
 
     async def _evict_from(self, evicted: Mapping[str, str]) -> None:
         if evictions := evictions_for(self._ledger.live(), evicted):
-            refused = await self._evict(evictions)
-            log.info("maintenance.evicted", workloads=len(evictions) - len(refused), refused=len(refused))
+            refused, told = frozenset(await self._evict(evictions)), self._refused
+            self._refused = refused  # bare pods stay until they end: they are tried each time, and told once
+            if len(refused) < len(evictions) or refused - told:
+                log.info("maintenance.evicted", workloads=len(evictions) - len(refused), refused=len(refused))
 
     async def _write(self, write: NodeWrite) -> None:
         name = write.node.metadata.name

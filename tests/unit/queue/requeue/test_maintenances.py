@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support.builders import make_node, make_reservation
 from support.controller_bench import RecordedEvents, managed_caches, running, until
 from support.memory_api import MemoryApi
@@ -33,6 +34,7 @@ class Stage:
         self.events = RecordedEvents()
         self.ledger = RecordingLedger()
         self.evicted: list[WorkloadId] = []
+        self.refused: set[WorkloadId] = set()
         self.failing: dict[WorkloadId, Exception] = {}
         self.booked: dict[str, BookedReservation] | None = None
         self.caches: Caches = managed_caches(self.memory)
@@ -43,7 +45,7 @@ class Stage:
             if (error := self.failing.get(each.workload)) is not None:
                 raise error
         self.evicted += [each.workload for each in evictions]
-        return []
+        return [each.workload for each in evictions if each.workload in self.refused]
 
     def reserve(self, time: Occurrence, at_start: str = "drain") -> None:
         spec = {"start": "2026-12-01T09:00:00", "nodes": ["n1"], "maintenance": True, "atStart": at_start}
@@ -99,6 +101,16 @@ async def test_work_is_evicted_only_where_that_is_asked_for(stage: Stage) -> Non
     stage.reserve(ACTIVE, "evict")
     await until(lambda: workload.id in stage.evicted)
     assert stage.node("n1") == (True, "power")
+
+
+async def test_work_that_cannot_be_evicted_is_told_once(stage: Stage) -> None:
+    """Bare pods stay until they end, and each change of any work has the nodes compared again."""
+    workload = stage.ledger.put(a_workload(state=State.RUNNING, jobid=7), an_allocation(["n1"]))
+    stage.refused.add(workload.id)
+    with capture_logs() as logs:
+        stage.reserve(ACTIVE, "evict")
+        await until(lambda: len(stage.evicted) > 2)
+    assert [each["refused"] for each in logs if each["event"] == "maintenance.evicted"] == [1]
 
 
 async def test_an_outage_of_postgres_postpones_the_evictions(stage: Stage) -> None:
