@@ -109,8 +109,7 @@ class FcfsPass:
                 case MatchVerdict.INVALID:
                     self.result.add_reason(workload, Reason.INVALID_REQUEST, answer.reason)
                 case _:
-                    self._refused = True
-                    self._closed = not self._keeps_nobody(workload)
+                    self._closed = self._refused = not self._keeps_nobody(workload)
                     self._refusals.refuse(row)
                     self.result.add_reason(workload, waiting_reason(answer), answer.reason)
 

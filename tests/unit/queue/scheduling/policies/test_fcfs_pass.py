@@ -103,6 +103,19 @@ def test_a_queue_that_became_fcfs_cancels_its_reservations_first() -> None:
     assert run(round_, fits=[waiting]) == [waiting]
 
 
+def test_work_that_waits_for_its_reservation_closes_no_queue_whatever_other_queues_displace() -> None:
+    course = a_workload("course", jobspec='{"attributes": {"system": {"reservation": "course"}}}', shape="course")
+    behind = a_workload("behind")
+    round_ = a_round([course, behind])
+    pass_, step = round_.next_step(1) or (None, None)
+    assert pass_ is not None
+    assert step is not None
+    pass_.accept(step, [BUSY])
+    round_.displaced({})
+    run(round_, fits=[behind])
+    assert granted(round_) == [behind]
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.booleans()), max_size=20), st.integers(1, 5))
 def test_within_a_queue_nothing_ever_overtakes(spec: list[tuple[str, bool, bool]], limit: int) -> None:
     workloads = [a_workload(queue=queue) for queue, _, _ in spec]
