@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,6 +28,7 @@ from fluxqueue.rest.readiness import FluxReadiness
 __all__ = ["create_app"]
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_LONGEST_SENTENCE = 2000
 _bearer = HTTPBearer(auto_error=False, description="The token in the Secret of this MiniCluster.")
 
 
@@ -45,6 +47,12 @@ class SubmitRequest(BaseModel):
     working_directory: str | None = Field(None, min_length=1, max_length=4096)
     name: str | None = Field(None, min_length=1, max_length=255)
     urgency: int | None = Field(None, ge=0, le=31)
+
+
+class InvalidRequest(BaseModel):
+    """Why a request is invalid."""
+
+    detail: str
 
 
 class Submitted(BaseModel):
@@ -81,12 +89,14 @@ def create_app(flux: Flux, token_file: Path, size: int | None = None) -> FastAPI
     """
     app = FastAPI(title="Flux instance", description=f"Jobs of one Flux instance{f' of {size} brokers' if size else ''}.", version="1")
     described = [Depends(_bearer)]
-    app.include_router(_job_routes(flux), dependencies=described)
+    invalid: dict[int | str, dict[str, Any]] = {422: {"model": InvalidRequest}}
+    app.include_router(_job_routes(flux), dependencies=described, responses=invalid)
     app.include_router(_node_routes(flux), dependencies=described)
     app.add_middleware(BoundedRequests, refusal=_token_check(token_file))
     app.include_router(_probes(flux))
     for error, code in ((NoSuchJob, 404), (FluxFailed, 409), (InvalidWord, 422), (FluxMissing, 503)):
         app.add_exception_handler(error, _error_handler(code))
+    app.exception_handler(RequestValidationError)(_invalid)
     return app
 
 
@@ -179,6 +189,13 @@ def _error_handler(code: int) -> Any:
         return JSONResponse({"detail": str(error)}, code)
 
     return handle
+
+
+async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    """Name the fields and what is wrong with them. What was sent is left out: JSON cannot express each value that Python reads from it."""
+    problems = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
+    sentence = "; ".join(problems).encode(errors="backslashreplace").decode()
+    return JSONResponse({"detail": sentence[:_LONGEST_SENTENCE]}, 422)
 
 
 async def _closing(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

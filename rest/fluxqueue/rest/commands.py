@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import os
 import re
@@ -107,12 +108,15 @@ class FluxSubmission:
         Raises
         ------
         InvalidWord
-            The command is empty or begins with a dash, or a variable has an invalid name.
+            The command is empty or begins with a dash, a variable has an invalid name, or a text cannot be passed to a program.
         """
         if not self.command or not self.command[0] or self.command[0].startswith("-"):
             raise InvalidWord("command: the first word is the program to run; it cannot be empty or begin with a dash")
-        if any("\0" in word for word in (*self.command, *self.environment.values(), self.working_directory or "", self.name or "")):
+        texts = (*self.command, *self.environment.values(), self.working_directory or "", self.name or "")
+        if any("\0" in text for text in texts):
             raise InvalidWord("command: no word may contain a NUL character")
+        if any(_is_cut(text) for text in texts):
+            raise InvalidWord("command: no word may contain half of a character (an unpaired surrogate): send UTF-8")
         sized = (
             ("nodes", self.nodes),
             ("ntasks", self.tasks),
@@ -261,6 +265,10 @@ class Flux:
                 stderr=stderr,
             )
         except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise InvalidWord(
+                    "command: its words and the variables are too long to be passed to flux: put what is long into a file"
+                ) from None
             where = self._environment.get("PATH", "")
             raise FluxMissing(f"flux cannot be run ({error.strerror}): is the Flux view mounted? PATH is {where}") from None
 
@@ -285,6 +293,11 @@ class Flux:
         if len(out) > _LONGEST_OUTPUT:
             raise FluxFailed(f"flux {words[0]} wrote more than {_LONGEST_OUTPUT} bytes")
         return out.decode(errors="replace")
+
+
+def _is_cut(text: str) -> bool:
+    """True if a text contains a character that no program can be given, because UTF-8 has none for it."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _decoded(text: str) -> dict[str, Any]:

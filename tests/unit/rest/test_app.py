@@ -10,7 +10,7 @@ import pytest
 
 from fluxqueue.rest.app import create_app
 from fluxqueue.rest.bounded import MAX_BODY_BYTES
-from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, InvalidWord, NoSuchJob
+from fluxqueue.rest.commands import Flux, FluxFailed, FluxMissing, FluxSubmission, InvalidWord, NoSuchJob
 
 
 class Instance:
@@ -26,6 +26,10 @@ class Instance:
             raise self.error
         return {"id": 7}
 
+    async def submit(self, submission: FluxSubmission) -> str:
+        submission.words()
+        return "f7"
+
     async def jobs(self, *, active_only: bool = False, limit: int = 1000) -> list[dict[str, Any]]:
         if self.error is not None:
             raise self.error
@@ -39,8 +43,8 @@ class Caller:
         self.instance = Instance()
         self.app = create_app(cast("Flux", self.instance), token_file)
 
-    async def call(self, method: str, path: str, token: str | None = "right", **headers: str) -> tuple[int, Any]:
-        messages: list[dict[str, Any]] = [{"type": "http.request", "body": b"", "more_body": False}]
+    async def call(self, method: str, path: str, token: str | None = "right", sent_body: str = "", **headers: str) -> tuple[int, Any]:
+        messages: list[dict[str, Any]] = [{"type": "http.request", "body": sent_body.encode(), "more_body": False}]
         status, body = 0, b""
 
         async def receive() -> dict[str, Any]:
@@ -95,6 +99,27 @@ async def test_without_a_token_file_nobody_gets_in(tmp_path: Path) -> None:
 async def test_a_body_of_unknown_or_too_large_size_is_refused(caller: Caller, length: dict[str, str]) -> None:
     status, answer = await caller.call("POST", "/v1/jobs", **length)
     assert (status, str(MAX_BODY_BYTES) in answer["detail"]) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        pytest.param('"nodes": 0', "nodes: Input should be greater than or equal to 1", id="too small"),
+        pytest.param('"nodes": NaN', "nodes: Input should be a finite number", id="no number"),
+        pytest.param('"duration_s": Infinity', "duration_s: Input should be less than", id="infinite"),
+        pytest.param('"name": "\\ud800"', "name: Input should be a valid string", id="half a character"),
+        pytest.param('"environment": {"\\ud800": 1}', "environment", id="half a character in a key"),
+        pytest.param('"environment": {"A": "\\ud800"}', "half of a character", id="half a character in a value"),
+        pytest.param('"color": 1', "color: Extra inputs are not permitted", id="unknown field"),
+        pytest.param('"a": 1, ' + ", ".join(f'"a{number}": 1' for number in range(1000)), "a0: Extra", id="many problems"),
+    ],
+)
+async def test_an_invalid_request_is_answered_with_a_sentence(caller: Caller, fields: str, problem: str) -> None:
+    body = f'{{"command": ["a"], {fields}}}'
+    status, answer = await caller.call("POST", "/v1/jobs", sent_body=body, content_length=str(len(body)), content_type="application/json")
+    assert status == 422
+    assert problem in answer["detail"]
+    assert len(answer["detail"]) <= 2000
 
 
 @pytest.mark.parametrize(

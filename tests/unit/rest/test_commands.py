@@ -103,6 +103,12 @@ def test_a_word_that_looks_like_an_option_is_refused(wanted: FluxSubmission, fie
         wanted.words()
 
 
+async def test_a_word_that_is_too_long_for_a_program_is_the_callers_fault(tmp_path: Path) -> None:
+    flux = stand_in(tmp_path, "echo f1")
+    with pytest.raises(InvalidWord, match="too long"):
+        await flux.submit(FluxSubmission(["solve", "x" * 500_000]))
+
+
 def test_the_views_programs_and_modules_are_used_and_not_ours(tmp_path: Path) -> None:
     modules = tmp_path / "lib" / "python3.12" / "site-packages"
     modules.mkdir(parents=True)
