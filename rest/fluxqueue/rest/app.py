@@ -149,7 +149,10 @@ def _job_routes(flux: Flux) -> APIRouter:
         """Stream the output of a job, standard output and error together."""
         # An unknown job must get a 404 before the stream begins.
         await flux.job(jobid)
-        pieces = flux.follow(jobid) if follow else flux.output(jobid)
+        if follow:
+            pieces = flux.follow(jobid)
+        else:
+            pieces = await _begun(flux.output(jobid))
         return StreamingResponse(_closing(pieces), media_type="text/plain; charset=utf-8", headers={"Cache-Control": "no-store"})
 
     return router
@@ -196,6 +199,19 @@ async def _invalid(_request: Request, error: RequestValidationError) -> JSONResp
     problems = (f"{'.'.join(map(str, each['loc'][1:])) or each['loc'][0]}: {each['msg']}" for each in error.errors())
     sentence = "; ".join(problems).encode(errors="backslashreplace").decode()
     return JSONResponse({"detail": sentence[:_LONGEST_SENTENCE]}, 422)
+
+
+async def _begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Return the same pieces once the first is there: an error before it still gets an answer of its own."""
+    first = await anext(pieces, b"")
+
+    async def again() -> AsyncGenerator[bytes, None]:
+        async with contextlib.aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    return again()
 
 
 async def _closing(pieces: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

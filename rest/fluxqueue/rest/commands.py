@@ -45,6 +45,7 @@ _DEADLINE_S = 30.0
 _END_S = 5.0
 _CHUNK = 64 * 1024
 _LONGEST_OUTPUT = 16 * 2**20
+_OUTPUT = "guest.output"
 _AT_ONCE = 8
 """Commands at a time. Most are Python programs of some 40 MiB, which the memory limit of the container has to hold."""
 _JOB_ID = re.compile(r"[fƒ]?[0-9A-Za-z.]{1,24}")
@@ -60,6 +61,10 @@ class FluxFailed(Exception):
 
 class NoSuchJob(FluxFailed):
     """The instance has no such job."""
+
+
+class _TooMuch(FluxFailed):
+    """A command wrote more than is kept in memory."""
 
 
 class FluxMissing(Exception):
@@ -237,7 +242,14 @@ class Flux:
         UnknownJob
             There is no job with this id.
         """
-        output = await self._run("job", "eventlog", "--format=json", "--path=guest.output", _job_id(jobid))
+        try:
+            output = await self._run("job", "eventlog", "--format=json", f"--path={_OUTPUT}", _job_id(jobid))
+        except NoSuchJob as error:
+            if _OUTPUT not in str(error):
+                raise
+            return  # the job has not started, or has written nothing
+        except _TooMuch as error:
+            raise FluxFailed(f"{error}: follow the output instead, which has no such limit") from None
         for line in output.splitlines():
             entry = json.loads(line)
             context = entry.get("context", {})
@@ -276,11 +288,13 @@ class Flux:
         async with self._limit:
             process = await self._start(*words, stderr=asyncio.subprocess.PIPE)
             try:
-                out, err = await asyncio.wait_for(process.communicate(), self._deadline_s)
+                out, err = await asyncio.wait_for(_collected(process), self._deadline_s)
             except TimeoutError:
                 raise FluxMissing(f"flux {words[0]} did not respond within {self._deadline_s:g} s") from None
             finally:
                 await _stop(process)
+        if len(out) > _LONGEST_OUTPUT:
+            raise _TooMuch(f"flux {words[0]} wrote more than {_LONGEST_OUTPUT} bytes")
         if process.returncode:
             lines = (err or out).decode(errors="replace").strip().splitlines()
             sentence = lines[-1] if lines else f"flux {words[0]} ended with code {process.returncode}"
@@ -290,8 +304,6 @@ class Flux:
                     "folder that has them, or use a flux-view image in which they are complete"
                 )
             raise (NoSuchJob if _UNKNOWN.search(sentence) else FluxFailed)(sentence)
-        if len(out) > _LONGEST_OUTPUT:
-            raise FluxFailed(f"flux {words[0]} wrote more than {_LONGEST_OUTPUT} bytes")
         return out.decode(errors="replace")
 
 
@@ -318,6 +330,25 @@ def _data(context: Mapping[str, Any]) -> bytes:
     if context.get("encoding") == "base64":
         return base64.b64decode(text)
     return text.encode()
+
+
+async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """Return what a command writes, and stop it once that is more than `_LONGEST_OUTPUT`: the memory of the container has to hold it."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    kept = {process.stdout: bytearray(), process.stderr: bytearray()}
+
+    async def read(stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(_CHUNK):
+            kept[stream] += piece
+            if len(kept[stream]) > _LONGEST_OUTPUT:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                return
+
+    await asyncio.gather(read(process.stdout), read(process.stderr))
+    await process.wait()
+    return bytes(kept[process.stdout]), bytes(kept[process.stderr])
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

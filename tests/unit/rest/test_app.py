@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +28,12 @@ class Instance:
             raise self.error
         return {"id": 7}
 
+    async def output(self, jobid: str) -> AsyncGenerator[bytes, None]:
+        if jobid == "f8":
+            raise FluxFailed("too much")
+        yield b'"so '
+        yield b'far"'
+
     async def submit(self, submission: FluxSubmission) -> str:
         submission.words()
         return "f7"
@@ -48,6 +56,8 @@ class Caller:
         status, body = 0, b""
 
         async def receive() -> dict[str, Any]:
+            if not messages:
+                await asyncio.get_running_loop().create_future()
             return messages.pop(0)
 
         async def send(message: Any) -> None:
@@ -128,6 +138,11 @@ async def test_an_invalid_request_is_answered_with_a_sentence(caller: Caller, fi
 async def test_each_error_of_the_instance_has_its_code(caller: Caller, error: Exception, code: int) -> None:
     caller.instance.error = error
     assert await caller.call("GET", "/v1/jobs/f7") == (code, {"detail": "none"})
+
+
+async def test_output_that_cannot_be_read_is_answered_with_a_sentence(caller: Caller) -> None:
+    assert await caller.call("GET", "/v1/jobs/f7/output") == (200, "so far")
+    assert await caller.call("GET", "/v1/jobs/f8/output") == (409, {"detail": "too much"})
 
 
 async def test_probes_need_no_token(caller: Caller) -> None:

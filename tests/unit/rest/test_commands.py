@@ -166,6 +166,17 @@ async def test_output_is_put_together_from_the_event_log(tmp_path: Path) -> None
     assert b"".join([piece async for piece in flux.output("f7")]) == b"hello world"
 
 
+async def test_a_job_that_has_not_started_has_no_output(tmp_path: Path) -> None:
+    flux = stand_in(tmp_path, "echo 'flux-job: eventlog path guest.output not found' >&2; exit 1")
+    assert [piece async for piece in flux.output("f7")] == []
+
+
+async def test_no_more_is_read_than_the_memory_holds(tmp_path: Path) -> None:
+    flux = stand_in(tmp_path, "exec yes", deadline_s=120)  # without an end
+    with pytest.raises(FluxFailed, match="wrote more than 16777216 bytes: follow the output instead"):
+        await anext(flux.output("f7"))
+
+
 async def test_a_refusal_of_flux_is_passed_on_literally(tmp_path: Path) -> None:
     with pytest.raises(FluxFailed, match="unsatisfiable request"):
         await stand_in(tmp_path, "echo 'flux-submit: ERROR: unsatisfiable request' >&2; exit 1").submit(FluxSubmission(["x"]))
