@@ -34,6 +34,8 @@ def failing(installation: Installation, alice: Person) -> Iterator[None]:
         pytest.param(make_job("j"), id="a Job"),
         pytest.param(make_job("j").label("fluxqueue/managed", "true"), id="a Job that says so"),
         pytest.param(make_pod("p").owned_by("DaemonSet"), id="a Pod that claims to be a DaemonSet's"),
+        pytest.param(make_pod("p").label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"), id="a Pod opted out after us"),
+        pytest.param(make_job("j").pod_label("fluxqueue/managed", "false").label("fluxqueue.seen", "yes"), id="a Job opted out after us"),
     ],
 )
 def test_work_of_a_managed_namespace_is(alice: Person, thing: Builder) -> None:

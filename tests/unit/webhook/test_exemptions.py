@@ -1,6 +1,6 @@
 import pytest
 from support.admission import NOW, admit
-from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, make_job, make_pod, make_review
+from support.builders import DAEMONSET_CONTROLLER, JOB_CONTROLLER, REPLICASET_CONTROLLER, Builder, Json, make_job, make_pod, make_review
 
 from fluxqueue.webhook.decide import AdmissionOutcome, AdmissionSettings, decide
 from fluxqueue.webhook.reviews import read_review
@@ -77,6 +77,63 @@ def test_the_pods_of_an_exempt_job_are_exempt_too(job: Builder) -> None:
     assert template["labels"]["fluxqueue/managed"] == "false"
     pod = make_pod("j-abcde").owned_by("Job", "j").with_("metadata.labels", template["labels"])
     assert admit(pod, user=JOB_CONTROLLER).patch == []
+
+
+OPTED_OUT = {"fluxqueue/managed": "false"}
+KUEUE = {"kueue.x-k8s.io/queue-name": "default"}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param({"metadata.labels": OPTED_OUT}, id="opts it out"),
+        pytest.param({"metadata.labels": KUEUE}, id="gives it to Kueue"),
+        pytest.param({"spec.nodeName": "n1"}, id="chooses its node"),
+    ],
+)
+def test_a_pod_that_a_later_webhook_takes_out_of_the_queue_loses_our_gate(later: Json) -> None:
+    first = admit(make_pod().gate("theirs"))
+    assert first.gates == ["theirs", "fluxqueue"]
+    again = admit(changed(first.after, later))
+    assert (again.decision.outcome, again.gates) == (AdmissionOutcome.EXEMPT, ["theirs"])
+    assert admit(again.after).patch == []
+
+
+@pytest.mark.parametrize(
+    ("later", "suspended"),
+    [
+        pytest.param({"metadata.labels": OPTED_OUT}, False, id="opts it out"),
+        pytest.param({"spec.template.metadata.labels": OPTED_OUT}, False, id="opts out its pods"),
+        pytest.param({"spec.template.spec.nodeName": "n1"}, False, id="chooses its node"),
+        pytest.param({"metadata.labels": KUEUE}, True, id="gives it to Kueue, which resumes it"),
+        pytest.param({"spec.managedBy": "kueue.x-k8s.io/multikueue"}, True, id="gives it to another controller"),
+    ],
+)
+def test_a_job_that_a_later_webhook_takes_out_of_the_queue_does_not_wait_for_us(later: Json, suspended: bool) -> None:
+    first = admit(make_job())
+    assert first.after["spec"]["suspend"] is True
+    again = admit(changed(first.after, later))
+    assert again.decision.outcome is AdmissionOutcome.EXEMPT
+    assert again.after["spec"]["suspend"] is suspended
+    assert "fluxqueue/suspended-by" not in again.annotations
+    assert admit(again.after).patch == []
+
+
+def test_a_job_that_its_user_suspended_stays_so_when_a_later_webhook_opts_it_out() -> None:
+    again = admit(changed(admit(make_job().suspended()).after, {"metadata.labels": OPTED_OUT}))
+    assert again.after["spec"]["suspend"] is True
+
+
+def changed(thing: Json, later: Json) -> Json:
+    """Return an object after another webhook has set these fields, and added these labels."""
+    builder: Builder = Builder(thing)
+    for path, value in later.items():
+        added = path.endswith("labels")
+        present = builder.build()
+        for part in path.split("."):
+            present = present.get(part) or {}
+        builder = builder.with_(path, {**present, **value} if added else value)
+    return builder.build()
 
 
 def test_a_job_that_names_the_stock_controller_is_queued_as_one_that_names_none() -> None:

@@ -102,12 +102,27 @@ def _metadata(annotations: dict[str, str]) -> list[patches.Operation]:
 
 
 def _exempt(review: Review, job: ReviewedJob, exemption: Exemption) -> Decision:
-    template = job.spec.template.metadata
+    template, taken_back = job.spec.template.metadata, tuple(_taken_back(job, exemption))
     if exemption is Exemption.NODE_CHOSEN:
-        return Decision(AdmissionOutcome.EXEMPT)
+        return Decision(AdmissionOutcome.EXEMPT, taken_back)
     warnings: tuple[str, ...] = ()
     if exemption is not Exemption.OPTED_OUT and job.metadata.label(names.QUEUE_LABEL):
         warnings = (
             f"{review.describe()}: label {names.QUEUE_LABEL} has no effect, because {exemption} leaves this Job to another controller",
         )
-    return Decision(AdmissionOutcome.EXEMPT, tuple(patches.label(_TEMPLATE, template, {names.MANAGED_LABEL: "false"})), warnings)
+    operations = (*taken_back, *patches.label(_TEMPLATE, template, {names.MANAGED_LABEL: "false"}))
+    return Decision(AdmissionOutcome.EXEMPT, operations, warnings)
+
+
+def _taken_back(job: ReviewedJob, exemption: Exemption) -> list[patches.Operation]:
+    """Return what takes our suspension back from a Job that another webhook took out of the queue after we had suspended it.
+
+    A Job that another controller manages stays suspended, because that controller resumes it. Nobody would resume the others.
+    """
+    meta = job.metadata
+    if meta.label(names.SEEN_LABEL) is None or meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
+        return []
+    operations = patches.drop("/metadata", meta, (names.SUSPENDED_BY_ANNOTATION,))
+    if job.spec.suspend and exemption in (Exemption.OPTED_OUT, Exemption.NODE_CHOSEN):
+        operations.append(patches.replace("/spec/suspend", False))
+    return operations

@@ -64,7 +64,7 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
     if names.ALLOCATION_ANNOTATION in keys or names.NODES_ANNOTATION in keys:
         return _with_flux(review, pod, _pin(review, pod, now, ours=ours), ours=ours)
     if pod_exemption(pod) is not None:
-        return Decision(AdmissionOutcome.EXEMPT)
+        return Decision(AdmissionOutcome.EXEMPT, tuple(_taken_back(pod)))
     problems = unreadable(review, pod.metadata)
     if problems and pod.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
@@ -74,6 +74,11 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
     marks = patches.annotate("/metadata", pod.metadata, submitter_mark(review, pod.metadata, settings))
     marks += unwanted_mark(review, pod.metadata, settings)
     return _with_flux(review, pod, replace(held, operations=(*held.operations, *marks)), ours=ours)
+
+
+def _taken_back(pod: ReviewedPod) -> list[patches.Operation]:
+    """Return what takes our gate back from a pod that another webhook took out of the queue after we had gated it."""
+    return patches.ungate(pod.spec.scheduling_gates, names.GATE) if pod.metadata.label(names.SEEN_LABEL) is not None else []
 
 
 def _ours(review: Review, pod: ReviewedPod, settings: AdmissionSettings) -> bool:
