@@ -67,3 +67,8 @@ class Job(PartialObject, frozen=True):
     def finished(self) -> bool:
         """True if the Job is Complete or Failed."""
         return self.status.has_condition("Complete") or self.status.has_condition("Failed")
+
+    @property
+    def starts_no_pods(self) -> bool:
+        """True if the Job is finished, or about to be: its controller has decided how it ends and waits for pods that terminate."""
+        return self.finished or self.status.has_condition("FailureTarget") or self.status.has_condition("SuccessCriteriaMet")

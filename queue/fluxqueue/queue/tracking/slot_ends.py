@@ -33,6 +33,8 @@ def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequenc
     elsewhere
         Its living pods that are matched alone.
     """
+    if job.starts_no_pods:
+        return {slot.rank for slot in idle}
     if is_elastic(job):
         done = done_indexes(job) | _indexes_of([*succeeded, *elsewhere])
         return {slot.rank for slot in idle if slot.rank in done or slot.rank >= (job.spec.completions or 0)}
@@ -40,19 +42,28 @@ def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequenc
         # Without completions, the first success ends the starting of pods. The others run to their end.
         wanted = 0 if job.status.succeeded else job.spec.pods_at_once
     else:
-        wanted = min(job.spec.pods_at_once, job.spec.completions - max(job.status.succeeded, len(succeeded)))
+        wanted = min(job.spec.pods_at_once, job.spec.completions - _over(job, succeeded))
     spare = len(idle) + busy - max(wanted - len(elsewhere), busy)
     return {slot.rank for slot in sorted(idle, key=lambda slot: (slot.pod_uid is None, -slot.rank))[: max(spare, 0)]}
 
 
 def finished_ranks(job: Job, idle: Sequence[Slot], succeeded: Sequence[Pod]) -> set[int]:
     """Return the ranks of idle slots that no pod will use, however the Job is scaled."""
+    if job.starts_no_pods:
+        return {slot.rank for slot in idle}
     if is_elastic(job):
         done = done_indexes(job) | _indexes_of(succeeded)
         return {slot.rank for slot in idle if slot.rank in done}
-    successes = max(job.status.succeeded, len(succeeded))
-    finished = successes > 0 if job.spec.completions is None else successes >= job.spec.completions
+    over = _over(job, succeeded)
+    finished = over > 0 if job.spec.completions is None else over >= job.spec.completions
     return {slot.rank for slot in idle} if finished else set()
+
+
+def _over(job: Job, succeeded: Sequence[Pod]) -> int:
+    """Count the completions for which no more pods start: those that succeeded and, of an Indexed Job, those that failed for good."""
+    if job.spec.indexed:
+        return len(done_indexes(job) | _indexes_of(succeeded))
+    return max(job.status.succeeded, len(succeeded))
 
 
 def _indexes_of(pods: Iterable[Pod]) -> set[int]:

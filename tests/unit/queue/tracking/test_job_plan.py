@@ -6,6 +6,7 @@ from support.queue_builders import a_job, a_pod, an_allocation
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.indexes import parse_indexes
 from fluxqueue.queue.model.job_slots import lacks_slot
 from fluxqueue.queue.model.records import SlotState
 from fluxqueue.queue.tracking.job_plan import ClosedNodes, JobPhase, conclude_job, plan_job_slots
@@ -121,6 +122,34 @@ def test_a_pod_already_on_a_node_takes_a_slot_of_that_node() -> None:
 def test_without_indexes_slots_end_as_completions_run_out(succeeded: int, ends: tuple[int, ...]) -> None:
     job = a_job(loose(3, 6).with_("status.succeeded", succeeded))
     assert plan_job_slots(job, [], an_allocation(HOSTS)).end == ends
+
+
+@pytest.mark.parametrize(
+    ("completed", "failed", "ends"),
+    [
+        pytest.param("0,1", "", (), id="four left"),
+        pytest.param("0,1", "2,4", (2,), id="two left: two failed for good"),
+        pytest.param("0-2", "3-5", (0, 1, 2), id="none left"),
+    ],
+)
+def test_an_index_that_failed_for_good_needs_no_slot(completed: str, failed: str, ends: tuple[int, ...]) -> None:
+    """``backoffLimitPerIndex``: the Job goes on with its other indexes."""
+    builder = loose(3, 6).with_("spec.completionMode", "Indexed").with_("spec.backoffLimitPerIndex", 0)
+    status = {"succeeded": len(parse_indexes(completed)), "completedIndexes": completed, "failedIndexes": failed}
+    job = a_job(builder.with_("status", status))
+    assert plan_job_slots(job, [], an_allocation(HOSTS)).end == ends
+
+
+@pytest.mark.parametrize("decided", ["FailureTarget", "SuccessCriteriaMet"])
+@pytest.mark.parametrize("builder", [indexed(), loose(), loose(3, None)], ids=["elastic", "without indexes", "work queue"])
+@pytest.mark.parametrize("pin_window_open", [True, False])
+def test_a_job_whose_end_is_decided_keeps_only_the_slots_of_pods_that_terminate(decided: str, builder: Any, pin_window_open: bool) -> None:
+    """A failure that no retry follows, a deadline, a success policy: one pod that is stuck keeps the Job, and no other nodes."""
+    job = a_job(builder.with_("status.conditions", [{"type": decided, "status": "True"}]))
+    terminating = make_pod("p1").owned_by("Job").index(1).on_node("n2").with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    stuck = a_pod(terminating, uid="p1")
+    slot_changes = plan_job_slots(job, [stuck], an_allocation(HOSTS, states=TAKEN, pods=PODS), pin_window_open=pin_window_open)
+    assert (slot_changes.end, slot_changes.state) == ((0, 2), None)
 
 
 def test_a_work_queue_job_starts_no_more_pods_after_its_first_success() -> None:
