@@ -315,7 +315,7 @@ def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:
     return (
         template.label(names.MANAGED_LABEL) == "false"
         or meta.label(names.MANAGED_LABEL) == "false"
-        or meta.label(names.KUEUE_QUEUE_LABEL) is not None
+        or bool(meta.label(names.KUEUE_QUEUE_LABEL))
     )
 
 

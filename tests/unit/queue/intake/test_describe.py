@@ -3,6 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.admission import admit
 from support.builders import Builder, make_job, make_pod
 from support.queue_builders import a_job, a_pod, a_workload, around
 
@@ -70,6 +71,16 @@ def test_the_kind_of_job_decides_how_it_is_released(builder: Builder, mode: Rele
 )
 def test_what_is_not_ours_is_left_alone(builder: Any) -> None:
     assert describe_job(a_job(held(builder)), around()) is None
+
+
+def test_an_empty_name_of_another_queue_names_none() -> None:
+    """The webhook holds such objects, so nobody else would start them."""
+    job = admit(make_job().label("kueue.x-k8s.io/queue-name", "")).after
+    assert job["spec"]["suspend"] is True
+    assert describe_job(a_job(Builder(job)), around()) is not None
+    pod = admit(make_pod().label("kueue.x-k8s.io/queue-name", ""))
+    assert pod.gates == ["fluxqueue"]
+    assert describe_pod(a_pod(Builder(pod.after)), around()) is not None
 
 
 def test_a_job_that_runs_without_us_is_ours_only_through_gated_pods() -> None:
