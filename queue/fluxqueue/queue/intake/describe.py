@@ -68,7 +68,7 @@ def describe_job(
     workload
         Its row and overrides, if it has any.
     has_gated_pods
-        True if pods of this Job have our gate. A Job that runs although the queue did not release it is ours only then.
+        True if pods of this Job have our gate. They are released, whatever its labels say by now. A new Job that runs is ours only then.
     minicluster
         The MiniCluster that the Job belongs to, if any. The slot of its services pod is matched with those of the brokers.
     blocked_by
@@ -80,7 +80,7 @@ def describe_job(
         None if the Job is not the queue's: it is finished, being deleted, opted out, managed by another controller, or was running
         before the queue came.
     """
-    if not _is_ours(job, has_gated_pods=has_gated_pods):
+    if not _is_ours(job, has_gated_pods=has_gated_pods, known=workload.row is not None):
         return None
     job = at_full_size(job)
     meta, spec = job.metadata, job.spec
@@ -304,11 +304,12 @@ def _submitter(meta: ObjectMeta, row: Workload | None) -> str:
     return readable_submitter(meta.annotation(names.SUBMITTED_BY_ANNOTATION)) or (row.submitted_by if row is not None else "")
 
 
-def _is_ours(job: Job, *, has_gated_pods: bool) -> bool:
+def _is_ours(job: Job, *, has_gated_pods: bool, known: bool) -> bool:
     meta, spec = job.metadata, job.spec
-    if not meta.uid or job.finished or meta.deletion_timestamp or _opted_out(meta, spec.template.metadata):
+    if not meta.uid or job.finished or meta.deletion_timestamp or spec.managed_by not in (None, "", names.JOB_CONTROLLER):
         return False
-    return spec.managed_by in (None, "", names.JOB_CONTROLLER) and (spec.suspend or has_gated_pods)
+    # A queued Job that its user resumed is matched all the same: its pods will be created with the gate.
+    return has_gated_pods or ((bool(spec.suspend) or known) and not _opted_out(meta, spec.template.metadata))
 
 
 def _opted_out(meta: ObjectMeta, template: ObjectMeta) -> bool:

@@ -159,8 +159,7 @@ class ObjectReader:
             job,
             self._caches.cluster_context(namespace),
             replace(context, extra_requests=self._extra_requests.of(uid, namespace, row)),
-            # A queued Job that its user resumed is matched all the same: its pods will be created with the gate.
-            has_gated_pods=gated or row is not None,
+            has_gated_pods=gated,
             minicluster=self._caches.minicluster_of(job),
             blocked_by=self._blockers.of(job),
         )

@@ -73,6 +73,14 @@ def test_what_is_not_ours_is_left_alone(builder: Any) -> None:
     assert describe_job(a_job(held(builder)), around()) is None
 
 
+@pytest.mark.parametrize("label", [("fluxqueue/managed", "false"), ("kueue.x-k8s.io/queue-name", "team")], ids=["nobody", "Kueue"])
+def test_pods_that_we_hold_are_released_although_their_job_left_the_queue(label: tuple[str, str]) -> None:
+    """A label of a Job that was admitted without it does not reach its pods, so the webhook gates them when the Job is resumed."""
+    job = a_job(make_job().pods(2, 2).suspended(False).label(*label))
+    assert describe_job(job, around(), WorkloadContext(row=a_workload())) is None
+    assert describe_job(job, around(), has_gated_pods=True) is not None
+
+
 def test_an_empty_name_of_another_queue_names_none() -> None:
     """The webhook holds such objects, so nobody else would start them."""
     job = admit(make_job().label("kueue.x-k8s.io/queue-name", "")).after
