@@ -214,6 +214,12 @@ def test_a_job_that_another_client_unsuspended_gets_gated_pods(admission: Admiss
     assert [gates(pod) for pod in admission.pods("job-name=resumed", 2)] == [["fluxqueue"]] * 2
 
 
+def test_a_job_without_completions_is_complete_at_once(admission: Admission) -> None:
+    admission.create(make_job("empty").pods(1, 0))
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/empty"
+    wait_until(lambda: "completionTime" in admission.cluster.client.get(path)["status"], "the Job to be complete", WAIT_S)
+
+
 def test_pods_of_a_deployment_are_gated_and_those_of_a_daemon_set_run(admission: Admission) -> None:
     for kind, extra in (("Deployment", {"replicas": 2}), ("DaemonSet", {})):
         labels = {"app": kind.lower()}

@@ -22,6 +22,7 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
         pytest.param(make_pod().label("kueue.x-k8s.io/queue-name", "q"), "alice", id="Kueue's pod"),
         pytest.param(make_job().with_("spec.template.spec.nodeName", "n1"), "alice", id="Job that names its node"),
         pytest.param(make_job().pod_label("fluxqueue/managed", "false"), "alice", id="Job that opted out in its template"),
+        pytest.param(make_job().pods(1, 0), "alice", id="Job that is complete from the beginning"),
     ],
 )
 def test_is_left_alone(thing: Builder, user: str) -> None:

@@ -33,6 +33,7 @@ class Exemption(enum.StrEnum):
     MANAGED_BY = "spec.managedBy"
     OTHER_QUEUE = "another queue's label"
     OPTED_OUT = "opted out"
+    EMPTY = "spec.completions 0"
 
 
 def request_exemption(review: Review, settings: AdmissionSettings) -> Exemption | None:
@@ -62,7 +63,12 @@ def request_exemption(review: Review, settings: AdmissionSettings) -> Exemption 
 
 
 def job_exemption(job: ReviewedJob) -> Exemption | None:
-    """Return why a Job is exempt because of its own fields, or None."""
+    """Return why a Job is exempt because of its own fields, or None.
+
+    A Job with no completions has nothing to be matched: its controller completes it at once.
+    """
+    if job.spec.completions == 0:
+        return Exemption.EMPTY
     if job.spec.managed_by not in (None, "", names.JOB_CONTROLLER):
         return Exemption.MANAGED_BY
     if job.spec.template.spec.node_name:

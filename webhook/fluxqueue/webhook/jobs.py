@@ -103,7 +103,7 @@ def _metadata(annotations: dict[str, str]) -> list[patches.Operation]:
 
 def _exempt(review: Review, job: ReviewedJob, exemption: Exemption) -> Decision:
     template, taken_back = job.spec.template.metadata, tuple(_taken_back(job, exemption))
-    if exemption is Exemption.NODE_CHOSEN:
+    if exemption in (Exemption.NODE_CHOSEN, Exemption.EMPTY):
         return Decision(AdmissionOutcome.EXEMPT, taken_back)
     warnings: tuple[str, ...] = ()
     if exemption is not Exemption.OPTED_OUT and job.metadata.label(names.QUEUE_LABEL):
