@@ -31,6 +31,7 @@ from fluxqueue.queue.model.records import Allocation, Workload
 __all__ = ["BrokerCount", "MiniClusterContext", "count_brokers", "exit_code_of", "quorum_of", "status_of", "time_left_s"]
 
 SELECTOR_LABEL = "hpa-selector"
+_ENDED = (MiniClusterState.SUCCEEDED, MiniClusterState.FAILED, MiniClusterState.CANCELLED)
 _SHOWN = 10
 _LONGEST = 1024
 
@@ -153,7 +154,7 @@ def status_of(context: MiniClusterContext, now: datetime) -> MiniClusterStatus:
     brokers = _brokers(context)
     state, message = _state(context, brokers)
     placed = allocation is not None and state in (MiniClusterState.STARTING, MiniClusterState.RUNNING, MiniClusterState.STOPPED)
-    ended = state in (MiniClusterState.SUCCEEDED, MiniClusterState.FAILED, MiniClusterState.CANCELLED)
+    ended = state in _ENDED
     jobid = str(allocation.jobid) if allocation is not None else (before.jobid if ended else "")
     formed_at = before.formed_at if before.jobid == jobid else None
     if formed_at is None and state is MiniClusterState.RUNNING:
@@ -203,6 +204,8 @@ def _has_formed(minicluster: MiniCluster, allocation: Allocation) -> bool:
 def _state(context: MiniClusterContext, brokers: BrokerCount) -> tuple[MiniClusterState, str]:
     minicluster, job, workload = context.minicluster, context.job, context.workload
     problem = "; ".join(context.problems)
+    if job is None and minicluster.status.finished_at is not None and minicluster.status.state in _ENDED:
+        return MiniClusterState(minicluster.status.state), minicluster.status.message  # its Job was deleted after it had ended
     if job is None:
         return (MiniClusterState.INVALID, problem) if problem else (MiniClusterState.QUEUED, "its objects are being created")
     if job.status.has_condition("Complete"):
@@ -242,7 +245,9 @@ def _without_services(pod: Pod | None) -> str:
 
 
 def _exit_code(context: MiniClusterContext) -> int | None:
-    if context.job is None or not context.job.finished:
+    if context.job is None:
+        return context.minicluster.status.exit_code
+    if not context.job.finished:
         return None  # a broker that is stopped has its own exit code
     exit_code = exit_code_of(context.pods, context.minicluster.metadata.name)
     return exit_code if exit_code is not None else context.minicluster.status.exit_code

@@ -147,6 +147,18 @@ def test_an_exit_code_outlives_the_pod() -> None:
     assert (status.state, status.exit_code, status.finished_at) == ("Succeeded", 0, "2030-01-01T11:00:00Z")
 
 
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+def test_the_end_stays_when_the_job_is_deleted_after_it(end: str) -> None:
+    """Otherwise it would be run again: a MiniCluster that has not ended gets another Job."""
+    over = replace(context_of(minicluster(), pod(0, phase="Failed", containerStatuses=[ended("flux", 3)])), job=job(end))
+    status = status_of(over, NOW)
+    without = MiniClusterContext(msgspec.structs.replace(over.minicluster, status=status))
+    later = status_of(without, NOW + timedelta(seconds=5))
+    assert later.finished_at == status.finished_at is not None
+    assert (later.state, later.message, later.exit_code) == (status.state, status.message, 3)
+    assert msgspec.structs.replace(later, size=0, conditions=None) == msgspec.structs.replace(status, size=0, conditions=None)
+
+
 def test_a_spec_that_cannot_be_realised_is_a_condition() -> None:
     status = status_of(MiniClusterContext(minicluster(), problems=("spec.size is 0",)), NOW)
     assert (status.state, status.message) == ("Invalid", "spec.size is 0")
