@@ -34,6 +34,8 @@ def reserved_problems(spec: MiniClusterSpec) -> Iterator[str]:
             yield f"{path}: {key} is written by fluxqueue only: remove it"
         if keys.get(names.MANAGED_LABEL) == "false":
             yield f"{path}: {names.MANAGED_LABEL} 'false' takes its pods out of the queue, which runs it: remove it"
+        if keys.get(names.KUEUE_QUEUE_LABEL):
+            yield f"{path}: {names.KUEUE_QUEUE_LABEL} gives its pods to another queue, and this one runs it: remove it"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

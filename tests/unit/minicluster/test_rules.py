@@ -43,6 +43,7 @@ def test_an_ordinary_one_has_no_problem() -> None:
         ({"jobLabels": {"fluxqueue/jobid": "7"}}, "spec.jobLabels: fluxqueue/jobid", "remove it"),
         ({"pod": {"labels": {"fluxqueue/services-of": "u"}}}, "spec.pod.labels: fluxqueue/services-of", "remove it"),
         ({"pod": {"labels": {"fluxqueue/managed": "false"}}}, "spec.pod.labels: fluxqueue/managed", "remove it"),
+        ({"jobLabels": {"kueue.x-k8s.io/queue-name": "q"}}, "spec.jobLabels: kueue.x-k8s.io/queue-name", "remove it"),
         ({"pod": {"annotations": {"fluxqueue/allocation": "7"}}}, "spec.pod.annotations: fluxqueue/allocation", "remove it"),
         (
             {"podTemplate": {"metadata": {"annotations": {"fluxqueue/exempt": "true"}}}},
