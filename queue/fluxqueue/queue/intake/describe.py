@@ -143,10 +143,13 @@ def describe_pod(
     Returns
     -------
     NewWorkload or None
-        None if the pod is not the queue's: it has no gate of ours, is being deleted, opted out, or is part of a Job.
+        None if the pod is not the queue's: it has no gate of ours, is being deleted, or is part of a Job. One that our own scheduler
+        binds has no gate, and may opt out.
     """
     meta, spec = pod.metadata, pod.spec
-    if not meta.uid or not pod.held or meta.deletion_timestamp or pod.terminal or _opted_out(meta, meta):
+    if not meta.uid or not pod.held or meta.deletion_timestamp or pod.terminal:
+        return None
+    if _opted_out(meta, meta) and not spec.gated_by(names.GATE):  # nobody but the queue removes its gate
         return None
     if job is not None:
         return _describe_pod_of_job(pod, job, cluster, workload, beside)

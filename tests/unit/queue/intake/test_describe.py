@@ -81,6 +81,13 @@ def test_pods_that_we_hold_are_released_although_their_job_left_the_queue(label:
     assert describe_job(job, around(), has_gated_pods=True) is not None
 
 
+@pytest.mark.parametrize("label", [("fluxqueue/managed", "false"), ("kueue.x-k8s.io/queue-name", "team")], ids=["nobody", "Kueue"])
+def test_a_gated_pod_stays_in_the_queue_whatever_labels_it_gets(label: tuple[str, str]) -> None:
+    """No one else may remove our gate, so it would wait for ever."""
+    assert describe_pod(a_pod(make_pod().gate("fluxqueue").label(*label)), around()) is not None
+    assert describe_pod(a_pod(make_pod().by_fluxion().label(*label)), around()) is None
+
+
 def test_an_empty_name_of_another_queue_names_none() -> None:
     """The webhook holds such objects, so nobody else would start them."""
     job = admit(make_job().label("kueue.x-k8s.io/queue-name", "")).after
