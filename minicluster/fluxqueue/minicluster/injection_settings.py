@@ -206,12 +206,14 @@ def annotated_minicluster(name: str, namespace: str, uid: str, size: int, annota
     Raises
     ------
     InvalidInjection
-        An annotation is invalid, or the name is too long for host names.
+        An annotation is invalid, or hosts and a Service cannot be named after the Job.
     """
     if len(name) > _MAX_JOB_NAME:
         raise InvalidInjection(
             f"Job {name} cannot be a Flux cluster: its name may have {_MAX_JOB_NAME} characters, because its hosts are named after it"
         )
+    if "." in name:
+        raise InvalidInjection(f"Job {name} cannot be a Flux cluster: hosts and a Service are named after it, so its name has no dots")
     mode = annotations.get(names.MINICLUSTER_MODE_ANNOTATION, _MODES[0])
     if mode not in _MODES:
         raise InvalidInjection(f"annotation {names.MINICLUSTER_MODE_ANNOTATION} says {mode!r:.80}: it may be {', '.join(_MODES)}")

@@ -4,7 +4,6 @@ A Flux cluster belongs to a MiniCluster, or to an Indexed Job annotated as one. 
 Operator: the Job (and with it the host names), the headless Service, the services pod. Names that only fluxqueue uses contain five
 characters derived from the owner's uid. So a MiniCluster created again under the same name never gets the certificate of the former one,
 which the garbage collector has not removed yet.
-collector is still about to remove.
 """
 
 from __future__ import annotations

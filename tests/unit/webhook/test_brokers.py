@@ -56,6 +56,7 @@ def test_it_is_copied_with_labels_and_into_templates_without_metadata() -> None:
         (annotated().with_("spec.completionMode", "NonIndexed"), "completionMode: Indexed"),
         (annotated().with_("spec.parallelism", 2), "parallelism the same as completions"),
         (annotated("x" * 60), "52 characters"),
+        (annotated("solver-v1.2"), "its name has no dots"),
         (annotated().annotation(names.MINICLUSTER_MODE_ANNOTATION, "fast"), "single, launcher, session"),
         (annotated().annotation(names.MINICLUSTER_TASKS_ANNOTATION, "many"), "number of tasks"),
         (annotated().with_("spec.template.spec.containers", [{"name": "app", "image": "app", "args": ["x"]}]), "set the command"),
