@@ -174,6 +174,8 @@ class StartupMonitor:
                 if self._refusals.of(workload, allocation) is not None:
                     self._awake.set()  # reported before the release was stored: check again
                 continue
+            if self._ends(workload):
+                continue
             if lost and workload.kind == "Job" and (nodes := lost_nodes(allocation, lost.__contains__)):
                 pods = self._losses.pods_to_replace(workload, allocation, lost)
                 if pods is None:
@@ -207,6 +209,11 @@ class StartupMonitor:
         if workload.release_mode is ReleaseMode.GROUP:
             return decide_group(workload, failure, budget)
         return decide_pod(workload, self._caches.pods.get_by_uid(workload.uid), failure, budget, now)
+
+    def _ends(self, workload: Workload) -> bool:
+        """True for a Job that starts no more pods: it needs no nodes, and waits for pods that terminate."""
+        job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
+        return job is not None and job.starts_no_pods
 
     # ---- what is observed --------------------------------------------------------------------------------------------------------
 

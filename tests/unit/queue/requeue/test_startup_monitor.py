@@ -138,6 +138,15 @@ async def test_a_job_is_evicted_once_its_node_was_not_ready_for_the_configured_t
     assert ["node n1 was lost under it" in eviction.message for eviction in bench.requeuer.evictions] == [True] * evicted
 
 
+@pytest.mark.parametrize("decided", ["FailureTarget", "SuccessCriteriaMet"])
+async def test_a_job_whose_end_is_decided_is_not_matched_again_for_a_pod_that_is_stuck(decided: str) -> None:
+    job = JOB.with_("status.conditions", [{"type": decided, "status": "True"}])
+    bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), job=job, lost_s=0.0, state=State.RUNNING, release_mode=ReleaseMode.PIN)
+    bench.node("n1", ready="Unknown")
+    await bench.monitor.check()
+    assert (bench.requeuer.evictions, bench.requeuer.evicted_pods) == ([], [])
+
+
 async def test_of_a_job_released_pod_by_pod_only_the_pods_on_a_lost_node_are_replaced() -> None:
     bench = Bench(pod("mpi-0", "n0"), pod("mpi-1", "n1"), lost_s=0.0, state=State.RUNNING)
     bench.node("n1", ready="Unknown")
