@@ -79,6 +79,18 @@ def test_a_held_job_waits_until_its_hold_is_removed(full: Stage) -> None:
     assert wrong([full.until_state("held", State.COMPLETED)]) == []
 
 
+def test_edits_that_are_taken_back_at_once_leave_nothing(full: Stage) -> None:
+    """The second edit leads back to what the queue has acknowledged, before it has acknowledged the first."""
+    full.apply(job("moody").build())
+    full.until_reason("moody", "WaitingForNodes")
+    for _ in range(4):
+        edit(full, "moody", hold=True, priority=9)
+        edit(full, "moody", hold=False, priority=0)
+    full.kubectl("delete", "job", "blocker")
+    full.until_state("moody", State.COMPLETED)
+    assert fluxjob(full, "moody").spec.priority == 0
+
+
 def test_a_hold_outlives_the_fluxjob(full: Stage) -> None:
     full.apply(job("held").build())
     edit(full, "held", hold=True, priority=7)

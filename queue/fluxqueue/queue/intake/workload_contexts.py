@@ -31,7 +31,7 @@ def workload_context(uid: str, row: Workload | None, caches: Caches) -> Workload
     if row is None and fluxjob is None:
         return NEW_WORKLOAD
     overrides = overrides_after(row, fluxjob)
-    if row is not None and _edited_since_refused(row, caches) and not (fluxjob is not None and "hold" in edits_of(fluxjob)):
+    if row is not None and _edited_since_refused(row, caches) and not (fluxjob is not None and "hold" in edits_of(fluxjob, row.overrides)):
         overrides = msgspec.structs.replace(overrides, hold=False)
     return WorkloadContext(row, overrides)
 

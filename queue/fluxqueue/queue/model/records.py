@@ -32,6 +32,7 @@ __all__ = [
     "Grant",
     "NewWorkload",
     "NodeRefusal",
+    "ReadSpec",
     "ReleaseMode",
     "RequeueState",
     "Reservation",
@@ -72,6 +73,13 @@ class SlotState(enum.StrEnum):
     """No pod follows: its resources are free."""
 
 
+class ReadSpec(msgspec.Struct, frozen=True):
+    """The spec of a FluxJob when an edit in it was stored, and the acknowledgement beside it, both as text."""
+
+    spec: str
+    acknowledged: str
+
+
 class SpecOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a person set by editing the FluxJob; None: nothing, so the user's object decides.
 
@@ -83,6 +91,8 @@ class SpecOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
         End it.
     queue, priority, duration_s
         Values that override those of the object.
+    read
+        Where the last edit was read. Until it is acknowledged there, the next edit is what differs from this.
     """
 
     hold: bool = False
@@ -90,6 +100,7 @@ class SpecOverrides(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     queue: str | None = None
     priority: int | None = None
     duration_s: int | None = None
+    read: ReadSpec | None = None
 
 
 NO_OVERRIDES = SpecOverrides()

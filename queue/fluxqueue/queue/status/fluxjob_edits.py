@@ -3,7 +3,8 @@
 Both write the same fields of the spec: a person moves a workload to another queue, and the queue writes the queue that the Job's label
 names now. So the queue records in an annotation which spec it has read, in the same write as the spec. A field that differs from the
 annotation is a new edit. It is stored as an override in the workload's row, and then the annotation is updated. An edit that arrives in
-between differs from the annotation too, so none is lost, and after a crash the same edit is stored again.
+between can lead back to what the annotation says, such as a release right after a hold. So the row also has the spec in which the edit was
+found, and until the annotation is updated it is that which the next edit differs from.
 
 Overrides live in the row and not in the FluxJob, because a FluxJob that is deleted is created again. An override takes precedence over
 the object. A duration of 0 removes the override, since a FluxJob shows 0 where no duration is given.
@@ -17,7 +18,7 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
-from fluxqueue.queue.model.records import NO_OVERRIDES, SpecOverrides, Workload
+from fluxqueue.queue.model.records import NO_OVERRIDES, ReadSpec, SpecOverrides, Workload
 
 __all__ = [
     "EditableSpec",
@@ -61,17 +62,27 @@ def acknowledgement(spec: EditableSpec) -> str:
     return msgspec.json.encode(spec).decode()
 
 
-def edits_of(fluxjob: FluxJob) -> dict[str, Any]:
-    """Return the fields (of `EditableSpec`) that a person changed and the queue has not acknowledged, with their values.
+def edits_of(fluxjob: FluxJob, overrides: SpecOverrides = NO_OVERRIDES) -> dict[str, Any]:
+    """Return the fields (of `EditableSpec`) that a person changed since the queue read or wrote them, with their values.
 
     A FluxJob whose annotation is missing or cannot be read counts as acknowledged: nothing is guessed.
+
+    Parameters
+    ----------
+    fluxjob
+        As it is now.
+    overrides
+        Those of its workload's row.
     """
     spec = editable_spec(fluxjob)
+    acknowledged = _acknowledgement_of(fluxjob)
+    read = overrides.read
+    known = read.spec if read is not None and read.acknowledged == acknowledged else acknowledged
     try:
-        acknowledged = msgspec.json.decode(fluxjob.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or "{}", type=EditableSpec)
+        before = msgspec.json.decode(known or "{}", type=EditableSpec)
     except msgspec.MsgspecError:
         return {}
-    return {field: getattr(spec, field) for field in _FIELDS if getattr(spec, field) != getattr(acknowledged, field)}
+    return {field: getattr(spec, field) for field in _FIELDS if getattr(spec, field) != getattr(before, field)}
 
 
 def overrides_after(workload: Workload | None, fluxjob: FluxJob | None) -> SpecOverrides:
@@ -91,21 +102,26 @@ def overrides_after(workload: Workload | None, fluxjob: FluxJob | None) -> SpecO
     """
     before = workload.overrides if workload is not None else NO_OVERRIDES
     held = before.hold or (workload is not None and _is_held(workload))
-    edits = edits_of(fluxjob) if fluxjob is not None else {}
+    edits = edits_of(fluxjob, before) if fluxjob is not None else {}
+    found = (
+        ReadSpec(acknowledgement(editable_spec(fluxjob)), _acknowledgement_of(fluxjob)) if fluxjob is not None and edits else before.read
+    )
     return SpecOverrides(
         hold=edits.get("hold", held),
         cancel=fluxjob.spec.cancel if fluxjob is not None else before.cancel,
         queue=edits.get("queue", before.queue),
         priority=edits.get("priority", before.priority),
         duration_s=(edits["duration_seconds"] or None) if "duration_seconds" in edits else before.duration_s,
+        read=found,
     )
 
 
 def edits_are_stored(workload: Workload, fluxjob: FluxJob) -> bool:
     """True if the row has every edit of the fields of `EditableSpec`."""
-    if not edits_of(fluxjob):
+    stored = workload.overrides
+    if not edits_of(fluxjob, stored):
         return True
-    return msgspec.structs.replace(overrides_after(workload, fluxjob), cancel=workload.overrides.cancel) == workload.overrides
+    return msgspec.structs.replace(overrides_after(workload, fluxjob), cancel=stored.cancel, read=stored.read) == stored
 
 
 def refusal_message(workload: Workload, edits: dict[str, Any]) -> str:
@@ -118,6 +134,10 @@ def refusal_message(workload: Workload, edits: dict[str, Any]) -> str:
         else "only work that waits can be held, moved or given another priority or duration"
     )
     return f"{workload.ref} {activity}: {fields} cannot change any more and was reverted; {remedy}"
+
+
+def _acknowledgement_of(fluxjob: FluxJob) -> str:
+    return fluxjob.metadata.annotation(names.ACKNOWLEDGED_ANNOTATION) or ""
 
 
 def _is_held(workload: Workload) -> bool:

@@ -164,7 +164,7 @@ class FluxJobWriter:
             self._keys.add(workload.id)
         elif not change.obj.metadata.owner_references:
             self._keys.add(workload.id)  # somebody removed them: garbage collection needs them
-        elif edits_of(change.obj):
+        elif edits_of(change.obj, workload.overrides):
             # The intake reads the edit of a pending workload first; an edit that changes nothing is acknowledged here.
             self._keys.add_after(workload.id, _SETTLED_S if workload.state is State.PENDING else 0)
 
@@ -309,7 +309,7 @@ class FluxJobWriter:
         except Conflict:
             return _SETTLED_S
         if not stored:
-            edits = edits_of(present)
+            edits = edits_of(present, workload.overrides)
             for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
                 self._recorder.record(subject, "EditRefused", refusal_message(workload, edits), severity=Severity.WARNING)
             log.info("fluxjob.edit_refused", workload=workload.id, uid=workload.uid, state=str(workload.state), fields=sorted(edits))

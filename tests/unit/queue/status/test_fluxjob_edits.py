@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from support.queue_builders import a_workload
 
@@ -27,6 +28,11 @@ def fluxjob(workload: Workload, **edited: Any) -> FluxJob:
     return FluxJob(metadata=ObjectMeta(annotations={names.ACKNOWLEDGED_ANNOTATION: note}), spec=FluxJobSpec(**spec))
 
 
+def set_by(workload: Workload, edited: FluxJob | None) -> SpecOverrides:
+    """What a person set, without where it was read."""
+    return msgspec.structs.replace(overrides_after(workload, edited), read=None)
+
+
 def test_what_the_queue_wrote_is_no_edit() -> None:
     workload = a_workload(queue="gpu", priority=7, duration_s=None)
     assert edits_of(fluxjob(workload)) == {}
@@ -45,17 +51,17 @@ def test_what_the_queue_wrote_is_no_edit() -> None:
 )
 def test_an_edit_becomes_an_override_and_nothing_else_does(edited: dict[str, Any], overrides: SpecOverrides) -> None:
     workload = a_workload()
-    assert overrides_after(workload, fluxjob(workload, **edited)) == overrides
+    assert set_by(workload, fluxjob(workload, **edited)) == overrides
 
 
 def test_stored_overrides_stay_when_something_else_is_edited() -> None:
     workload = a_workload(queue="gpu", overrides=SpecOverrides(queue="gpu"))
-    assert overrides_after(workload, fluxjob(workload, priority=5)) == SpecOverrides(queue="gpu", priority=5)
+    assert set_by(workload, fluxjob(workload, priority=5)) == SpecOverrides(queue="gpu", priority=5)
 
 
 def test_a_duration_of_zero_removes_the_override() -> None:
     workload = a_workload(duration_s=30, overrides=SpecOverrides(duration_s=30))
-    assert overrides_after(workload, fluxjob(workload, duration_seconds=0)) == NO_OVERRIDES
+    assert set_by(workload, fluxjob(workload, duration_seconds=0)) == NO_OVERRIDES
 
 
 def test_overrides_outlive_the_fluxjob() -> None:
@@ -70,6 +76,25 @@ def test_an_edit_is_stored_once_the_row_has_it_and_storing_it_again_changes_noth
     after = a_workload(queue="gpu", overrides=overrides_after(before, edited))
     assert edits_are_stored(after, edited)
     assert overrides_after(after, edited) == after.overrides
+
+
+def test_an_edit_that_is_taken_back_before_it_is_acknowledged_is_an_edit() -> None:
+    """A release right after a hold leads back to what the annotation says."""
+    before = a_workload()
+    held = a_workload(overrides=overrides_after(before, fluxjob(before, hold=True)))
+    taken_back = fluxjob(before)
+    assert not edits_are_stored(held, taken_back)
+    released = a_workload(overrides=overrides_after(held, taken_back))
+    assert not released.overrides.hold
+    assert edits_are_stored(released, taken_back)
+    assert overrides_after(released, fluxjob(before, hold=True)).hold, "and held again"
+
+
+def test_an_acknowledged_edit_is_not_compared_with_where_it_was_read() -> None:
+    before = a_workload()
+    moved = a_workload(queue="gpu", overrides=overrides_after(before, fluxjob(before, queue="gpu")))
+    acknowledged = fluxjob(moved, priority=3)
+    assert edits_of(acknowledged, moved.overrides) == {"priority": 3}
 
 
 def test_an_object_that_changed_since_is_not_mistaken_for_an_edit() -> None:
