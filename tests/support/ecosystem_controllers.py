@@ -19,6 +19,7 @@ from fluxqueue.local.binaries import are_programs, cache_folder, cached_programs
 from fluxqueue.local.toolchain import GoModule, build_tools
 
 __all__ = [
+    "ARGO_WORKFLOWS",
     "JOBSET",
     "KUBERAY",
     "LEADER_WORKER_SET",
@@ -90,6 +91,8 @@ class EcosystemController:
         Where it says that it is ready, if that cannot be chosen.
     health_path
         Of that answer.
+    environment
+        More variables.
     needs
         Other controllers that make pods of what it makes.
     """
@@ -110,6 +113,7 @@ class EcosystemController:
     fixed_certificates: Path | None = None
     health_port: int | None = None
     health_path: str = "/readyz"
+    environment: tuple[tuple[str, str], ...] = ()
     needs: tuple[EcosystemController, ...] = ()
 
     @property
@@ -288,6 +292,25 @@ TRAINING_OPERATOR = EcosystemController(
     fixed_certificates=Path("/tmp/k8s-webhook-server/serving-certs"),
 )
 """Its webhooks only validate, and trust only certificates that it makes itself: they are left out."""
+
+ARGO_WORKFLOWS = EcosystemController(
+    name="argo-workflows",
+    title="Argo Workflows",
+    module="github.com/argoproj/argo-workflows/v3",
+    program="workflow-controller",
+    minutes=6,
+    packages=1350,
+    assets=("manifests", "examples/steps.yaml", "examples/dag-diamond.yaml"),
+    manifests=("manifests/cluster-install",),
+    account=("argo", "argo"),
+    resources=(),
+    arguments=lambda _launch: ["--executor-image=argoexec", "--qps=200", "--burst=400"],
+    examples="examples",
+    has_webhooks=False,
+    health_port=6060,
+    health_path="/healthz",
+    environment=(("LEADER_ELECTION_DISABLE", "true"),),
+)
 
 
 def may_build() -> bool:

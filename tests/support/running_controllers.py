@@ -31,7 +31,7 @@ from fluxqueue.local.processes import Process
 
 __all__ = ["ecosystem_cluster", "installed_objects"]
 
-_KINDS = ("CustomResourceDefinition", "ServiceAccount", "Secret", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
+_KINDS = ("CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _RUNTIME = "ClusterTrainingRuntime"
 _READY_S = 120
@@ -82,7 +82,13 @@ def _started(cluster: InProcessCluster, folder: Path, controller: EcosystemContr
         controller.title,
         [programs / controller.program, *controller.arguments(launch)],
         log=folder / "controller.log",
-        environment={"HOME": str(folder), "PATH": "/usr/bin:/bin", "KUBECONFIG": str(kubeconfig), "TMPDIR": str(folder)},
+        environment={
+            "HOME": str(folder),
+            "PATH": "/usr/bin:/bin",
+            "KUBECONFIG": str(kubeconfig),
+            "TMPDIR": str(folder),
+            **dict(controller.environment),
+        },
         folder=folder,
     )
     process.start()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.ecosystem_controllers import (
+    ARGO_WORKFLOWS,
     JOBSET,
     KUBERAY,
     LEADER_WORKER_SET,
@@ -17,7 +18,7 @@ from support.ecosystem_controllers import (
     may_build,
 )
 
-CONTROLLERS = [JOBSET, LEADER_WORKER_SET, MPI_OPERATOR, KUBERAY, SCHEDULER_PLUGINS, TRAINER, TRAINING_OPERATOR]
+CONTROLLERS = [ARGO_WORKFLOWS, JOBSET, LEADER_WORKER_SET, MPI_OPERATOR, KUBERAY, SCHEDULER_PLUGINS, TRAINER, TRAINING_OPERATOR]
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: each.name)
@@ -28,8 +29,10 @@ def test_a_controller_has_the_version_that_its_module_pins(controller: Ecosystem
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: each.name)
 def test_its_manifests_and_examples_are_kept_with_its_program(controller: EcosystemController) -> None:
-    for path in (*controller.manifests, *([controller.examples] if controller.examples else [])):
+    for path in controller.manifests:
         assert any(Path(path).is_relative_to(kept) for kept in controller.assets)
+    examples = Path(controller.examples)
+    assert any(examples.is_relative_to(kept) or Path(kept).is_relative_to(examples) for kept in controller.assets)
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: each.name)

@@ -10,7 +10,7 @@ def thing(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_what_would_run_in_the_cluster_is_left_out() -> None:
-    kinds = ["Deployment", "ClusterRoleBinding", "Service", "CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Namespace"]
+    kinds = ["Deployment", "ClusterRoleBinding", "Service", "CustomResourceDefinition", "ServiceAccount", "PriorityClass", "Namespace"]
     documents = [thing(kind, spec={}) for kind in kinds]
     assert [each["kind"] for each in installed_objects(documents, 1, b"")] == [
         "CustomResourceDefinition",
