@@ -1,14 +1,13 @@
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 from support.dashboard_site import PeopleApi, Stage
+from support.embedded_servers import serving
 
-from fluxqueue.certs.https import EmbeddedServer
 from fluxqueue.dashboard.service import BrowserConnection, DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings
 from fluxqueue.kube.errors import ServerError
@@ -32,27 +31,17 @@ def test_what_is_shown_is_old_while_a_watch_fails(tmp_path: Path) -> None:
     assert service.stale()
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[int]:
-    port = free_port()
-    config = uvicorn.Config(Stage().app, port=port, http=BrowserConnection, ws="none", lifespan="off", log_config=None, access_log=False)
-    server = EmbeddedServer(config)
-    task = asyncio.create_task(server.serve())
-    async with asyncio.timeout(60):
-        while not server.started:
-            await asyncio.sleep(0.01)
-    try:
-        yield port
-    finally:
-        server.should_exit = True
-        async with asyncio.timeout(60):
-            await task
+def dashboard() -> AbstractAsyncContextManager[int]:
+    app = Stage().app
+    return serving(
+        uvicorn.Config(app, port=free_port(), http=BrowserConnection, ws="none", lifespan="off", log_config=None, access_log=False)
+    )
 
 
 async def test_connections_that_are_kept_after_an_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BrowserConnection, "most", 4)
     monkeypatch.setattr(BrowserConnection, "head_s", 0.01)
-    async with serving() as port, asyncio.timeout(60):
+    async with dashboard() as port, asyncio.timeout(60):
         kept = []
         for _ in range(8):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

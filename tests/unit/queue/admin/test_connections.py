@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from email.utils import formatdate
 from typing import Any
 
@@ -13,8 +12,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from support.embedded_servers import serving
 
-from fluxqueue.certs.https import EmbeddedServer
 from fluxqueue.local.ports import free_port
 from fluxqueue.queue.admin.connections import BoundedConnection, bounded_config
 
@@ -26,23 +25,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedConnection, "most", 4)
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+def bounded() -> AbstractAsyncContextManager[int]:
     async def answer(_request: Request) -> Response:
         return PlainTextResponse("here")
 
-    port = free_port()
-    server = EmbeddedServer(bounded_config(Starlette(routes=[Route("/", answer)]), "127.0.0.1", port))
-    task = asyncio.create_task(server.serve())
-    async with asyncio.timeout(60):
-        while not server.started:
-            await asyncio.sleep(0.01)
-    try:
-        yield port
-    finally:
-        server.should_exit = True
-        async with asyncio.timeout(60):
-            await task
+    return serving(bounded_config(Starlette(routes=[Route("/", answer)]), "127.0.0.1", free_port()))
 
 
 async def asked(port: int, request: bytes = REQUEST) -> bytes:
@@ -55,14 +42,14 @@ async def asked(port: int, request: bytes = REQUEST) -> bytes:
 
 
 async def test_a_connection_carries_one_request() -> None:
-    async with serving() as port:
+    async with bounded() as port:
         answer = await asked(port, REQUEST + REQUEST)
     assert answer.count(b"HTTP/1.1 200") == 1
     assert b"connection: close" in answer
 
 
 async def test_silent_connections_do_not_keep_a_caller_out() -> None:
-    async with serving() as port:
+    async with bounded() as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
         assert b"here" in await asked(port)
         async with asyncio.timeout(60):
@@ -74,22 +61,22 @@ async def test_silent_connections_do_not_keep_a_caller_out() -> None:
 
 async def test_a_head_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BoundedConnection, "head_s", 0.05)
-    async with serving() as port:
+    async with bounded() as port:
         assert await asked(port, b"GET / HTTP/1.1\r\nHost: x\r\n") == b""
 
 
 async def test_a_huge_head_is_refused() -> None:
-    async with serving() as port:
+    async with bounded() as port:
         assert b"400" in (await asked(port, b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000)).split(b"\r\n")[0]
 
 
 async def test_a_server_ends_at_once_when_it_is_told() -> None:
-    async with serving() as port:
+    async with bounded() as port:
         assert b"here" in await asked(port)
 
 
 async def test_an_answer_has_the_date_of_its_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as port:
+    async with bounded() as port:
         for second in (1_000_000_000, 1_000_000_000, 1_000_000_061):
             monkeypatch.setattr("fluxqueue.certs.https.time.time", lambda second=second: second + 0.5)
             assert f"\r\ndate: {formatdate(second, usegmt=True)}\r\n".encode() in await asked(port)
@@ -104,6 +91,6 @@ async def test_an_idle_server_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> 
         return call_at(when, *more, **named)
 
     monkeypatch.setattr(loop, "call_at", noted)
-    async with serving():
+    async with bounded():
         timers = [delay for delay in delays if 0.05 < delay < 15]
     assert timers == [], "but for the waits of this test"
