@@ -10,13 +10,11 @@ import re
 from dataclasses import dataclass
 
 from fluxqueue.api import names
-from fluxqueue.api.durations import MAX_DURATION_S
+from fluxqueue.api.durations import FURTHEST_PLAN_S
 
 __all__ = ["JobSize", "min_pods_problem", "molded_duration", "read_min_pods"]
 
 _FORM = re.compile(r"[0-9]{1,9}")
-_LONGEST_S = 10 * MAX_DURATION_S
-"""A hundred years, as far as the graph plans: with few of many pods work may take longer than there are dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +70,4 @@ def molded_duration(duration_s: int, size: int, slots: int) -> int:
 
     It is a hundred years at most, unless it was stated to be longer.
     """
-    return min(-(-duration_s * size // slots), max(duration_s, _LONGEST_S))
+    return min(-(-duration_s * size // slots), max(duration_s, FURTHEST_PLAN_S))

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from fluxqueue.api.dependencies import DependencyCondition
-from fluxqueue.api.durations import MAX_DURATION_S
+from fluxqueue.api.durations import FURTHEST_PLAN_S
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.model.reasons import WAITS_FOR_OTHERS
 from fluxqueue.queue.model.records import Workload, WorkloadId
@@ -19,9 +19,6 @@ from fluxqueue.queue.model.start_conditions import DependencyState, TrackedDepen
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["ChainedStarts"]
-
-_FURTHEST_S = 10 * MAX_DURATION_S
-"""A hundred years, as far as the graph plans. A long chain of long work comes to times for which there are no dates."""
 
 
 class ChainedStarts:
@@ -59,7 +56,7 @@ class ChainedStarts:
         by_queue: defaultdict[str, list[tuple[int, WorkloadId]]] = defaultdict(list)
         for workload_id in self._waiting:
             workload, start = self._ledger.get(workload_id), chain.start_of(workload_id)
-            if workload is not None and start is not None and start <= now + _FURTHEST_S:
+            if workload is not None and start is not None and start <= now + FURTHEST_PLAN_S:
                 by_queue[workload.queue].append((start, workload_id))
         return {workload_id: start for starts in by_queue.values() for start, workload_id in sorted(starts)[:most]}
 
