@@ -2,6 +2,9 @@
 
 The FluxJob's ``spec.durationSeconds`` counts first, then the annotation, then ``activeDeadlineSeconds``, then the queue's default. Work
 whose pods do not end by themselves has no duration, unless one is stated.
+
+Work holds its nodes longer than it runs: pods are created, bound and started first, and their end is noticed later. So a duration counts as
+5 s at least, as Slurm counts a minute. Otherwise work of a second would be planned to end before it started, and pass every reservation.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from fluxqueue.queue.model.records import SpecOverrides
 
 __all__ = ["WallTime", "resolve_duration"]
 
+_LEAST_S = 5
+
 
 @dataclass(frozen=True, slots=True)
 class WallTime:
@@ -32,7 +37,8 @@ def resolve_duration(submission: Submission, queue: QueueChoice, overrides: Spec
     problems: list[Problem] = []
     wall_time = WallTime(queue.defaults.duration_s, assumed=True) if submission.ends else WallTime(None, assumed=False)
     try:
-        wall_time = _stated(submission, overrides) or wall_time
+        if (stated_s := _stated_s(submission, overrides)) is not None:
+            wall_time = WallTime(max(stated_s, min(_LEAST_S, queue.defaults.max_duration_s or _LEAST_S)), assumed=False)
     except InvalidDuration as error:
         message = f"{submission.title}: annotation {names.DURATION_ANNOTATION}: {error}"
         problems.append(Problem(Reason.INVALID_REQUEST, message))
@@ -46,7 +52,7 @@ def resolve_duration(submission: Submission, queue: QueueChoice, overrides: Spec
     return Resolved(wall_time, tuple(problems))
 
 
-def _stated(submission: Submission, overrides: SpecOverrides) -> WallTime | None:
+def _stated_s(submission: Submission, overrides: SpecOverrides) -> int | None:
     """Return the wall time that somebody stated; None if nobody did.
 
     Raises
@@ -55,9 +61,7 @@ def _stated(submission: Submission, overrides: SpecOverrides) -> WallTime | None
         The annotation is not a duration.
     """
     if overrides.duration_s is not None:
-        return WallTime(overrides.duration_s, assumed=False)
+        return overrides.duration_s
     if text := submission.meta.annotation(names.DURATION_ANNOTATION):
-        return WallTime(parse_duration(text), assumed=False)
-    if submission.deadline_s is not None:
-        return WallTime(min(max(submission.deadline_s, 1), MAX_DURATION_S), assumed=False)
-    return None
+        return parse_duration(text)
+    return None if submission.deadline_s is None else min(submission.deadline_s, MAX_DURATION_S)

@@ -130,6 +130,7 @@ def test_parallelism_zero_is_accepted_and_says_what_to_raise() -> None:
             False,
             id="annotation first",
         ),
+        pytest.param(make_job().annotation("fluxqueue/duration", "1s"), 5, False, id="shorter than its start takes"),
     ],
 )
 def test_the_wall_time_is_what_the_object_says_best(builder: Builder, seconds: int, assumed: bool) -> None:
@@ -172,6 +173,11 @@ def test_longer_than_the_queue_allows_is_refused_with_both_figures() -> None:
     assert found.reason is Reason.INVALID_REQUEST
     assert "7200 s" in found.message
     assert "3600 s" in found.message
+
+
+def test_a_short_duration_never_counts_as_more_than_the_queue_allows() -> None:
+    found = described(make_job().annotation("fluxqueue/duration", "1s"), queues={"default": QueueDefaults(max_duration_s=2)})
+    assert (found.reason, found.duration_s) == (Reason.NONE, 2)
 
 
 def test_a_namespace_may_name_the_queue_and_the_object_overrules_it() -> None:

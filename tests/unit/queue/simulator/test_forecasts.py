@@ -90,7 +90,7 @@ def test_the_table_distinguishes_policies_and_added_nodes() -> None:
 
 
 def test_the_end_of_work_that_overruns_moves() -> None:
-    assert waits(a_snapshot(a_fluxjob("run-0", 2, 30, hosts="n[0-1]"), a_fluxjob("next-1", 2, 60))) == {"next-1": 30}
+    assert waits(a_snapshot(a_fluxjob("run-0", 2, 30, hosts="n[0-1]"), a_fluxjob("next-1", 2, 60))) == {"next-1": 15}
 
 
 def test_nothing_is_planned_on_nodes_of_work_without_an_end() -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from fluxqueue.queue.scheduling.policies.overruns import LEAST_EXTENSION_S, extended_end
+from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
 
 __all__ = ["DurationHistory", "PredictionKey", "end_beyond_prediction", "lengthened_end"]
@@ -65,7 +65,7 @@ def end_beyond_prediction(start: datetime, end: datetime, now: datetime, stated_
     stated = start + timedelta(seconds=stated_s)
     if now >= stated:
         return extended_end(start, max(end, stated), now)
-    least = now + timedelta(seconds=LEAST_EXTENSION_S)
+    least = now + timedelta(seconds=_LEAST_S)
     return min(stated, max(start + 2 * (end - start), least))
 
 

@@ -28,9 +28,9 @@ def test_an_estimate_in_the_past_stays() -> None:
 
 @pytest.mark.parametrize(
     ("said_s", "late_s", "pushed_s"),
-    [(3600, 0, 360), (3600, 360, 720), (100, 1, 60), (100, 61, 120), (86_400, 5, 8640)],
+    [(5, 0, 5), (5, 7, 10), (30, 1, 15), (100, 1, 50), (100, 51, 100), (200, 1, 60), (3600, 0, 360), (3600, 360, 720), (86_400, 5, 8640)],
 )
-def test_an_overrun_moves_the_end_by_a_tenth_or_a_minute_into_the_future(said_s: int, late_s: int, pushed_s: int) -> None:
+def test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work(said_s: int, late_s: int, pushed_s: int) -> None:
     end = START + timedelta(seconds=said_s)
     assert extended_end(START, end, end + timedelta(seconds=late_s)) == end + timedelta(seconds=pushed_s)
 
