@@ -72,6 +72,7 @@ class Matching:
             individual=(self._avoided.avoiding, self._rules.individual),
             reserved_starts=self._graph.reserved_starts,
             first_starts=reservations.first_starts(cycle.dropped),
+            match_policies=cycle.match_policies,
         )
         reserving = reservations.queues
         queues = [

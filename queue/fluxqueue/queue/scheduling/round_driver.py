@@ -106,13 +106,17 @@ class RoundDriver:
         FluxionError
             The matcher is away or refuses a call. The steps before remain in the graph and in ``reservations``.
         """
-        while (following := round_.next_step(self.limit)) is not None:
-            pass_, step = following
+        while calls := round_.next_call(self.limit):
             self.steps += 1
-            answers, displaced = await self._do(step, round_.yielding(pass_, step), reservations, call)
+            step = _joined([step for _, step in calls])
+            answers, displaced = await self._do(step, round_.yielding(calls), reservations, call)
             if displaced:
                 round_.displaced(displaced)
-            pass_.accept(step, answers)
+            first = 0
+            for pass_, part in calls:
+                behind = first + len(_workloads(part))
+                pass_.accept(part, answers[first:behind])
+                first = behind
             granted = [
                 (workload, answer)
                 for workload, answer in zip(_workloads(step), answers, strict=False)
@@ -282,6 +286,13 @@ def _keep(reservations: dict[WorkloadId, HeldReservation], workload: Workload, a
         )
     else:
         reservations.pop(workload.id, None)
+
+
+def _joined(steps: Sequence[Step]) -> Step:
+    """Return one step for steps that go to the matcher in one call: several are `ImproveStep`."""
+    if len(steps) == 1:
+        return steps[0]
+    return ImproveStep(tuple(workload for step in steps for workload in _workloads(step)))
 
 
 def _workloads(step: Step) -> tuple[Workload, ...]:

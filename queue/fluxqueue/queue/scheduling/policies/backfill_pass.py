@@ -96,7 +96,15 @@ class BackfillPass:
         if self._to_cancel:
             return FIRST
         self._refusals.apply_limits()
+        self._refusals.apply_shared()
         row = self._next_row()
+        return None if row is None else self._backlog.key(row)
+
+    def head_behind(self) -> Key | None:
+        """As `Pass.head_behind`: a workload that starts leaves its reservation to the next one that may get one."""
+        row = self._refusals.possible.next(self._rows_asked[-1] + 1)
+        while row is not None and row in self._reserved and not self._due_or_improvable(self._reserved[row]):
+            row = self._refusals.possible.next(row + 1)
         return None if row is None else self._backlog.key(row)
 
     def _next_row(self) -> int | None:
@@ -241,6 +249,7 @@ class BackfillPass:
 
     def _forget(self, causes: Mapping[WorkloadId, str]) -> None:
         """Record that reservations are gone."""
+        self._context.shared.clear()
         self.result.dropped.update(causes)
         for workload in causes:
             self.result.reserved.pop(workload, None)
@@ -253,6 +262,7 @@ class BackfillPass:
         self._cursor = row + 1
         self._context.starts.pop(workload.id, None)
         if answer.verdict is MatchVerdict.GRANTED:
+            self._context.shared.clear()
             del self._reserved[row]
             self.result.reserved.pop(workload.id, None)
             self.result.granted.append((workload, answer))
@@ -262,11 +272,13 @@ class BackfillPass:
             self._context.quotas.remove_usage(workload.id)
             if self._over_node_limit(workload, reservation):
                 return
-            self._refusals.refuse(row)
-            self._context.starts[workload.id] = reservation.start
             if reservation.start != before.start or reservation.shares != before.shares:
+                self._context.shared.clear()
                 self.result.reserved[workload.id] = (workload, answer)
+            self._refusals.refuse(row, shared=self._shares(workload))
+            self._context.starts[workload.id] = reservation.start
         else:
+            self._context.shared.clear()
             del self._reserved[row]
             self._context.quotas.remove_usage(workload.id)
             self.result.dropped[workload.id] = answer.reason or "it no longer fits"
@@ -290,7 +302,7 @@ class BackfillPass:
                     self._apart.add(row)
                 if self._over_node_limit(workload, reservation):
                     continue
-                self._refusals.refuse(row)
+                self._refusals.refuse(row, shared=self._shares(workload))
                 self._context.starts[workload.id] = answer.at
                 self.result.reserved[workload.id] = (workload, answer)
                 continue
@@ -299,6 +311,10 @@ class BackfillPass:
                 break
             self._refuse(row, workload, answer, ever=step.reserve, predicted=step.predicted and workload.predicted_s is not None)
         self._batch_size = max(1, self._batch_size // 2) if refused else self._batch_size * 2
+
+    def _shares(self, workload: Workload) -> bool:
+        """True if what is refused to a workload is refused to others as well: no reservation of this queue would yield to them alone."""
+        return all(reservation.priority >= workload.order_priority for reservation in self._reserved.values())
 
     def _over_node_limit(self, workload: Workload, reservation: HeldReservation) -> bool:
         """Count a reservation as use of the queue, or cancel it at once if the queue may not use so many nodes."""
@@ -319,7 +335,7 @@ class BackfillPass:
             case MatchVerdict.INVALID:
                 self.result.add_reason(workload, Reason.INVALID_REQUEST, answer.reason)
             case _:
-                self._refusals.refuse(row, ever=ever, predicted=predicted)
+                self._refusals.refuse(row, ever=ever, predicted=predicted, shared=self._shares(workload))
                 self.result.add_reason(workload, waiting_reason(answer), answer.reason)
 
 

@@ -132,6 +132,14 @@ class Backlog:
         number, kinds = self._table[_KIND, position], self.request_kinds()
         return int(kinds.families[number]), int(kinds.counts[number]), int(kinds.durations[number])
 
+    def family_text(self, position: int) -> str:
+        """Return the family of the workload at a position, as all backlogs name it."""
+        return demand_of(self[position].jobspec).family
+
+    def family_number(self, family: str) -> int | None:
+        """Return the number of a family in `request_kinds`; None if no workload has it."""
+        return self._families.get(family)
+
     @property
     def shapes(self) -> Column:
         """Shape of each workload, as the number that `shape_number` returns."""

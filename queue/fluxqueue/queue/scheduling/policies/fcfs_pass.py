@@ -70,6 +70,10 @@ class FcfsPass:
         self._closed = not self._refusals.open[row]
         return None if self._closed else self._backlog.key(row)
 
+    def head_behind(self) -> Key | None:
+        """As `Pass.head_behind`: it makes no such step."""
+        return FIRST
+
     def next_step(self, limit: int, before: Key | None) -> Step | None:
         """As `Pass.next_step`."""
         if self._reservations:

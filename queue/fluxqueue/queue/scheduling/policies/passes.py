@@ -34,6 +34,7 @@ __all__ = [
     "PendingQueue",
     "RefusalCache",
     "Refusals",
+    "SharedRefusals",
     "Step",
     "waiting_reason",
 ]
@@ -101,6 +102,36 @@ class CancelStep:
 Step = MatchStep | ImproveStep | CancelStep
 
 
+@dataclass(frozen=True, slots=True)
+class SharedRefusal:
+    """A request of one queue that did not fit now, for other queues with the same match policy: the smallest, with its priority."""
+
+    queue: str
+    policy: str
+    family: str
+    count: int
+    duration_s: int
+    priority: int
+
+
+class SharedRefusals:
+    """What was refused to one queue in a round, and therefore to the others, so that queues for the same nodes are not asked one by one.
+
+    Each refusal holds until any reservation moves or goes: then all are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.known: list[SharedRefusal] = []
+
+    def add(self, refusal: SharedRefusal) -> None:
+        """Share a refusal."""
+        self.known.append(refusal)
+
+    def clear(self) -> None:
+        """Forget all, because a reservation no longer holds its nodes at the time at which it did."""
+        self.known = []
+
+
 @dataclass(slots=True)
 class CycleContext:
     """What all passes of a round share.
@@ -123,6 +154,10 @@ class CycleContext:
         Starts of what is set aside for people.
     first_starts
         First reserved start of workloads that have, or had, a reservation, where queues backfill by predictions.
+    match_policies
+        Match policy of each queue that has one of its own.
+    shared
+        Refusals that hold for several queues.
     """
 
     now: int
@@ -133,6 +168,8 @@ class CycleContext:
     individual: Sequence[Container[WorkloadId]] = ()
     reserved_starts: Sequence[int] = ()
     first_starts: Mapping[WorkloadId, int] = field(default_factory=dict)
+    match_policies: Mapping[str, str] = field(default_factory=dict)
+    shared: SharedRefusals = field(default_factory=SharedRefusals)
 
 
 @dataclass(slots=True)
@@ -212,6 +249,10 @@ class Pass(Protocol):
         """Return the policy order of the workload that the next step begins with; None if nothing is left to do."""
         ...
 
+    def head_behind(self) -> Key | None:
+        """Return the first that `head` may return once the last step, an `ImproveStep`, has its answers."""
+        ...
+
     def next_step(self, limit: int, before: Key | None) -> Step | None:
         """Return the next step: at most ``limit`` workloads, all ordered before ``before``. Call it only if `head` returned a key."""
         ...
@@ -269,6 +310,9 @@ class Refusals:
         for bound in self._cache.now:
             self._close(self.open, bound, backlog.first_row(bound[3]))
         self._quotas_version = -1
+        self._policy = context.match_policies.get(queue.name, "")
+        self._shared: list[SharedRefusal] = []
+        self._shared_read = 0
         self.apply_limits()
 
     def apply_limits(self) -> None:
@@ -281,8 +325,22 @@ class Refusals:
         self.possible.keep(within)
         self.open.keep(within)
 
-    def refuse(self, row: int, *, ever: bool = False, predicted: bool = False) -> None:
-        """Record that a row does not fit now, or (``ever``) at no time that can be planned; with its stated or its predicted duration."""
+    def apply_shared(self) -> None:
+        """Close the rows that were refused to other queues meanwhile."""
+        known = self._context.shared.known
+        if known is not self._shared:
+            self._shared, self._shared_read = known, 0
+        for each in known[self._shared_read :]:
+            family = self._queue.backlog.family_number(each.family)
+            if family is not None and each.queue != self._queue.name and each.policy == self._policy:
+                self._close(self.open, (family, each.count, each.duration_s, each.priority), self._queue.backlog.first_row(each.priority))
+        self._shared_read = len(known)
+
+    def refuse(self, row: int, *, ever: bool = False, predicted: bool = False, shared: bool = False) -> None:
+        """Record that a row does not fit now, or (``ever``) at no time that can be planned; with its stated or its predicted duration.
+
+        If it is ``shared``, it holds for other queues too. It must not be if the queue has a reservation that yields to others only.
+        """
         workload = self._queue.backlog[row]
         if any(workload.id in apart for apart in self._context.individual):
             self.open.close_row(row)
@@ -297,6 +355,10 @@ class Refusals:
         bound = family, count, least, workload.order_priority
         self._cache.now.append(bound)
         self._close(self.open, bound, row)
+        if shared:
+            text = self._queue.backlog.family_text(row)
+            refusal = SharedRefusal(self._queue.name, self._policy, text, count, least, workload.order_priority)
+            self._context.shared.add(refusal)
         if ever:
             bound = family, count, duration, workload.order_priority
             self._cache.ever.append(bound)

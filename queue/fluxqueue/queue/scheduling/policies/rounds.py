@@ -11,12 +11,12 @@ so two queues cannot drop each other's reservations in turn. Among equal priorit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fluxqueue.queue.model.records import WorkloadId
-from fluxqueue.queue.scheduling.policies.backlog import first_of
+from fluxqueue.queue.scheduling.policies.backlog import Key, first_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CancelStep, CycleContext, HeldReservation, Pass, PendingQueue, Step
+from fluxqueue.queue.scheduling.policies.passes import CancelStep, CycleContext, HeldReservation, ImproveStep, Pass, PendingQueue, Step
 
 __all__ = ["Round"]
 
@@ -45,30 +45,55 @@ class Round:
         for pass_ in self.passes:
             pass_.lose(causes)
 
-    def next_step(self, limit: int) -> tuple[Pass, Step] | None:
-        """Return the next step and the pass it belongs to, with at most ``limit`` workloads; None at the end of the round."""
+    def next_call(self, limit: int) -> list[tuple[Pass, Step]]:
+        """Return the next step and the pass it belongs to, with at most ``limit`` workloads; nothing at the end of the round.
+
+        Steps of further passes follow it if all of them move reservations to an earlier start, and would be the next ones. They go to the
+        matcher in one call: many queues with one reservation each would otherwise cost as many calls in each cycle. The same reservations
+        yield to each of them.
+        """
         heads = sorted(
             ((head, number) for number, each in enumerate(self.passes) if (head := each.head()) is not None), key=lambda pair: pair[0]
         )
-        if not heads:
-            return None
+        if not heads or (first := self._step(heads, limit)) is None:
+            return []
+        calls = [first]
+        yielding = self.yielding(calls)
+        behind: list[Key] = []
+        while heads := heads[1:]:
+            pass_, step = calls[-1]
+            if not isinstance(step, ImproveStep):
+                break
+            if (following_head := pass_.head_behind()) is not None:
+                behind.append(following_head)
+            left = limit - sum(len(each.workloads) for _, each in calls if isinstance(each, ImproveStep))
+            if left <= 0 or min(behind, default=heads[0][0]) < heads[0][0] or (following := self._step(heads, left, behind)) is None:
+                break
+            if not isinstance(following[1], ImproveStep) or self.yielding([following]) != yielding:
+                break
+            calls.append(following)
+        return calls
+
+    def _step(self, heads: Sequence[tuple[Key, int]], limit: int, before: Sequence[Key] = ()) -> tuple[Pass, Step] | None:
+        """Return the step of the pass with the first head: workloads before the next head, and before all of ``before``."""
         head, number = heads[0]
         chosen = self.passes[number]
-        ends = [heads[1][0]] if len(heads) > 1 else []
-        if (below := max((reservation.priority for reservation in self._lower(chosen, -head[0])), default=None)) is not None:
+        ends = [*before, *(each for each, _ in heads[1:2])]
+        if (below := max((reservation.priority for reservation in self._lower([chosen], -head[0])), default=None)) is not None:
             ends.append(first_of(below))  # fewer reservations yield to work of that priority: it needs a step of its own
         step = chosen.next_step(limit, min(ends, default=None))
         return None if step is None else (chosen, step)
 
-    def yielding(self, pass_: Pass, step: Step) -> list[HeldReservation]:
-        """Return the reservations a step may displace: those of other queues below the lowest priority in the step."""
-        return [] if isinstance(step, CancelStep) else self._lower(pass_, min(workload.order_priority for workload in step.workloads))
+    def yielding(self, calls: Sequence[tuple[Pass, Step]]) -> list[HeldReservation]:
+        """Return the reservations that these steps may displace: those of other queues below the lowest priority in them."""
+        priorities = [workload.order_priority for _, step in calls if not isinstance(step, CancelStep) for workload in step.workloads]
+        return self._lower([pass_ for pass_, _ in calls], min(priorities)) if priorities else []
 
-    def _lower(self, pass_: Pass, priority: int) -> list[HeldReservation]:
+    def _lower(self, asking: Sequence[Pass], priority: int) -> list[HeldReservation]:
         return [
             reservation
             for other in self.passes
-            if other is not pass_
+            if other not in asking
             for reservation in other.reservations
             if reservation.priority < priority
         ]

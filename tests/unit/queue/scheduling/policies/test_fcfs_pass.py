@@ -33,8 +33,8 @@ def a_round(workloads: Sequence[Workload], context: CycleContext | None = None) 
 def run(round_: Round, fits: Sequence[Workload], never: Sequence[Workload] = (), limit: int = 3) -> list[Workload]:
     """Answer like a matcher that stops at the first refusal; return the matched workloads in order."""
     offered: list[Workload] = []
-    while (turn := round_.next_step(limit)) is not None:
-        pass_, step = turn
+    while calls := round_.next_call(limit):
+        ((pass_, step),) = calls
         assert isinstance(step, MatchStep)
         assert step.stop
         assert not step.reserve
@@ -94,9 +94,7 @@ def test_a_queue_that_became_fcfs_cancels_its_reservations_first() -> None:
     waiting = a_workload()
     reservation = HeldReservation(waiting.id, FluxionJobId(7), 100, 200)
     round_ = Round([PendingQueue("default", Backlog([waiting]), {waiting.id: reservation})], {"default": FCFS}, CycleContext(0))
-    turn = round_.next_step(3)
-    assert turn is not None
-    pass_, step = turn
+    ((pass_, step),) = round_.next_call(3)
     assert isinstance(step, CancelStep)
     assert step.reservations == (reservation,)
     pass_.accept(step, ())
@@ -107,9 +105,7 @@ def test_work_that_waits_for_its_reservation_closes_no_queue_whatever_other_queu
     course = a_workload("course", jobspec='{"attributes": {"system": {"reservation": "course"}}}', shape="course")
     behind = a_workload("behind")
     round_ = a_round([course, behind])
-    pass_, step = round_.next_step(1) or (None, None)
-    assert pass_ is not None
-    assert step is not None
+    ((pass_, step),) = round_.next_call(1)
     pass_.accept(step, [BUSY])
     round_.displaced({})
     run(round_, fits=[behind])

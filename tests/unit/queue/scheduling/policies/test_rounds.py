@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +17,10 @@ from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, MatchResult, 
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.scheduling.policies.backfill_pass import BackfillPass
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, PendingQueue, RefusalCache
+from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation, Pass, PendingQueue, RefusalCache, Step
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.simulator.simulated_work import SimulatedJob
@@ -44,7 +46,9 @@ def urgent(name: str, pods: int, minutes: int = 60, priority: int = 1000) -> Wor
 class Machine:
     """Four nodes, the queues, and rounds one after the other at the same time."""
 
-    def __init__(self, disciplines: Mapping[str, Discipline]) -> None:
+    def __init__(self, disciplines: Mapping[str, Discipline], kind: type[Round] = Round) -> None:
+        self._kind = kind
+        self.ended: set[str] = set()
         self.granted: dict[str, int] = {}
         self.reservations: dict[WorkloadId, HeldReservation] = {}
         self.waiting: list[Workload] = []
@@ -53,6 +57,7 @@ class Machine:
         self._fluxion = LocalFluxion()
         self._driver = RoundDriver(self._fluxion, self._identify, self._take)
         self._began = False
+        self._jobids: dict[str, FluxionJobId] = {}
 
     async def _identify(self, workloads: Sequence[Workload]) -> Sequence[FluxionJobId]:
         return [FluxionJobId(int(workload.id)) for workload in workloads]
@@ -60,6 +65,7 @@ class Machine:
     async def _take(self, answers: Sequence[tuple[Workload, MatchResult]]) -> None:
         for workload, answer in answers:
             self.granted[workload.name] = answer.at - NOW
+            self._jobids[workload.name] = FluxionJobId(answer.jobid)
             self.waiting.remove(workload)
 
     async def round(self, *arriving: Workload, capacity_changed: bool = False) -> dict[str, str]:
@@ -71,6 +77,9 @@ class Machine:
             )
             self._began = True
         self.waiting += arriving
+        if capacity_changed:
+            for cache in self._refusal_caches.values():
+                cache.clear()
         queues = [
             PendingQueue(
                 name,
@@ -81,8 +90,19 @@ class Machine:
             for name in self._disciplines
         ]
         names = {each.id: each.name for each in self.waiting}
-        found = await self._driver.run(Round(queues, self._disciplines, CycleContext(NOW, capacity_changed)), self.reservations, call)
+        found = await self._driver.run(self._kind(queues, self._disciplines, CycleContext(NOW, capacity_changed)), self.reservations, call)
         return {names[workload]: cause for each in found for workload, cause in each.dropped.items()}
+
+    async def steps(self, round_: Coroutine[Any, Any, object]) -> int:
+        """Return how many calls of the matcher a round makes."""
+        before = self._driver.steps
+        await round_
+        return self._driver.steps - before
+
+    async def end(self, name: str) -> None:
+        """End work that runs."""
+        self.ended.add(name)
+        await self._fluxion.cancel_many([self._jobids[name]], call=CallContext(now=NOW))
 
     def reserved(self) -> dict[str, int]:
         """Return the minutes until each reservation begins."""
@@ -166,6 +186,26 @@ async def test_each_priority_of_a_queue_ignores_the_lower_reservations_of_other_
     assert machine.reserved() == {"middle": 120, "low": 60 * 3}
 
 
+async def test_queues_for_the_same_nodes_are_asked_once_about_equal_work() -> None:
+    names = [f"q{number}" for number in range(6)]
+    machine = Machine({name: Discipline() for name in names})
+    await machine.round(work("running", 4, 60, "q0"))
+    arrived = [work(f"{kind}-{name}", pods, 600, name) for kind, pods in (("wide", 4), ("one", 1)) for name in names]
+    assert await machine.steps(machine.round(*arrived)) == len(names) + 1, "a reservation for each queue, and one refusal for all"
+    assert await machine.steps(machine.round(capacity_changed=True)) == 2, "all reservations in one call, and the refusal"
+    assert machine.reserved() == {f"wide-{name}": 60 + 600 * number for number, name in enumerate(names)}
+
+
+async def test_a_reservation_that_moves_opens_what_was_refused_to_other_queues() -> None:
+    machine = Machine({"a": Discipline(), "b": Discipline(), "c": Discipline()})
+    await machine.round(work("running", 4, 60, "a"))
+    await machine.round(work("wide", 2, 600, "b"), work("behind", 3, 60, "c", priority=-1))
+    assert machine.reserved() == {"wide": 60, "behind": 660}
+    await machine.end("running")
+    await machine.round(work("now", 2, 30, "a", priority=-2), capacity_changed=True)
+    assert machine.granted == {"running": 0, "wide": 0, "now": 0}
+
+
 # ---- what holds always -----------------------------------------------------------------------------------------------------------------
 
 somebody = st.tuples(st.sampled_from([URGENT, USUAL]), st.sampled_from([0, 5, 1000]), st.integers(1, 4), st.integers(1, 30))
@@ -188,6 +228,45 @@ def test_queues_do_not_drop_the_reservations_of_each_other_in_turn(
                 assert machine.reserved() == settled
 
     asyncio.run(settle())
+
+
+class AloneRound(Round):
+    """Asks for each queue alone, and shares nothing."""
+
+    def next_call(self, limit: int) -> list[tuple[Pass, Step]]:
+        for each in self.passes:
+            if isinstance(each, BackfillPass):
+                each._context.shared.clear()
+        return super().next_call(limit)[:1]
+
+
+three_queues = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from([0, 5]), st.integers(1, 4), st.integers(1, 5)),
+        max_size=8,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(three_queues, st.lists(st.integers(0, 30), max_size=6), st.sampled_from(POLICIES[1:]))
+def test_what_is_shared_changes_nothing(waves: list[list[tuple[str, int, int, int]]], ending: list[int], discipline: Discipline) -> None:
+    async def outcome(kind: type[Round]) -> tuple[list[dict[str, int]], dict[str, int]]:
+        machine = Machine(dict.fromkeys("abc", discipline), kind)
+        ends, seen = list(ending), list[dict[str, int]]()
+        for wave, arriving in enumerate(waves):
+            works = [work(f"w{wave}-{n}", pods, minutes, queue, priority) for n, (queue, priority, pods, minutes) in enumerate(arriving)]
+            await machine.round(*works)
+            running = sorted(machine.granted)
+            if ends and running and (name := running[ends.pop() % len(running)]) not in machine.ended:
+                await machine.end(name)
+            await machine.round(capacity_changed=True)
+            seen.append(machine.reserved())
+        return seen, machine.granted
+
+    assert asyncio.run(outcome(Round)) == asyncio.run(outcome(AloneRound))
 
 
 two_queues = st.lists(
