@@ -128,6 +128,24 @@ async def test_a_slow_cycle_does_not_keep_releases_waiting(tasks: ControlTasks, 
         await handlers.until(ControlTask.RELEASE, 2)
 
 
+async def test_requests_after_a_long_cycle_are_collected_for_one_more(tasks: ControlTasks, epoch: Epoch) -> None:
+    handlers = CountingHandlers()
+
+    async def work() -> None:
+        await asyncio.sleep(0.2)
+
+    handlers.bodies[ControlTask.SCHEDULE] = work
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        ended = asyncio.get_running_loop().time() + 0.2
+        tasks.trigger.schedule()
+        while asyncio.get_running_loop().time() < ended + 0.15:
+            await asyncio.sleep(0.01)
+            tasks.trigger.schedule()
+            assert handlers.begun[ControlTask.SCHEDULE] == 1
+        await handlers.until(ControlTask.SCHEDULE, 2)
+
+
 async def test_a_run_that_is_under_way_may_end_within_the_grace(store: Store, epoch: Epoch, database: str) -> None:
     handlers, hold, ended = CountingHandlers(), asyncio.Event(), list[str]()
 
