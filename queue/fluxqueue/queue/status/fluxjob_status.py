@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Any
 
 import msgspec
@@ -25,6 +26,10 @@ _ESTIMATE_AGE_S = 30.0
 """Least age of an estimate that is replaced by another one."""
 _UNRESERVED_AGE_S = 4.0
 """The same if nodes are reserved since, as the reason says at once: long enough that a reservation that comes and goes costs few writes."""
+_NEW_AGE_S = 120.0
+"""An estimate that no FluxJob shows yet counts as so old, so it comes before those that are shown already, except of the very first."""
+_FIRST_POSITIONS = 10
+"""Positions within which an estimate is twice as urgent, about."""
 _LONGEST_MESSAGE = 1_000
 
 StartEstimates = Mapping[WorkloadId, Estimate]
@@ -34,11 +39,14 @@ ShownEstimates = Mapping[WorkloadId, tuple[Estimate, float]]
 """Estimates that FluxJobs show, each with the time (seconds of any monotonic clock) at which it was chosen."""
 
 
-def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) -> tuple[ShownEstimates, list[WorkloadId]]:
+def estimates_to_show(
+    shown: ShownEstimates, known: StartEstimates, now: float, most: int = 1_000
+) -> tuple[ShownEstimates, list[WorkloadId]]:
     """Choose the estimates that FluxJobs show.
 
     The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost reservation is shown at once,
-    and a new one after a few seconds.
+    and a new one after a few seconds. If many have changed, those go first that are old or far ahead in their queues, so that many queues
+    do not keep the API server busy.
 
     Parameters
     ----------
@@ -48,6 +56,8 @@ def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) 
         The estimates of the last scheduling cycle.
     now
         On the clock of ``shown``.
+    most
+        How many may change, beside reservations that were made or lost.
 
     Returns
     -------
@@ -55,17 +65,23 @@ def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float) 
         What FluxJobs shall show, and the workloads whose FluxJobs have to be written for it.
     """
     wanted: dict[WorkloadId, tuple[Estimate, float]] = {}
-    changed = []
+    changed: list[WorkloadId] = []
+    due: list[tuple[float, WorkloadId]] = []
     for workload_id, estimate in known.items():
         if estimate.position is not None and estimate.position > _POSITIONS_SHOWN:
             continue
         before = shown.get(workload_id)
-        if before is not None and (before[0] == estimate or now - before[1] < _least_age_s(before[0], estimate)):
+        if before is not None:
             wanted[workload_id] = before
-            continue
-        wanted[workload_id] = estimate, now
-        changed.append(workload_id)
-    return wanted, changed
+            if before[0] == estimate or now - before[1] < _least_age_s(before[0], estimate):
+                continue
+        if estimate.reserved or (before is not None and before[0].reserved):
+            changed.append(workload_id)
+        else:
+            age_s = now - before[1] if before is not None else _NEW_AGE_S
+            due.append((-age_s / (_FIRST_POSITIONS + (estimate.position or 0)), workload_id))
+    changed += [workload_id for _, workload_id in nsmallest(most, due)]
+    return wanted | {workload_id: (known[workload_id], now) for workload_id in changed}, changed
 
 
 def _least_age_s(before: Estimate, estimate: Estimate) -> float:

@@ -1,9 +1,10 @@
 """Writes a FluxJob for each workload, next to the user's object.
 
 Writes are the budget of a cluster, so work that starts soon costs one: its FluxJob is created with the status that it has by then. Creation
-and status wait for a while, so that states that pass quickly are not written at all. Position and estimate change with every job that comes
-or goes: they are written for the first hundred of each queue, at most twice a minute. The user's object owns its FluxJob, so garbage
-collection removes it. A FluxJob that a person deletes is created again, with the overrides that people had set in it.
+and status wait for a while, so that states that pass quickly are not written at all. In a burst, starts come first: FluxJobs of work that
+has started wait for them. Position and estimate change with every job that comes or goes: they are written for the first hundred of each
+queue, at most twice a minute, and ten a second in all. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob
+that a person deletes is created again, with the overrides that people had set in it.
 
 People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
 in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
@@ -66,13 +67,19 @@ _PASSING_BUSY_S = 10.0
 """The same while more than `_BUSY` FluxJobs wait: then starts take longer, and more writes would slow them further."""
 _CREATED_BUSY_S = 20.0
 """The same for work that has no FluxJob yet: if it is created once the work runs, it costs one write instead of two."""
+_STARTED_BUSY_S = 1.0
+"""How long work that has started waits for its FluxJob, again and again, while more than `_BUSY` others are starting: starts come first."""
 _BUSY = 50
 _SETTLED_S = 0.3
+_MESSAGE_S = 2.0
+"""How long a status may stay unwritten if only the words of its reason are others: they change with each job that comes or goes."""
 _NO_NAME_S = 60.0
 _REQUEUES_SHOWN = 5
 _OWNERS = 100
 """Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group exist."""
 _ESTIMATES_EVERY_S = 2.0
+_ESTIMATES_AT_ONCE = 20
+"""So ten a second are written, however many queues there are."""
 
 
 class FluxJobWriter:
@@ -98,6 +105,7 @@ class FluxJobWriter:
         """What was compared and is equal: as long as both are the same objects, a resync need not compare them."""
         self._estimates: ShownEstimates = {}
         self._start_estimates: StartEstimates = {}
+        self._starting: set[WorkloadId] = set()
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
         ledger.subscribe(self._workload_changed)
@@ -142,7 +150,12 @@ class FluxJobWriter:
                 self._keys.add(workload.id)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
-        self._keys.add_after(workload_id, self._patience_s(self._ledger.get(workload_id), exists=workload_id in self._created))
+        workload = self._ledger.get(workload_id)
+        if workload is not None and workload.state is State.ALLOCATED:
+            self._starting.add(workload_id)
+        else:
+            self._starting.discard(workload_id)
+        self._keys.add_after(workload_id, self._patience_s(workload, exists=workload_id in self._created))
 
     def _slots_changed(self, workload_id: WorkloadId) -> None:
         """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be, since later pods are none."""
@@ -174,7 +187,7 @@ class FluxJobWriter:
         while True:
             await asyncio.sleep(_ESTIMATES_EVERY_S)
             before = self._estimates
-            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time())
+            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time(), _ESTIMATES_AT_ONCE)
             for workload_id in changed:
                 self._keys.add(workload_id)
             for workload_id in before.keys() - self._estimates.keys():
@@ -223,6 +236,11 @@ class FluxJobWriter:
         """Return how long a status may stay unwritten because it is likely to change."""
         if workload is not None and workload.state is State.PENDING and workload.reason is Reason.NONE:
             return _NO_REASON_S if exists else _UNDECIDED_S
+        if workload is not None and workload.state is State.PENDING and exists:
+            present = self._caches.fluxjob_of(workload.uid)
+            return _MESSAGE_S if present is not None and present.status.reason == workload.reason else _SETTLED_S
+        if workload is not None and workload.state is State.RUNNING and not exists and len(self._starting) > _BUSY:
+            return _STARTED_BUSY_S
         if workload is None or workload.state is not State.ALLOCATED:
             return _SETTLED_S
         if self._keys.delayed <= _BUSY:
@@ -230,9 +248,11 @@ class FluxJobWriter:
         return _PASSING_BUSY_S if exists else _CREATED_BUSY_S
 
     def _too_early_s(self, workload: Workload) -> float:
-        """Return for how long it is likely to start, so that its FluxJob is not created yet; 0 if it is time."""
+        """Return for how long it is likely to start, or others are first, so that its FluxJob is not created yet; 0 if it is time."""
         undecided = workload.state is State.PENDING and workload.reason is Reason.NONE
         age_s = (self._ledger.clock() - workload.submitted_at).total_seconds()
+        if workload.state is State.RUNNING and len(self._starting) > _BUSY and 0 <= age_s < _CREATED_BUSY_S:
+            return _STARTED_BUSY_S
         if age_s < 0 or not (undecided or workload.state is State.ALLOCATED):
             return 0.0
         return max(self._patience_s(workload, exists=False) - age_s, 0.0)

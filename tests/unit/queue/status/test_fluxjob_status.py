@@ -91,3 +91,26 @@ def test_only_the_first_hundred_are_shown_and_started_work_is_forgotten() -> Non
     shown, changed = estimates_to_show({}, many, 0)
     assert len(changed) == len(shown) == 100
     assert estimates_to_show(shown, {}, 1) == ({}, [])
+
+
+def test_many_queues_write_few_estimates_at_once_and_all_of_them_in_time() -> None:
+    known = {WorkloadId(number): at(5, 1 + number // 30) for number in range(1, 300)}
+    shown: ShownEstimates = {}
+    written: list[WorkloadId] = []
+    for second in range(0, 32, 2):
+        shown, changed = estimates_to_show(shown, known, second, most=20)
+        assert len(changed) <= 20
+        written += changed
+    assert set(written[:29]) == set(range(1, 30)), "the heads of the queues come first"
+    assert set(written) == known.keys()
+
+
+def test_a_head_is_shown_again_before_work_far_behind_it_is_shown_first() -> None:
+    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0, most=1)
+    _, changed = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 90)}, 60, most=1)
+    assert changed == [ONE]
+
+
+def test_reservations_are_shown_however_many_other_estimates_change() -> None:
+    known = {ONE: at(5), TWO: at(8, 2, reserved=True)}
+    assert estimates_to_show({}, known, 0, most=0) == ({TWO: (known[TWO], 0)}, [TWO])

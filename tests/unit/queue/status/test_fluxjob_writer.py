@@ -93,6 +93,49 @@ async def test_among_much_work_a_fluxjob_waits_longer_for_the_start(
     assert bool(fluxjob(memory)) is not busy
 
 
+async def test_while_much_work_starts_fluxjobs_of_started_work_wait(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_writer, "_BUSY", 0)
+    memory.put("jobs", make_job("next").uid("next-uid").build())
+    following = a_workload("next", uid="next-uid", state=State.ALLOCATED, submitted_at=ledger.clock())
+    started = replace(RUNNING, submitted_at=ledger.clock())
+    ledger.put(following)
+    ledger.put(started)
+    assert await writer._write(started.id) == 1.0
+    assert not fluxjob(memory)
+    ledger.put(replace(following, state=State.RUNNING))
+    await until(lambda: status(memory).get("state") == "Running")
+
+
+async def test_work_that_started_has_its_fluxjob_after_a_while_whatever_else_starts(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_writer, "_BUSY", 0)
+    ledger.put(a_workload("next", uid="next-uid", state=State.ALLOCATED, submitted_at=ledger.clock()))
+    started = replace(RUNNING, submitted_at=ledger.clock() - timedelta(seconds=20))
+    ledger.put(started)
+    assert await writer._write(started.id) is None
+    assert status(memory)["state"] == "Running"
+
+
+@pytest.mark.usefixtures("writer")
+async def test_other_words_for_the_same_reason_are_collected(
+    memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_writer, "_MESSAGE_S", 0.6)
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    for short in range(4):
+        ledger.put(replace(WAITING, message=f"{short} cpu are short"))
+        await asyncio.sleep(0.1)
+    await until(lambda: status(memory)["message"] == "3 cpu are short")
+    assert len(memory.written("patch", "fluxjobs")) == 1
+    ledger.put(replace(WAITING, reason=Reason.QUEUE_LIMIT, message="2 of 2 run"))
+    await asyncio.sleep(0.5)
+    assert status(memory)["reason"] == "QueueLimit", "another reason is shown soon"
+
+
 @pytest.mark.usefixtures("writer")
 async def test_work_that_has_ended_before_it_had_a_fluxjob_gets_one(memory: MemoryApi, ledger: RecordingLedger) -> None:
     ledger.put(RUNNING)
