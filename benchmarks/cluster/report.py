@@ -16,7 +16,7 @@ PICTURES: Mapping[str, str] = {
     "cluster-cpu.svg": "CPU time of one Job, by program",
 }
 _TITLES = {
-    "idle": "No work, for 60 s",
+    "idle": "No work, for 60 s, a minute after the start",
     "burst-300": "A burst of 300 Jobs",
     "burst-600": "A burst of 600 Jobs",
     "burst-2000": "A burst of 2,000 Jobs",

@@ -34,6 +34,8 @@ class Scenario:
         At most so many rounds, because one takes long.
     settles
         Costs are read when nothing is written any more, so that work which comes after the start counts.
+    rests_s
+        Without work before costs are read first, so that what follows the start of the programs does not count.
     without
         Contenders that are left out, because the scenario takes long and its claim does not need them.
     """
@@ -42,11 +44,12 @@ class Scenario:
     site: Site = _SITE
     rounds: int | None = None
     settles: bool = True
+    rests_s: float = 0.0
     without: tuple[str, ...] = ()
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "idle": Scenario(idle(60), rounds=2, settles=False, without=("kueue-tuned",)),
+    "idle": Scenario(idle(60), rounds=2, settles=False, rests_s=60, without=("kueue-tuned",)),
     "burst-300": Scenario(burst(300)),
     "burst-600": Scenario(burst(600)),
     "burst-2000": Scenario(burst(2_000)),
@@ -138,6 +141,7 @@ async def run_scenario(scenario: str, contender: str, *, scale: float = 1.0, pro
 async def run_on(stage: Stage, scenario: str, *, scale: float = 1.0) -> Outcome:
     """Run a scenario on a stage that has the scenario's site."""
     chosen = SCENARIOS[scenario]
+    await asyncio.sleep(chosen.rests_s * scale)
     before = await stage.cost()
     result = await chosen.load(stage, scale)
     if chosen.settles:
