@@ -1,10 +1,9 @@
 """Writes a FluxJob for each workload, next to the user's object.
 
-Writes are the budget of a cluster, so work that starts soon costs one: its FluxJob is created with the status that it has by then. Creation
-and status wait for a while, so that states that pass quickly are not written at all. In a burst, starts come first: FluxJobs of work that
-has started wait for them. Position and estimate change with every job that comes or goes: they are written for the first hundred of each
-queue, at most twice a minute, and ten a second in all. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob
-that a person deletes is created again, with the overrides that people had set in it.
+Writes are the budget of a cluster, so creation and status wait for a while (`fluxqueue.queue.status.fluxjob_pace`). Position and estimate
+change with every job that comes or goes: they are written for the first hundred of each queue, at most twice a minute, and ten a second in
+all. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob that a person deletes is created again, with the
+overrides that people had set in it.
 
 People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
 in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
@@ -22,7 +21,7 @@ import msgspec
 import structlog
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, State, fluxjob_names
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, State, fluxjob_names
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -44,6 +43,7 @@ from fluxqueue.queue.status.fluxjob_edits import (
     expected_spec,
     refusal_message,
 )
+from fluxqueue.queue.status.fluxjob_pace import SETTLED_S, FluxJobPace
 from fluxqueue.queue.status.fluxjob_status import ShownEstimates, StartEstimates, estimates_to_show, fluxjob_manifest, status_of
 from fluxqueue.queue.status.fluxjob_status_writes import FluxJobStatusWrites
 from fluxqueue.queue.status.subjects import subjects_of, workload_subjects
@@ -57,29 +57,12 @@ log = structlog.get_logger()
 
 _WORKERS = 8
 _BATCH = 500
-_NO_REASON_S = 10.0
-"""A FluxJob is pending by default: a status without a reason is written only if it lasts."""
-_UNDECIDED_S = 2.0
-"""How long work that no scheduling cycle has looked at has no FluxJob."""
-_PASSING_S = 5.0
-"""How long a state that usually passes by itself may stay unwritten."""
-_PASSING_BUSY_S = 10.0
-"""The same while more than `_BUSY` FluxJobs wait: then starts take longer, and more writes would slow them further."""
-_CREATED_BUSY_S = 20.0
-"""The same for work that has no FluxJob yet: if it is created once the work runs, it costs one write instead of two."""
-_STARTED_BUSY_S = 1.0
-"""How long work that has started waits for its FluxJob, again and again, while more than `_BUSY` others are starting: starts come first."""
-_BUSY = 50
-_SETTLED_S = 0.3
-_MESSAGE_S = 2.0
-"""How long a status may stay unwritten if only the words of its reason are others: they change with each job that comes or goes."""
 _NO_NAME_S = 60.0
+_REJECTED_S = 5.0
 _REQUEUES_SHOWN = 5
 _OWNERS = 100
 """Of a pod group: a FluxJob whose owners are all deleted is created again as long as other pods of the group exist."""
 _ESTIMATES_EVERY_S = 2.0
-_ESTIMATES_AT_ONCE = 20
-"""So ten a second are written, however many queues there are."""
 
 
 class FluxJobWriter:
@@ -100,12 +83,12 @@ class FluxJobWriter:
         self._recorder = recorder
         self._status_writes = FluxJobStatusWrites(api)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("fluxjobs")
+        self._pace = FluxJobPace(caches, ledger, lambda: self._keys.delayed)
         self._created: dict[WorkloadId, ObjectMeta] = {}
         self._equal: dict[WorkloadId, tuple[Workload, FluxJob]] = {}
         """What was compared and is equal: as long as both are the same objects, a resync need not compare them."""
         self._estimates: ShownEstimates = {}
         self._start_estimates: StartEstimates = {}
-        self._starting: set[WorkloadId] = set()
         self._outdated: Batches[str] = Batches("outdated fluxjobs")
         self._resynced = False
         ledger.subscribe(self._workload_changed)
@@ -151,11 +134,8 @@ class FluxJobWriter:
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        if workload is not None and workload.state is State.ALLOCATED:
-            self._starting.add(workload_id)
-        else:
-            self._starting.discard(workload_id)
-        self._keys.add_after(workload_id, self._patience_s(workload, exists=workload_id in self._created))
+        self._pace.count(workload_id, workload)
+        self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=workload_id in self._created))
 
     def _slots_changed(self, workload_id: WorkloadId) -> None:
         """Compare a group whose FluxJob was deleted with its owners, pods that all were replaced, or will be, since later pods are none."""
@@ -164,9 +144,9 @@ class FluxJobWriter:
             return
         present = self._caches.fluxjob_of(workload.uid)
         if present is None and workload_id not in self._created:
-            self._keys.add_after(workload_id, self._patience_s(workload, exists=False))
+            self._keys.add_after(workload_id, self._pace.delay_s(workload, exists=False))
         elif present is not None and self._lacks_owners(present, workload):
-            self._keys.add_after(workload_id, _SETTLED_S)
+            self._keys.add_after(workload_id, SETTLED_S)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
@@ -179,7 +159,7 @@ class FluxJobWriter:
             self._keys.add(workload.id)  # somebody removed them: garbage collection needs them
         elif edits_of(change.obj, workload.overrides):
             # The intake reads the edit of a pending workload first; an edit that changes nothing is acknowledged here.
-            self._keys.add_after(workload.id, _SETTLED_S if workload.state is State.PENDING else 0)
+            self._keys.add_after(workload.id, SETTLED_S if workload.state is State.PENDING else 0)
 
     async def _follow_estimates(self) -> None:
         """Write position and estimate of the first in each queue once they are known, and then at most twice a minute."""
@@ -187,7 +167,7 @@ class FluxJobWriter:
         while True:
             await asyncio.sleep(_ESTIMATES_EVERY_S)
             before = self._estimates
-            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time(), _ESTIMATES_AT_ONCE)
+            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time(), self._pace.estimates_at_once)
             for workload_id in changed:
                 self._keys.add(workload_id)
             for workload_id in before.keys() - self._estimates.keys():
@@ -219,49 +199,26 @@ class FluxJobWriter:
             if again_s is None and present.metadata.owner_references:
                 self._equal[workload_id] = workload, present
             return again_s
+        if early_s := self._pace.too_early_s(workload, exists=True):
+            return early_s
         try:
             await self._status_writes.write(meta, wanted)
         except NotFound:
             self._created.pop(workload_id, None)
-            return None if workload.state.ended or not self._object_exists(workload) else _SETTLED_S
+            return None if workload.state.ended or not self._object_exists(workload) else SETTLED_S
         except Conflict:
-            return _SETTLED_S
+            return SETTLED_S
         except Invalid as error:
             self._created.pop(workload_id, None)  # another FluxJob has its name now
             log.info("fluxjob.status_rejected", workload=workload_id, error=str(error))
-            return _PASSING_S
+            return _REJECTED_S
         return again_s
-
-    def _patience_s(self, workload: Workload | None, *, exists: bool) -> float:
-        """Return how long a status may stay unwritten because it is likely to change."""
-        if workload is not None and workload.state is State.PENDING and workload.reason is Reason.NONE:
-            return _NO_REASON_S if exists else _UNDECIDED_S
-        if workload is not None and workload.state is State.PENDING and exists:
-            present = self._caches.fluxjob_of(workload.uid)
-            return _MESSAGE_S if present is not None and present.status.reason == workload.reason else _SETTLED_S
-        if workload is not None and workload.state is State.RUNNING and not exists and len(self._starting) > _BUSY:
-            return _STARTED_BUSY_S
-        if workload is None or workload.state is not State.ALLOCATED:
-            return _SETTLED_S
-        if self._keys.delayed <= _BUSY:
-            return _PASSING_S
-        return _PASSING_BUSY_S if exists else _CREATED_BUSY_S
-
-    def _too_early_s(self, workload: Workload) -> float:
-        """Return for how long it is likely to start, or others are first, so that its FluxJob is not created yet; 0 if it is time."""
-        undecided = workload.state is State.PENDING and workload.reason is Reason.NONE
-        age_s = (self._ledger.clock() - workload.submitted_at).total_seconds()
-        if workload.state is State.RUNNING and len(self._starting) > _BUSY and 0 <= age_s < _CREATED_BUSY_S:
-            return _STARTED_BUSY_S
-        if age_s < 0 or not (undecided or workload.state is State.ALLOCATED):
-            return 0.0
-        return max(self._patience_s(workload, exists=False) - age_s, 0.0)
 
     async def _create(self, workload: Workload, status: FluxJobStatus) -> float | None:
         """Create the FluxJob under the first name that no other has, also of work that has ended before it had one."""
         if not self._object_exists(workload):
             return None
-        if early_s := self._too_early_s(workload):
+        if early_s := self._pace.too_early_s(workload, exists=False):
             return early_s
         reach(CrashPoint.FLUXJOB_DUE)
         try:
@@ -276,7 +233,7 @@ class FluxJobWriter:
         reach(CrashPoint.FLUXJOB_CREATED)
         if not workload.state.ended:
             self._created[workload.id] = created.metadata
-        return None if created.status == status else self._patience_s(self._ledger.get(workload.id), exists=True)
+        return None if created.status == status else self._pace.delay_s(self._ledger.get(workload.id), exists=True)
 
     async def _create_under_a_free_name(self, workload: Workload, status: FluxJobStatus) -> FluxJob | None:
         *candidates, _former = fluxjob_names(workload.kind, workload.name, workload.uid)
@@ -304,7 +261,7 @@ class FluxJobWriter:
             return None
         stored = edits_are_stored(workload, present)
         if workload.state is State.PENDING and not stored:
-            return _SETTLED_S
+            return SETTLED_S
         wanted = expected_spec(workload)
         annotation = acknowledgement(wanted)
         body = {**msgspec.to_builtins(wanted), "jobspec": workload.jobspec, "pods": workload.pods}
@@ -327,7 +284,7 @@ class FluxJobWriter:
                 patch_type=PatchType.MERGE,
             )
         except Conflict:
-            return _SETTLED_S
+            return SETTLED_S
         if not stored:
             edits = edits_of(present, workload.overrides)
             for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):

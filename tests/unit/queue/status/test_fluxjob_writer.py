@@ -19,7 +19,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_names
 from fluxqueue.queue.model.changes import SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState, SpecOverrides, Workload
-from fluxqueue.queue.status import fluxjob_writer
+from fluxqueue.queue.status import fluxjob_pace, fluxjob_writer
 from fluxqueue.queue.status.fluxjob_edits import expected_spec
 from fluxqueue.queue.status.fluxjob_writer import FluxJobWriter
 
@@ -86,7 +86,7 @@ async def test_among_much_work_a_fluxjob_waits_longer_for_the_start(
     memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch, busy: bool, early_s: float | None
 ) -> None:
     if busy:
-        monkeypatch.setattr(fluxjob_writer, "_BUSY", -1)
+        monkeypatch.setattr(fluxjob_pace, "_BUSY", -1)
     starting = replace(RUNNING, state=State.ALLOCATED, submitted_at=ledger.clock() - timedelta(seconds=12))
     ledger.put(starting)
     assert (await writer._write(starting.id) or None) == early_s
@@ -96,7 +96,7 @@ async def test_among_much_work_a_fluxjob_waits_longer_for_the_start(
 async def test_while_much_work_starts_fluxjobs_of_started_work_wait(
     memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fluxjob_writer, "_BUSY", 0)
+    monkeypatch.setattr(fluxjob_pace, "_STARTING", 0)
     memory.put("jobs", make_job("next").uid("next-uid").build())
     following = a_workload("next", uid="next-uid", state=State.ALLOCATED, submitted_at=ledger.clock())
     started = replace(RUNNING, submitted_at=ledger.clock())
@@ -111,9 +111,21 @@ async def test_while_much_work_starts_fluxjobs_of_started_work_wait(
 async def test_work_that_started_has_its_fluxjob_after_a_while_whatever_else_starts(
     memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fluxjob_writer, "_BUSY", 0)
+    monkeypatch.setattr(fluxjob_pace, "_STARTING", 0)
     ledger.put(a_workload("next", uid="next-uid", state=State.ALLOCATED, submitted_at=ledger.clock()))
     started = replace(RUNNING, submitted_at=ledger.clock() - timedelta(seconds=20))
+    ledger.put(started)
+    assert await writer._write(started.id) is None
+    assert status(memory)["state"] == "Running"
+
+
+async def test_work_that_does_not_start_keeps_no_fluxjob_waiting(
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fluxjob_pace, "_STARTING", 0)
+    stuck = a_workload("next", uid="next-uid", state=State.ALLOCATED, allocated_at=ledger.clock() - timedelta(seconds=20))
+    ledger.put(stuck)
+    started = replace(RUNNING, submitted_at=ledger.clock())
     ledger.put(started)
     assert await writer._write(started.id) is None
     assert status(memory)["state"] == "Running"
@@ -123,7 +135,7 @@ async def test_work_that_started_has_its_fluxjob_after_a_while_whatever_else_sta
 async def test_other_words_for_the_same_reason_are_collected(
     memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fluxjob_writer, "_MESSAGE_S", 0.6)
+    monkeypatch.setattr(fluxjob_pace, "_MESSAGE_S", 0.6)
     ledger.put(WAITING)
     await until(lambda: status(memory))
     for short in range(4):
@@ -134,6 +146,20 @@ async def test_other_words_for_the_same_reason_are_collected(
     ledger.put(replace(WAITING, reason=Reason.QUEUE_LIMIT, message="2 of 2 run"))
     await asyncio.sleep(0.5)
     assert status(memory)["reason"] == "QueueLimit", "another reason is shown soon"
+
+
+@pytest.mark.usefixtures("writer")
+async def test_while_many_start_and_end_a_short_run_is_not_written(
+    memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.put(WAITING)
+    await until(lambda: status(memory))
+    monkeypatch.setattr(fluxjob_pace, "_MANY", 0.5)
+    ledger.put(replace(RUNNING, started_at=ledger.clock()))
+    await asyncio.sleep(0.5)
+    ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
+    await until(lambda: status(memory)["state"] == "Completed")
+    assert len(memory.written("patch", "fluxjobs")) == 1
 
 
 @pytest.mark.usefixtures("writer")
@@ -149,7 +175,7 @@ async def test_work_that_has_ended_before_it_had_a_fluxjob_gets_one(memory: Memo
 async def test_work_that_no_cycle_looks_at_gets_a_fluxjob_after_a_while(
     memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fluxjob_writer, "_UNDECIDED_S", 0.05)
+    monkeypatch.setattr(fluxjob_pace, "_UNDECIDED_S", 0.05)
     ledger.put(replace(WAITING, reason=Reason.NONE, message="", submitted_at=ledger.clock()))
     ledger.now += timedelta(seconds=1)
     await until(lambda: fluxjob(memory))

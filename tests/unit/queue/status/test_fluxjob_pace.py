@@ -1,0 +1,98 @@
+"""Statuses wait longer while many workloads start and end, and ends never do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+from support.controller_bench import managed_caches
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.status.fluxjob_pace import FluxJobPace
+
+WAITING = a_workload("lammps", uid="job-uid", reason=Reason.WAITING_FOR_NODES)
+
+
+@dataclass
+class Clock:
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger() -> RecordingLedger:
+    return RecordingLedger()
+
+
+@pytest.fixture
+def pace(ledger: RecordingLedger, clock: Clock) -> FluxJobPace:
+    return FluxJobPace(managed_caches(MemoryApi()), ledger, lambda: 0, clock=clock)
+
+
+def a_running(ledger: RecordingLedger, number: int = 1) -> Workload:
+    return replace(WAITING, id=WorkloadId(number), state=State.RUNNING, reason=Reason.NONE, started_at=ledger.clock())
+
+
+def start_and_end(pace: FluxJobPace, ledger: RecordingLedger, numbers: range) -> None:
+    for number in numbers:
+        pace.count(WorkloadId(number), a_running(ledger, number))
+        pace.count(WorkloadId(number), None)
+
+
+def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(
+    pace: FluxJobPace, ledger: RecordingLedger, clock: Clock
+) -> None:
+    running = a_running(ledger)
+    before = pace.delay_s(running, exists=True), pace.too_early_s(running, exists=True), pace.estimates_at_once
+    start_and_end(pace, ledger, range(2, 32))
+    assert pace.hurried
+    assert pace.delay_s(running, exists=True) > before[0]
+    assert pace.too_early_s(running, exists=True) > before[1] == 0.0
+    assert pace.estimates_at_once < before[2]
+    clock.now += 2.0
+    assert not pace.hurried, "half as many count, and fewer are not many"
+    assert (pace.delay_s(running, exists=True), pace.too_early_s(running, exists=True), pace.estimates_at_once) == before
+
+
+def test_an_end_never_waits(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+    ended = replace(a_running(ledger), state=State.COMPLETED, outcome=Outcome.SUCCEEDED)
+    quiet = pace.delay_s(ended, exists=True)
+    start_and_end(pace, ledger, range(2, 102))
+    assert pace.delay_s(ended, exists=True) == pace.delay_s(None, exists=True) == quiet
+    assert pace.too_early_s(ended, exists=True) == 0.0
+
+
+def test_work_that_lasts_is_shown_in_the_end(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+    running = a_running(ledger)
+    start_and_end(pace, ledger, range(2, 102))
+    ledger.now += timedelta(seconds=11)
+    assert pace.hurried
+    assert pace.too_early_s(running, exists=True) == 0.0
+
+
+def test_other_changes_of_running_work_are_no_starts(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+    for number in range(200):
+        pace.count(WorkloadId(1), replace(a_running(ledger), message=str(number)))
+    assert not pace.hurried
+
+
+@pytest.mark.parametrize("pods", [1, 64])
+def test_the_pods_of_a_gang_that_starts_count(pace: FluxJobPace, ledger: RecordingLedger, pods: int) -> None:
+    started = replace(a_running(ledger), submitted_at=ledger.clock())
+    pace.count(WorkloadId(2), replace(WAITING, id=WorkloadId(2), state=State.ALLOCATED, pods=pods, allocated_at=ledger.clock()))
+    assert (pace.too_early_s(started, exists=False) > 0) is (pods > 20)
+    ledger.now += timedelta(seconds=20)
+    started = replace(started, submitted_at=ledger.clock())
+    assert pace.too_early_s(started, exists=False) == 0.0, "a gang that does not start for long delays nothing"
