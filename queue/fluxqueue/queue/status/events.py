@@ -4,6 +4,8 @@ An Event costs a write, and somebody's attention. So work that starts at once ge
 reported at once. Waiting for nodes is reported after it has lasted for a while, with the expected start, and then the release is reported
 too. A requeue is always reported, with its cause.
 
+Of much work that comes together, the Events about its first wait are sent over time, since each costs the API server as much as a start.
+
 An API server keeps Events for an hour. So what still waits is reported again before that, or when its expected start has moved, but not
 within ten minutes, and for all work together at most once a second: ``kubectl describe`` answers why and until when, and a burst of work
 costs no further Events.
@@ -34,8 +36,8 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.groups import OVERDUE_S
 from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.status.event_budget import EventBudget
 from fluxqueue.queue.status.reached_levels import reached_levels
-from fluxqueue.queue.status.repeat_budget import RepeatBudget
 from fluxqueue.queue.status.start_words import has_moved, start_words
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -55,6 +57,10 @@ _SETTLED_S = 0.5
 _REPEATS_EVERY_S = 1.0
 _REPEATS_AT_ONCE = 60
 """Of all work together, an Event that repeats another may be sent each second, and so many after a quiet minute."""
+_WAITS_EVERY_S = 0.2
+_WAITS_AT_ONCE = 100
+"""Of all work together, an Event about a first wait may be sent five times a second, and so many after a quiet while."""
+_WAITS_LATER_S = 30.0
 _LONGEST_NODES = 200
 
 _NEEDS_A_PERSON = frozenset(
@@ -118,12 +124,13 @@ class LastReport:
 
 @dataclass(frozen=True, slots=True)
 class DueEvent:
-    """An Event to send; one that ``repeats`` an earlier one can wait."""
+    """An Event to send; one that ``repeats`` an earlier one can wait, and one about a first wait, which ``notes_wait``."""
 
     reason: str
     message: str
     severity: Severity = Severity.NORMAL
     repeats: bool = False
+    notes_wait: bool = False
 
 
 def due_events(
@@ -199,7 +206,7 @@ def _due_while_pending(
         return [], last, None
     if reason in _WAITING and waited_s < NOTABLE_S:
         return [], last, NOTABLE_S - waited_s
-    return [DueEvent(str(reason), text)], report, None
+    return [DueEvent(str(reason), text, notes_wait=reason in _WAITING)], report, None
 
 
 def _is_older(report: LastReport, now: datetime, age_s: float) -> bool:
@@ -225,7 +232,8 @@ class EventReporter:
         self._keys: WorkQueue[WorkloadId] = WorkQueue("events")
         self._reports: dict[WorkloadId, LastReport] = {}
         self._estimates: Mapping[WorkloadId, Estimate] = {}
-        self._repeats = RepeatBudget(_REPEATS_EVERY_S, _REPEATS_AT_ONCE)
+        self._repeats = EventBudget(_REPEATS_EVERY_S, _REPEATS_AT_ONCE)
+        self._waits = EventBudget(_WAITS_EVERY_S, _WAITS_AT_ONCE)
         self._started = False
         ledger.subscribe(self._workload_changed)
 
@@ -271,6 +279,8 @@ class EventReporter:
         events, report, again_s = due_events(workload, last, self._ledger.clock(), self._reached, estimate)
         if any(event.repeats for event in events) and not self._repeats.take(asyncio.get_running_loop().time()):
             return None  # the next sweep looks again
+        if any(event.notes_wait for event in events) and not self._waits.take(asyncio.get_running_loop().time()):
+            return _WAITS_LATER_S
         self._reports[workload.id] = report
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)) if events else ():
             for event in events:

@@ -102,6 +102,20 @@ async def test_no_burst_raises_the_rate_of_repeated_events(
     assert 60 <= len(events.events) < 100
 
 
+async def test_of_many_first_waits_the_first_hundred_are_reported_at_once(
+    ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
+) -> None:
+    reporter.resync()
+    waiting = replace(IMPOSSIBLE, reason=Reason.WAITING_FOR_NODES)
+    for number in range(200):
+        ledger._put_workload(replace(waiting, id=WorkloadId(number + 1)))
+    ledger.now += timedelta(minutes=1)
+    reporter.resync()
+    await until(lambda: len(events.events) >= 100)
+    await until(lambda: not len(reporter._keys))
+    assert 100 <= len(events.events) < 150
+
+
 async def test_a_burst_that_waits_costs_one_event_each_however_its_starts_move(
     ledger: RecordingLedger, events: RecordedEvents, reporter: EventReporter
 ) -> None:

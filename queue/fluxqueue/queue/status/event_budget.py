@@ -1,15 +1,15 @@
-"""How many Events may repeat others: a rate for all work together, which no burst of work can raise.
+"""How many Events that can wait are sent: a rate for all work together, which no burst of work can raise.
 
-The sweep looks at all work every minute, so what finds nothing left is looked at again then, and nothing is kept for it. What is looked
-at first is what was submitted first.
+What finds nothing left is looked at again later, by the sweep at the latest, and nothing is kept for it. What is looked at first is what
+was submitted first.
 """
 
 from __future__ import annotations
 
-__all__ = ["RepeatBudget"]
+__all__ = ["EventBudget"]
 
 
-class RepeatBudget:
+class EventBudget:
     """A bucket of tokens.
 
     Parameters
