@@ -52,7 +52,7 @@ _POLL_S = 10.0
 """The worker is notified of new sweeps; it polls for those whose notification was lost."""
 _WATCH_S = 10.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
-_LONGEST_REST_S = 0.25
+_LONGEST_REST_S = 0.5
 
 
 class ControlTaskHandlers(Protocol):
@@ -191,8 +191,8 @@ class ControlTasks:
     async def _follow_requests(self, task: ControlTask, run: _Run) -> None:
         """Carry a task out after each request, until cancelled; a run that is under way then may continue for the grace time.
 
-        Between two scheduling cycles passes as much time as the first one took, a quarter of a second at most. So long cycles are few, and
-        each serves many requests.
+        Between two scheduling cycles passes twice the time that the first one took, half a second at most. So long cycles are few, and each
+        serves many requests.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -207,7 +207,7 @@ class ControlTasks:
                 await asyncio.gather(handling, return_exceptions=True)
                 raise
             if task is ControlTask.SCHEDULE:
-                await asyncio.sleep(min(loop.time() - began, _LONGEST_REST_S))
+                await asyncio.sleep(min(2 * (loop.time() - began), _LONGEST_REST_S))
 
     async def _handle(self, task: ControlTask, run: _Run) -> None:
         try:
