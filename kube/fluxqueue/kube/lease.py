@@ -55,7 +55,7 @@ class LeaderLease:
     identity
         Identity of this process; unique, also among restarts in the same pod.
     duration_s
-        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every fifth of this.
+        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every quarter of this.
     former
         Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is none.
     now
@@ -86,7 +86,7 @@ class LeaderLease:
         self._identity = identity
         self._duration_s = duration_s
         self._renew_deadline_s = duration_s * 2 / 3
-        self._retry_s = duration_s / 5
+        self._retry_s = duration_s / 4
         self._former = former
         self._now = now
         self._seen: Lease | None = None

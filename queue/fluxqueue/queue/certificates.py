@@ -29,7 +29,7 @@ __all__ = ["CertificateKeeper", "WebhookNames"]
 
 log = structlog.get_logger()
 
-_CHECK_S = 10.0
+_CHECK_S = 20.0
 _RETRY_S = 2.0
 
 

@@ -48,9 +48,10 @@ _SECONDS = Histogram(
     "fluxqueue_control_task_seconds", "How long a control task took", ["task"], buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60)
 )
 
-_POLL_S = 10.0
+_POLL_S = 30.0
 """The worker is notified of new sweeps; it polls for those whose notification was lost."""
-_WATCH_S = 10.0
+_HEARTBEAT_S = 20.0
+_WATCH_S = 20.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 _LONGEST_REST_S = 0.5
 
@@ -245,6 +246,8 @@ class ControlTasks:
                 name=f"{task}-{self._shard}",
                 concurrency=1,
                 fetch_job_polling_interval=_POLL_S,
+                update_heartbeat_interval=_HEARTBEAT_S,
+                stalled_worker_timeout=3 * _HEARTBEAT_S,
                 shutdown_graceful_timeout=self._grace_s,
                 delete_jobs="always",
                 install_signal_handlers=False,
