@@ -8,8 +8,8 @@ shown.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
+from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
@@ -53,34 +53,31 @@ class FluxJobPace:
         What FluxJobs show, and the queue.
     waiting
         Returns how many FluxJobs wait to be written.
-    clock
-        In seconds, monotonic.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, waiting: Callable[[], int], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, caches: Caches, ledger: Ledger, waiting: Callable[[], int]) -> None:
         self._caches = caches
         self._ledger = ledger
         self._waiting = waiting
-        self._clock = clock
         self._starting: dict[WorkloadId, Workload] = {}
         """Work that has nodes and does not run yet, in the order in which it got them."""
         self._pods_starting = 0
         self._running: set[WorkloadId] = set()
-        self._many = 0.0
-        self._counted_at = clock()
+        self._counted = 0.0
+        self._counted_at: datetime | None = None
 
     def count(self, workload_id: WorkloadId, workload: Workload | None) -> None:
         """Count a change of a workload; None if it has ended."""
-        state = workload.state if workload is not None else State.COMPLETED
-        if state is not State.ALLOCATED or workload is None:
+        if workload is None or workload.state is not State.ALLOCATED:
             self._forget(workload_id)
         elif workload_id not in self._starting and self._starts_soon(workload):
             self._starting[workload_id] = workload
             self._pods_starting += workload.pods
-        if (state is State.RUNNING) != (workload_id in self._running):
-            (self._running.add if state is State.RUNNING else self._running.discard)(workload_id)
-            self._many = self._changes() + 1
-            self._counted_at = self._clock()
+        runs = workload is not None and workload.state is State.RUNNING
+        if runs != (workload_id in self._running):
+            self._running ^= {workload_id}
+            self._counted = self._changes() + 1
+            self._counted_at = self._ledger.clock()
 
     @property
     def hurried(self) -> bool:
@@ -110,23 +107,25 @@ class FluxJobPace:
             return _STARTED_BUSY_S if self._starts_first else SETTLED_S
         return _PASSING_BUSY_S if exists and self.hurried else SETTLED_S
 
-    def too_early_s(self, workload: Workload, *, exists: bool) -> float:
-        """Return for how long its state is likely to pass, or others are first, so that it is not written yet; 0 if it is time."""
-        now = self._ledger.clock()
-        running = workload.state is State.RUNNING
-        if exists:
-            since = workload.started_at if running else workload.allocated_at if workload.state is State.ALLOCATED else None
-            if since is None or not self.hurried:
-                return 0.0
-            age_s = (now - since).total_seconds()
-            return _PASSING_BUSY_S - age_s if 0 <= age_s < _PASSING_BUSY_S else 0.0
+    def too_early_to_create_s(self, workload: Workload) -> float:
+        """Return for how long its state is likely to pass, or others are first, so that it has no FluxJob yet; 0 if it is time."""
+        if workload.state is State.RUNNING:
+            waits = self._starts_first and self._left_s(workload.submitted_at, _CREATED_BUSY_S) > 0
+            return _STARTED_BUSY_S if waits else 0.0
         undecided = workload.state is State.PENDING and workload.reason is Reason.NONE
-        age_s = (now - workload.submitted_at).total_seconds()
-        if running and self._starts_first and 0 <= age_s < _CREATED_BUSY_S:
-            return _STARTED_BUSY_S
-        if age_s < 0 or not (undecided or workload.state is State.ALLOCATED):
-            return 0.0
-        return max(self.delay_s(workload, exists=False) - age_s, 0.0)
+        if undecided or workload.state is State.ALLOCATED:
+            return self._left_s(workload.submitted_at, self.delay_s(workload, exists=False))
+        return 0.0
+
+    def too_early_to_write_s(self, workload: Workload) -> float:
+        """Return for how long its state is likely to pass, so that its FluxJob does not show it yet; 0 if it is time."""
+        since = {State.ALLOCATED: workload.allocated_at, State.RUNNING: workload.started_at}.get(workload.state)
+        return self._left_s(since, _PASSING_BUSY_S) if since is not None and self.hurried else 0.0
+
+    def _left_s(self, since: datetime, patience_s: float) -> float:
+        """Return what is left of a time to wait; 0 if it has not begun, since then the clock is not to be trusted."""
+        age_s = (self._ledger.clock() - since).total_seconds()
+        return max(patience_s - age_s, 0.0) if age_s >= 0 else 0.0
 
     @property
     def _starts_first(self) -> bool:
@@ -143,4 +142,7 @@ class FluxJobPace:
             self._pods_starting -= workload.pods
 
     def _changes(self) -> float:
-        return self._many * math.pow(0.5, (self._clock() - self._counted_at) / _HALF_LIFE_S)
+        """Return how many workloads started and ended lately, each counted the less the longer ago it was."""
+        if self._counted_at is None:
+            return 0.0
+        return self._counted * math.pow(0.5, (self._ledger.clock() - self._counted_at).total_seconds() / _HALF_LIFE_S)

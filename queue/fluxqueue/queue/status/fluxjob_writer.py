@@ -2,8 +2,8 @@
 
 Writes are the budget of a cluster, so creation and status wait for a while (`fluxqueue.queue.status.fluxjob_pace`). Position and estimate
 change with every job that comes or goes: they are written for the first hundred of each queue, at most twice a minute, and ten a second in
-all. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob that a person deletes is created again, with the
-overrides that people had set in it.
+all, or two while much work starts and ends. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob that a person
+deletes is created again, with the overrides that people had set in it.
 
 People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
 in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
@@ -199,7 +199,7 @@ class FluxJobWriter:
             if again_s is None and present.metadata.owner_references:
                 self._equal[workload_id] = workload, present
             return again_s
-        if early_s := self._pace.too_early_s(workload, exists=True):
+        if early_s := self._pace.too_early_to_write_s(workload):
             return early_s
         try:
             await self._status_writes.write(meta, wanted)
@@ -218,7 +218,7 @@ class FluxJobWriter:
         """Create the FluxJob under the first name that no other has, also of work that has ended before it had one."""
         if not self._object_exists(workload):
             return None
-        if early_s := self._pace.too_early_s(workload, exists=False):
+        if early_s := self._pace.too_early_to_create_s(workload):
             return early_s
         reach(CrashPoint.FLUXJOB_DUE)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,27 +18,14 @@ from fluxqueue.queue.status.fluxjob_pace import FluxJobPace
 WAITING = a_workload("lammps", uid="job-uid", reason=Reason.WAITING_FOR_NODES)
 
 
-@dataclass
-class Clock:
-    now: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture
 def ledger() -> RecordingLedger:
     return RecordingLedger()
 
 
 @pytest.fixture
-def pace(ledger: RecordingLedger, clock: Clock) -> FluxJobPace:
-    return FluxJobPace(managed_caches(MemoryApi()), ledger, lambda: 0, clock=clock)
+def pace(ledger: RecordingLedger) -> FluxJobPace:
+    return FluxJobPace(managed_caches(MemoryApi()), ledger, lambda: 0)
 
 
 def a_running(ledger: RecordingLedger, number: int = 1) -> Workload:
@@ -51,19 +38,17 @@ def start_and_end(pace: FluxJobPace, ledger: RecordingLedger, numbers: range) ->
         pace.count(WorkloadId(number), None)
 
 
-def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(
-    pace: FluxJobPace, ledger: RecordingLedger, clock: Clock
-) -> None:
+def test_many_starts_and_ends_make_statuses_wait_and_a_quiet_time_ends_that(pace: FluxJobPace, ledger: RecordingLedger) -> None:
     running = a_running(ledger)
-    before = pace.delay_s(running, exists=True), pace.too_early_s(running, exists=True), pace.estimates_at_once
+    before = pace.delay_s(running, exists=True), pace.too_early_to_write_s(running), pace.estimates_at_once
     start_and_end(pace, ledger, range(2, 32))
     assert pace.hurried
     assert pace.delay_s(running, exists=True) > before[0]
-    assert pace.too_early_s(running, exists=True) > before[1] == 0.0
+    assert pace.too_early_to_write_s(running) > before[1] == 0.0
     assert pace.estimates_at_once < before[2]
-    clock.now += 2.0
+    ledger.now += timedelta(seconds=2)
     assert not pace.hurried, "half as many count, and fewer are not many"
-    assert (pace.delay_s(running, exists=True), pace.too_early_s(running, exists=True), pace.estimates_at_once) == before
+    assert (pace.delay_s(running, exists=True), pace.too_early_to_write_s(running), pace.estimates_at_once) == before
 
 
 def test_an_end_never_waits(pace: FluxJobPace, ledger: RecordingLedger) -> None:
@@ -71,15 +56,15 @@ def test_an_end_never_waits(pace: FluxJobPace, ledger: RecordingLedger) -> None:
     quiet = pace.delay_s(ended, exists=True)
     start_and_end(pace, ledger, range(2, 102))
     assert pace.delay_s(ended, exists=True) == pace.delay_s(None, exists=True) == quiet
-    assert pace.too_early_s(ended, exists=True) == 0.0
+    assert pace.too_early_to_write_s(ended) == 0.0
 
 
 def test_work_that_lasts_is_shown_in_the_end(pace: FluxJobPace, ledger: RecordingLedger) -> None:
     running = a_running(ledger)
-    start_and_end(pace, ledger, range(2, 102))
     ledger.now += timedelta(seconds=11)
+    start_and_end(pace, ledger, range(2, 102))
     assert pace.hurried
-    assert pace.too_early_s(running, exists=True) == 0.0
+    assert pace.too_early_to_write_s(running) == 0.0
 
 
 def test_other_changes_of_running_work_are_no_starts(pace: FluxJobPace, ledger: RecordingLedger) -> None:
@@ -92,7 +77,7 @@ def test_other_changes_of_running_work_are_no_starts(pace: FluxJobPace, ledger: 
 def test_the_pods_of_a_gang_that_starts_count(pace: FluxJobPace, ledger: RecordingLedger, pods: int) -> None:
     started = replace(a_running(ledger), submitted_at=ledger.clock())
     pace.count(WorkloadId(2), replace(WAITING, id=WorkloadId(2), state=State.ALLOCATED, pods=pods, allocated_at=ledger.clock()))
-    assert (pace.too_early_s(started, exists=False) > 0) is (pods > 20)
+    assert (pace.too_early_to_create_s(started) > 0) is (pods > 20)
     ledger.now += timedelta(seconds=20)
     started = replace(started, submitted_at=ledger.clock())
-    assert pace.too_early_s(started, exists=False) == 0.0, "a gang that does not start for long delays nothing"
+    assert pace.too_early_to_create_s(started) == 0.0, "a gang that does not start for long delays nothing"

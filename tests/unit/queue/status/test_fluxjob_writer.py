@@ -143,20 +143,19 @@ async def test_other_words_for_the_same_reason_are_collected(
         await asyncio.sleep(0.1)
     await until(lambda: status(memory)["message"] == "3 cpu are short")
     assert len(memory.written("patch", "fluxjobs")) == 1
+    monkeypatch.setattr(fluxjob_pace, "_MESSAGE_S", 3_600.0)
     ledger.put(replace(WAITING, reason=Reason.QUEUE_LIMIT, message="2 of 2 run"))
-    await asyncio.sleep(0.5)
-    assert status(memory)["reason"] == "QueueLimit", "another reason is shown soon"
+    await until(lambda: status(memory)["reason"] == "QueueLimit")  # another reason is shown soon
 
 
-@pytest.mark.usefixtures("writer")
 async def test_while_many_start_and_end_a_short_run_is_not_written(
-    memory: MemoryApi, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryApi, ledger: RecordingLedger, writer: FluxJobWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.put(WAITING)
     await until(lambda: status(memory))
     monkeypatch.setattr(fluxjob_pace, "_MANY", 0.5)
     ledger.put(replace(RUNNING, started_at=ledger.clock()))
-    await asyncio.sleep(0.5)
+    assert await writer._write(RUNNING.id) == 10.0
     ledger.end(replace(RUNNING, state=State.COMPLETED, outcome=Outcome.SUCCEEDED))
     await until(lambda: status(memory)["state"] == "Completed")
     assert len(memory.written("patch", "fluxjobs")) == 1
