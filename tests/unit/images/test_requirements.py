@@ -60,8 +60,8 @@ def _locked(name: str) -> dict[str, Requirement]:
 
 
 def _constraints() -> dict[str, str]:
-    pairs = (line.split("==") for line in (_ROOT / "constraints.txt").read_text().split())
-    return {canonicalize_name(name): version for name, version in pairs}
+    pins = map(Requirement, (_ROOT / "constraints.txt").read_text().splitlines())
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
 
 
 def _with_dependencies(names: set[str], extras: tuple[str, ...] = ("", "binary", "pool")) -> set[str]:

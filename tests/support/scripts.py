@@ -1,0 +1,25 @@
+"""Programs of the repository that are no modules of the package, loaded to test their functions."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_script(path: str) -> ModuleType:
+    """Return a program as a module; its ``main`` is not called.
+
+    Parameters
+    ----------
+    path
+        Relative to the repository, such as ``local/bootstrap.py``.
+    """
+    spec = importlib.util.spec_from_file_location(Path(path).stem, _ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
