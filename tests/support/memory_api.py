@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-import msgspec
 import orjson
 from support.json_patches import PatchFailed, apply_patch
 
 from fluxqueue.kube import kinds
+from fluxqueue.kube.decoding import decode_object
 from fluxqueue.kube.errors import ApiError, decode_error
 from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.object_cache import ObjectCache
@@ -147,7 +147,7 @@ class MemoryApi:
         former = self._objects.get(key)
         if former is not None:
             meta.setdefault("uid", former["metadata"]["uid"])
-        return msgspec.convert(self._store(key, body, former), _KINDS[plural].type)
+        return decode_object(orjson.dumps(self._store(key, body, former)), _KINDS[plural].type)
 
     def remove(self, plural: str, name: str, namespace: str = "default") -> None:
         """Remove an object, with what it owns."""
@@ -300,7 +300,7 @@ class MemoryApi:
         if self._paused:
             self._undelivered.append((plural, copy.deepcopy(body), gone))
         elif (store := self._stores.get(plural)) is not None:
-            obj = msgspec.convert(body, _KINDS[plural].type, strict=False)
+            obj = decode_object(orjson.dumps(body), _KINDS[plural].type)
             (store.remove if gone else store.apply)(obj)
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "DaemonSet",
     "DaemonSetSpec",
     "Event",
+    "EventSource",
     "InvolvedObject",
     "Lease",
     "LeaseSpec",
@@ -36,8 +37,15 @@ class InvolvedObject(PartialObject, frozen=True):
     """The object that an Event is about."""
 
     kind: str = ""
+    namespace: str = ""
     name: str = ""
     uid: str = ""
+
+
+class EventSource(PartialObject, frozen=True):
+    """The program that wrote an Event with the older of the two libraries."""
+
+    component: str = ""
 
 
 class Event(PartialObject, frozen=True):
@@ -47,6 +55,13 @@ class Event(PartialObject, frozen=True):
     involved_object: InvolvedObject = InvolvedObject()
     reason: str = ""
     message: str = ""
+    source: EventSource = EventSource()
+    reporting_component: str = ""
+
+    @property
+    def reporter(self) -> str:
+        """The program that says it wrote the Event. Everybody who may create Events can claim to be any."""
+        return self.source.component or self.reporting_component
 
 
 class ResourceQuotaStatus(PartialObject, frozen=True):

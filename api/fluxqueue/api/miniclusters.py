@@ -14,7 +14,7 @@ Parts that Kubernetes defines (resources, security contexts) stay decoded JSON. 
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -381,7 +381,9 @@ class MiniClusterStatus(PartialObject, frozen=True):
 
 
 class MiniCluster(PartialObject, frozen=True):
-    """A MiniCluster."""
+    """A MiniCluster. Its spec is decoded as it was written, also control characters: it is copied into pods, ConfigMaps and Jobs."""
+
+    exact_fields: ClassVar[tuple[str, ...]] = ("spec",)
 
     metadata: ObjectMeta = ObjectMeta()
     spec: MiniClusterSpec = MiniClusterSpec()

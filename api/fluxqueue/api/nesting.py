@@ -40,6 +40,8 @@ def decode_limited(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw,
     """
     try:
         return decoder.decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"it is not UTF-8: {error}") from None
     except RecursionError:
         try:
             return decoder.decode(limit_depth(bytes(data), most_tokens))

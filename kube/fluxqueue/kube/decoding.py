@@ -2,7 +2,9 @@
 
 A list is decoded in one typed pass. If one object of a page does not fit its struct, the page is decoded object by object, and that one
 is left out and reported, so that a single invalid object does not stop the queue. A watch event is decoded in two steps, because its type
-decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`).
+decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced
+(`fluxqueue.api.texts`): this is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
+nothing. It stores no text, and its patches must repeat what its user wrote.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import msgspec
 
 from fluxqueue.api.metadata import PartialObjectMetadata
 from fluxqueue.api.nesting import decode_limited
+from fluxqueue.api.texts import without_controls
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
 
-__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_page", "decoder"]
+__all__ = ["Page", "ServerVersion", "WatchEvent", "decode", "decode_object", "decode_page"]
 
 S = TypeVar("S")
 
@@ -70,11 +73,6 @@ class _ListOf(msgspec.Struct, Generic[S]):
     items: list[S] | None = None
 
 
-def decoder(of: type[S]) -> msgspec.json.Decoder[S]:
-    """Return the decoder of a struct, which is created once."""
-    return cast("msgspec.json.Decoder[S]", _decoder(cast("Hashable", of)))
-
-
 def decode(data: bytes | msgspec.Raw, of: type[S], action: str) -> S:
     """Decode a response.
 
@@ -84,20 +82,52 @@ def decode(data: bytes | msgspec.Raw, of: type[S], action: str) -> S:
         With the action, the field and the expected type.
     """
     try:
-        return decode_limited(decoder(of), data)
+        return decode_object(data, of)
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
 
 
+def decode_object(data: bytes | msgspec.Raw, of: type[S]) -> S:
+    """Decode an object.
+
+    Raises
+    ------
+    msgspec.MsgspecError
+        With the field and the expected type.
+    """
+    if of is WatchEvent:
+        return decode_limited(_decoder_of(of), data)  # its object is decoded later, where its type is known
+    text = bytes(data)
+    clean = without_controls(text)
+    decoded = decode_limited(_decoder_of(of), clean)
+    return decoded if clean is text else _with_exact_fields(decoded, text)
+
+
+def _with_exact_fields(decoded: S, text: bytes) -> S:
+    """Return an object with those fields as they were written that are copied into other objects."""
+    if not (fields := _exact_fields(type(decoded))):
+        return decoded
+    exact = decode_limited(_decoder_of(type(decoded)), text)
+    return cast("S", msgspec.structs.replace(cast("msgspec.Struct", decoded), **{name: getattr(exact, name) for name in fields}))
+
+
 def decode_page(data: bytes, of: type[T], action: str) -> Page[T]:
     """Decode one page of a list; raises :class:`Undecodable` if it is not a list."""
+    clean = without_controls(data)
+    if clean is not data and _exact_fields(of):
+        return _piecewise(data, of, action)
     try:
-        whole: _ListOf[T] = decode_limited(_list_decoder(of), data)
+        whole: _ListOf[T] = decode_limited(_list_decoder(of), clean)
     except msgspec.ValidationError:
         return _piecewise(data, of, action)
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
     return Page(whole.items or [], whole.metadata.resource_version, whole.metadata.continue_)
+
+
+def _exact_fields(of: type[Any]) -> tuple[str, ...]:
+    fields: tuple[str, ...] = getattr(of, "exact_fields", ())
+    return fields
 
 
 def _piecewise(data: bytes, of: type[T], action: str) -> Page[T]:
@@ -107,13 +137,18 @@ def _piecewise(data: bytes, of: type[T], action: str) -> Page[T]:
         undecodable: dict[Key, str] = {}
         for raw in whole.items or []:
             try:
-                items.append(decode_limited(decoder(of), raw))
+                items.append(decode_object(raw, of))
             except msgspec.ValidationError as error:
-                meta = decode_limited(decoder(PartialObjectMetadata), raw).metadata
+                meta = decode_object(raw, PartialObjectMetadata).metadata
                 undecodable[meta.namespace, meta.name] = str(error)
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
     return Page(items, whole.metadata.resource_version, whole.metadata.continue_, undecodable)
+
+
+def _decoder_of(of: type[S]) -> msgspec.json.Decoder[S]:
+    """Return the decoder of a struct, which is created once."""
+    return cast("msgspec.json.Decoder[S]", _decoder(cast("Hashable", of)))
 
 
 @functools.cache

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fluxqueue.api.texts import brief, pictured, without_controls
+
 __all__ = [
     "AlreadyExists",
     "ApiError",
@@ -191,10 +193,10 @@ def decode_error(status: int, body: bytes, *, action: str, retry_after: str | No
     """
     answer = _Status()
     with contextlib.suppress(msgspec.MsgspecError):
-        answer = msgspec.json.decode(body, type=_Status)
+        answer = msgspec.json.decode(without_controls(body), type=_Status)
     status = status or answer.code
     details = answer.details or _Details()
-    message = answer.message or " ".join(body.decode(errors="replace").split())[:200] or "no reason given"
+    message = brief(answer.message) or pictured(" ".join(body.decode(errors="replace").split()))[:200] or "no reason given"
     kind = _BY_REASON.get(answer.reason) or _BY_STATUS.get(status) or (ServerError if status >= 500 else ApiError)
     return kind(
         status,

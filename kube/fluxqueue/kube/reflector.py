@@ -29,9 +29,8 @@ import msgspec
 import structlog
 
 from fluxqueue.api.metadata import PartialObjectMetadata
-from fluxqueue.api.nesting import decode_limited
 from fluxqueue.kube.backoff import jittered_s
-from fluxqueue.kube.decoding import WatchEvent, decode, decoder
+from fluxqueue.kube.decoding import WatchEvent, decode, decode_object
 from fluxqueue.kube.errors import ApiError, Expired, Forbidden, Unauthorized, Undecodable, WatchTimeout, decode_error
 from fluxqueue.kube.kinds import Key, Kind, T
 from fluxqueue.kube.object_cache import ObjectCache
@@ -228,7 +227,7 @@ class Reflector(Generic[T]):
         if event.type == "ERROR":
             raise decode_error(0, bytes(event.object), action=f"watch {self._kind.plural}")
         try:
-            obj = decode_limited(decoder(self._kind.type), event.object)
+            obj = decode_object(event.object, self._kind.type)
         except msgspec.MsgspecError as error:
             self._leave_out(event, str(error))
             return

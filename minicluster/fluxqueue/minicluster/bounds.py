@@ -35,6 +35,7 @@ _DEEPEST = 32
 _LARGEST_NUMBER = 2**31 - 1
 _LARGEST_PORT = 65_535
 _PATH_SHOWN = 200
+_NUL = "\0"
 
 
 def too_large(spec: MiniClusterSpec) -> str:
@@ -59,6 +60,8 @@ def too_large(spec: MiniClusterSpec) -> str:
             text += len(value)
             if len(value) > _LONGEST_TEXT:
                 return f"{_shown(path)} is {len(value)} characters long: use at most {_LONGEST_TEXT}, and a volume for more"
+            if _NUL in value:
+                return f"{_shown(path)} contains a NUL character, which no program can be given: remove it"
         elif isinstance(value, dict | list):
             if len(value) > _MOST_ENTRIES:
                 return f"{_shown(path)} has {len(value)} entries: use at most {_MOST_ENTRIES}"
@@ -66,6 +69,8 @@ def too_large(spec: MiniClusterSpec) -> str:
                 return f"{_shown(path)} is nested more than {_DEEPEST} deep: no pod has such a field"
             if isinstance(value, dict):
                 text += sum(map(len, value))
+                if any(_NUL in key for key in value):
+                    return f"{_shown(path)} has a name that contains a NUL character: remove it"
                 waiting += [(f"{path}.{key[:64]}", each, depth + 1) for key, each in value.items()]
             else:
                 waiting += [(f"{path}[{place}]", each, depth + 1) for place, each in enumerate(value)]

@@ -21,6 +21,7 @@ import msgspec
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, Bursting, ContainerVolume, MiniCluster, MiniClusterContainer, MiniClusterSpec
+from fluxqueue.api.texts import pictured
 from fluxqueue.certs import curve
 from fluxqueue.minicluster.bounds import bound_problems, too_large
 from fluxqueue.minicluster.injection import host_name_problems
@@ -76,7 +77,7 @@ def find_problems(minicluster: MiniCluster) -> MiniClusterProblems:
     """
     spec = minicluster.spec
     if problem := too_large(spec):
-        return MiniClusterProblems((problem,))
+        return MiniClusterProblems((pictured(problem),))
     errors = [
         *_identity(minicluster),
         *bound_problems(spec),
@@ -127,7 +128,11 @@ def edit_problems(before: MiniCluster, after: MiniCluster, *, live: bool) -> tup
 
 
 def _shortened(sentence: str) -> str:
-    """Return a sentence without the middle of a long quoted value: the field is at its beginning, the remedy at its end."""
+    """Return a sentence without the middle of a long quoted value, and without control characters: it quotes a spec as it was written.
+
+    The field is at its beginning, the remedy at its end.
+    """
+    sentence = pictured(sentence)
     return sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[:_KEPT_OF_SENTENCE]} ... {sentence[-_KEPT_OF_SENTENCE:]}"
 
 

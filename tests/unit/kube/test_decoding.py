@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
+
 from fluxqueue.api.miniclusters import MiniCluster
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.decoding import decode, decode_page
+from fluxqueue.kube.errors import Undecodable
 from fluxqueue.minicluster.rules import find_problems
 
 DEEP = '{"a":' * 9_000 + "1" + "}" * 9_000
@@ -30,3 +34,34 @@ def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
     page = decode_page(json.dumps(body).encode(), MiniCluster, "list")
     assert [each.metadata.name for each in page.items] == ["one"]
     assert ("ada", "odd") in page.undecodable
+
+
+def pod(message: str) -> str:
+    return json.dumps({"metadata": {"name": "p", "annotations": {"a": "\x1b[2J"}}, "status": {"message": message}})
+
+
+def test_control_characters_of_what_is_stored_or_shown_become_pictures() -> None:
+    one = decode(pod("out\0\tof\nmemory").encode(), Pod, "get")
+    (listed_one,) = decode_page(f'{{"metadata":{{}},"items":[{pod("out" + chr(0))}]}}'.encode(), Pod, "list").items
+    assert one.status.message == "out\u2400\tof\nmemory"
+    assert one.metadata.annotation("a") == "\u241b[2J"
+    assert listed_one.status.message == "out\u2400"
+
+
+def test_the_spec_of_a_minicluster_is_kept_as_written_and_its_metadata_is_not() -> None:
+    text = listed("one").replace('"command":"a"', r'"command":"printf \u001b[1m"').replace('"ada"', r'"ada","annotations":{"a":"\u0000"}')
+    (other,) = decode_page(f'{{"metadata":{{}},"items":[{text}]}}'.encode(), MiniCluster, "list").items
+    for each in (decode(text.encode(), MiniCluster, "get"), other):
+        assert each.spec.containers[0].command == "printf \x1b[1m"
+        assert each.metadata.annotation("a") == "\u2400"
+
+
+def test_a_minicluster_with_a_nul_is_refused_with_the_field() -> None:
+    bad = decode(listed("one").replace('"command":"a"', r'"command":"a\u0000"').encode(), MiniCluster, "get")
+    (problem,) = find_problems(bad).errors
+    assert problem.startswith("spec.containers[0].command contains a NUL character")
+
+
+def test_text_that_is_not_utf_8_is_an_error_of_the_response() -> None:
+    with pytest.raises(Undecodable, match="not UTF-8"):
+        decode(b'{"metadata":{"name":"\xff"}}', Pod, "get")

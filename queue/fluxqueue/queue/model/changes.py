@@ -5,13 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.texts import brief
 from fluxqueue.queue.model.records import FluxionJobId, RequeueState, WorkloadId
 
 __all__ = ["Ending", "Eviction", "ReasonChange", "Replacement", "Requeue", "SlotWrites", "TakenSlot"]
 
 
+class _Told:
+    """What has a message for people, which is shortened if nobody would read all of it."""
+
+    __slots__ = ()
+    message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", brief(self.message))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonChange:
+class ReasonChange(_Told):
     """A new reason of a workload that waits, or that holds nodes."""
 
     workload: WorkloadId
@@ -20,7 +31,7 @@ class ReasonChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class Eviction(_Told):
     """A live workload that is to free its nodes and wait again, and why. Without a `requeue_state` that stays as it is."""
 
     workload: WorkloadId
@@ -30,7 +41,7 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requeue:
+class Requeue(_Told):
     """A live workload of which nothing runs any more, except for pods in the slots (job id, rank) that are kept."""
 
     workload: WorkloadId
@@ -40,7 +51,7 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
+class Replacement(_Told):
     """A live workload whose pod is gone, with how it ends, and the pending one that takes its allocation over."""
 
     replaced: WorkloadId
@@ -51,7 +62,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(_Told):
     """How a workload ends."""
 
     workload: WorkloadId

@@ -5,6 +5,10 @@ an admission plugin). The startup monitor is woken at once. A workload that wait
 ResourceQuota of its namespace leaves more room, or when a ServiceAccount is created there. Its own pause ends that wait too.
 
 Events from before this process began to lead are ignored. The time for a start ends such a wait.
+
+Everybody who may create Events can write one that says what the Job controller's say. So an Event counts only if it is about this Job by
+namespace, name and uid, and it is in that namespace (the API server sees to that): a forged one harms only work of a namespace whose work
+its author may delete as well. One that another program signed is ignored.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ log = structlog.get_logger()
 _BATCH = 500
 _MOST_JOBS = 10_000
 _LONGEST_MESSAGE = 500
+_REPORTER = "job-controller"
 _PREFIX = "Error creating: "
 _TRANSIENT = "Internal error occurred"
 """The API server reports with it that it, or an admission webhook, does not work at present. The Job controller retries within seconds."""
@@ -91,7 +96,7 @@ class PodRefusals:
         if not self._watching or event is None or _TRANSIENT in event.message:
             return
         workload = self._ledger.by_uid(event.involved_object.uid)
-        if workload is None or workload.state not in (State.ALLOCATED, State.RUNNING):
+        if workload is None or workload.state not in (State.ALLOCATED, State.RUNNING) or not _is_about(event, workload):
             return
         self._reported.pop(workload.uid, None)
         self._reported[workload.uid] = event.message.removeprefix(_PREFIX)[:_LONGEST_MESSAGE], self._ledger.clock()
@@ -135,6 +140,15 @@ class PodRefusals:
         if due:
             log.info("refused_pods.retried", namespaces=namespaces, workloads=len(due))
             self._trigger.schedule()
+
+
+def _is_about(event: Event, workload: Workload) -> bool:
+    """True if the Job controller wrote this Event about the Job of a workload, as far as an Event can tell."""
+    about = event.involved_object
+    namespaces = {event.metadata.namespace, about.namespace}
+    return (
+        event.reporter == _REPORTER and namespaces == {workload.namespace} and about.name == workload.name and about.kind == workload.kind
+    )
 
 
 def leaves_more_room(old: ResourceQuota, new: ResourceQuota) -> bool:

@@ -159,11 +159,45 @@ async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(messag
     bench = Bench()
     bench.ledger.now = EPOCH + timedelta(seconds=1)
     bench.server.watch_into("events", bench.caches.failed_creations)
-    about = {"kind": "Job", "namespace": "default", "name": "mpi", "uid": "uid-of-mpi"}
-    event = {"metadata": {"name": "e"}, "reason": "FailedCreate", "involvedObject": about, "message": f"Error creating: {message}"}
-    bench.server.put("events", event)
+    bench.server.put("events", refusal(f"Error creating: {message}"))
     await bench.monitor.check()
     assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
+
+
+def refusal(message: str = "Error creating: no", *, by: Any = None, at: str = "default", **about: str) -> Any:
+    involved = {"kind": "Job", "namespace": at, "name": "mpi", "uid": "uid-of-mpi", **about}
+    event = {"metadata": {"name": "e", "namespace": at}, "reason": "FailedCreate", "involvedObject": involved, "message": message}
+    return event | (by or {"source": {"component": "job-controller"}})
+
+
+@pytest.mark.parametrize(
+    ("event", "believed"),
+    [
+        pytest.param(refusal(), True, id="by the older library"),
+        pytest.param(refusal(by={"reportingComponent": "job-controller"}), True, id="by the newer library"),
+        pytest.param(refusal(at="elsewhere"), False, id="in another namespace, with the uid"),
+        pytest.param(refusal(name="other"), False, id="about another name"),
+        pytest.param(refusal(uid="uid-of-a-former-one"), False, id="about a former Job of this name"),
+        pytest.param(refusal(by={"source": {"component": "mallory"}}), False, id="by another program"),
+    ],
+)
+async def test_only_the_job_controllers_events_about_this_very_job_are_believed(event: Any, believed: bool) -> None:
+    bench = Bench()
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", event)
+    await bench.monitor.check()
+    assert bool(bench.requeuer.evictions) is believed
+
+
+async def test_a_refusal_with_control_characters_is_stored_without_them() -> None:
+    bench = Bench()
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal("Error creating: \0\x1b[2J"))
+    await bench.monitor.check()
+    (eviction,) = bench.requeuer.evictions
+    assert "the API server refuses its pods: \u2400\u241b[2J; " in eviction.message
 
 
 async def test_pods_that_our_own_scheduler_holds_keep_their_slots() -> None:
