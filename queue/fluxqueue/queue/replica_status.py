@@ -59,10 +59,11 @@ class ReplicaStatus:
         return {**self._missing, **self._problems()}
 
     def postgres_unavailable(self, error: Exception, retry_s: float) -> None:
-        """Report that Postgres cannot be reached; it is tried again in ``retry_s`` seconds."""
+        """Report that Postgres cannot be reached, or does not let us write; it is tried again in ``retry_s`` seconds."""
         POSTGRES_UP.set(0)
+        level = log.debug if self._missing.get("postgres") == str(error) else log.warning
         self.wait_for("postgres", str(error))
-        log.warning("postgres.unavailable", error=str(error), retry_s=retry_s, effect="running work continues, nothing new starts")
+        level("postgres.unavailable", error=str(error), retry_s=retry_s, effect="running work continues, nothing new starts")
 
     def postgres_available(self) -> None:
         """Report that Postgres answers, and clear what was waited for."""

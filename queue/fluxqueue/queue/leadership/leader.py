@@ -141,18 +141,23 @@ class Leader:
             await self._run_control_tasks(tasks, _TaskBodies(clock, planning, parts, sweeper), context.ledger, clock)
 
     async def _run_control_tasks(self, tasks: ControlTasks, bodies: _TaskBodies, ledger: Ledger, clock: LeaderClock) -> None:
-        """Run the control tasks; after an outage of Postgres, continue with what the tables say then."""
+        """Run the control tasks; after an outage of Postgres, continue with what the tables say then.
+
+        It ends with the first write that succeeds: a Postgres that only reads, or does not let us write, is no use.
+        """
+        away = False
         while True:
             try:
                 await clock.keep()
+                if away:
+                    away = False
+                    self._status.postgres_available()
+                    ledger.mark_in_doubt()
+                    log.info("postgres.available")
                 await tasks.run_workers(bodies, ledger.epoch)
             except (WorkersEnded, DatabaseUnavailable) as error:
+                away = True
                 await self._wait_for_postgres(error)
-            while not await self._database.healthy():
-                await asyncio.sleep(_RETRY_S)
-            self._status.postgres_available()
-            ledger.mark_in_doubt()
-            log.info("postgres.available")
 
     async def _acquire_epoch(self, store: Store) -> Epoch:
         while True:

@@ -8,7 +8,7 @@ changes something carries the leader's epoch, and is refused (`StaleLeader`) onc
 from __future__ import annotations
 
 from fluxqueue.queue.store.database import Database, DatabaseUnavailable
-from fluxqueue.queue.store.errors import IllegalTransition, PodAlreadyPlaced, StaleLeader, StoreError
+from fluxqueue.queue.store.errors import IllegalTransition, PodAlreadyPlaced, StaleLeader, StoreError, Unstorable
 from fluxqueue.queue.store.migrations import MigrationChanged, SchemaTooNew, migrate
 from fluxqueue.queue.store.retention import Forgotten
 from fluxqueue.queue.store.rows import Counts, StalledTask
@@ -27,5 +27,6 @@ __all__ = [
     "StalledTask",
     "Store",
     "StoreError",
+    "Unstorable",
     "migrate",
 ]

@@ -24,12 +24,10 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from fluxqueue.queue.store.connections import cause_of, place_of, pooled_dsn, session_dsn
+from fluxqueue.queue.store.errors import is_unavailable
 
 __all__ = ["Database", "DatabaseUnavailable"]
 
-_GIVEN_UP = ("08", "25P03", "53", "55P03", "57", "58")
-"""Classes of SQLSTATE about the server and not about the statement: connection, idle transaction, memory or disk, lock timeout, shutdown
-or statement timeout, I/O. An error without SQLSTATE is a broken connection."""
 _POOLED_TIMEOUT_S = 75.0
 """How long a pooler may keep a transaction, in seconds: while it has no server, the server's own time-outs do not run."""
 _LOOK_S: Final = 60.0
@@ -37,7 +35,7 @@ _IDENTITY = "SELECT pg_postmaster_start_time(), oid FROM pg_database WHERE datna
 
 
 class DatabaseUnavailable(Exception):
-    """Postgres cannot be reached, or went away; the message names host and database, never the password."""
+    """Postgres cannot be reached, went away or does not let us write; the message names host and database, never the password."""
 
 
 _T = TypeVar("_T")
@@ -129,15 +127,6 @@ class Database:
         """The pool itself, for a library with its own queries."""
         return self._pool
 
-    async def healthy(self) -> bool:
-        """Return True if a query is answered within two seconds."""
-        try:
-            async with asyncio.timeout(2.0), self.connection() as connection:
-                await connection.execute("SELECT 1")
-        except (TimeoutError, DatabaseUnavailable):
-            return False
-        return True
-
     async def refuse_other(self, dsn: str) -> None:
         """Raise an error if another connection string leads to another database than this one.
 
@@ -166,7 +155,7 @@ class Database:
         Raises
         ------
         DatabaseUnavailable
-            If there is none within the timeout, or it broke while it was used.
+            If there is none within the timeout, it broke while it was used, or Postgres does not let us write.
         """
         try:
             async with asyncio.timeout(_POOLED_TIMEOUT_S if self.pooled else None), self._pool.connection() as connection:
@@ -178,8 +167,8 @@ class Database:
             raise DatabaseUnavailable(f"{self.place} did not answer through its pooler for {_POOLED_TIMEOUT_S:g} s") from error
         except PoolClosed as error:
             raise DatabaseUnavailable(f"{self.place}: the pool is closed") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if error.sqlstate is not None and not error.sqlstate.startswith(_GIVEN_UP):
+        except psycopg.Error as error:
+            if not is_unavailable(error):
                 raise
             raise DatabaseUnavailable(f"{self.place} went away or gave up: {cause_of(error)}") from error
 

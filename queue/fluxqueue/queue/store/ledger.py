@@ -15,9 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Concatenate, ParamSpec
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -34,6 +38,7 @@ from fluxqueue.queue.model.requeue_states import REMEMBERED
 from fluxqueue.queue.model.states import LIVE, released_at_creation
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
+from fluxqueue.queue.store.errors import Unstorable
 from fluxqueue.queue.store.ledger_state import TableContents
 from fluxqueue.queue.store.ledger_tables import LedgerTables
 from fluxqueue.queue.store.store import Store
@@ -41,6 +46,9 @@ from fluxqueue.queue.store.store import Store
 __all__ = ["Ledger", "TableContents"]
 
 _P = ParamSpec("_P")
+_C = TypeVar("_C")
+
+log = structlog.get_logger()
 
 CLAIM_S = 20.0
 """For so long a grant, or a claim, keeps an allocation for the release by this process; then it is due again."""
@@ -138,9 +146,16 @@ class Ledger(LedgerTables):
         return (await self._change(self._store.resubmit, uids)).changed
 
     async def set_reasons(self, changes: Sequence[ReasonChange], *, live: bool = False) -> None:
-        """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons cost nothing."""
+        """Write why workloads wait, or (`live`) what is wrong with those that hold nodes; unchanged reasons cost nothing.
+
+        A reason that Postgres does not store is reported, and the workload keeps the one that it has.
+        """
         if changes := [change for change in changes if self._differs(change)]:
-            await self._change(self._store.set_reasons, changes, live=live)
+            try:
+                await self._change_each(partial(self._store.set_reasons, live=live), changes)
+            except Unstorable as error:
+                OBJECT_FAILURES.labels("reasons").inc()
+                log.error("reason.unstorable", error=str(error))
 
     def _differs(self, change: ReasonChange) -> bool:
         workload = self.get(change.workload)
@@ -164,7 +179,7 @@ class Ledger(LedgerTables):
     async def finish(self, endings: Sequence[Ending]) -> None:
         """End workloads, and free whatever they still hold."""
         if endings := [ending for ending in endings if ending.workload in self._workloads]:
-            await self._change(self._store.finish, endings)
+            await self._change_each(self._store.finish, endings)
 
     async def write_slots(self, writes: SlotWrites) -> None:
         """Write what the tracker found about slots and their workloads, and what was released, in one transaction."""
@@ -185,12 +200,12 @@ class Ledger(LedgerTables):
     async def evict(self, evictions: Sequence[Eviction]) -> None:
         """Record that live workloads are to free their nodes and wait again: they drain with a reason."""
         if evictions := [each for each in evictions if self._state(each.workload) in LIVE]:
-            await self._change(self._store.evict, evictions)
+            await self._change_each(self._store.evict, evictions)
 
     async def requeue(self, requeues: Sequence[Requeue]) -> None:
         """Let workloads wait again with their submit time, and free what they hold except for the slots that are kept."""
         if requeues := [each for each in requeues if each.workload in self._workloads]:
-            await self._change(self._store.requeue, requeues)
+            await self._change_each(self._store.requeue, requeues)
 
     async def replace(self, replacements: Sequence[Replacement]) -> list[WorkloadId]:
         """End workloads whose allocations pending ones take over; returns those replacements."""
@@ -377,6 +392,27 @@ class Ledger(LedgerTables):
             delta = await write(self.epoch, *args, **kwargs)
             self.apply(delta)
         return delta
+
+    async def _change_each(self, write: Callable[[Epoch, Sequence[_C]], Awaitable[Delta]], changes: Sequence[_C]) -> None:
+        """Write changes of several workloads together, or one by one if Postgres does not store something of them.
+
+        Raises
+        ------
+        Unstorable
+            Of one of them; all others are written.
+        """
+        try:
+            await self._change(write, changes)
+        except Unstorable as error:
+            if len(changes) == 1:
+                raise
+            refused = error
+            for change in changes:
+                try:
+                    await self._change(write, [change])
+                except Unstorable as alone:
+                    refused = Unstorable(f"{alone}: {change}")
+            raise refused from None
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:

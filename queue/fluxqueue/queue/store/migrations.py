@@ -25,6 +25,7 @@ from procrastinate.schema import SchemaManager
 
 from fluxqueue.queue.store.connections import BehindPooler, cause_of, place_of, refuse_pooler
 from fluxqueue.queue.store.database import DatabaseUnavailable
+from fluxqueue.queue.store.errors import is_unavailable
 
 __all__ = ["MigrationChanged", "SchemaTooNew", "migrate", "our_migrations"]
 
@@ -154,4 +155,9 @@ async def _locked(dsn: str, timeout_s: float) -> AsyncIterator[psycopg.AsyncConn
             await connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
         except psycopg.errors.LockNotAvailable as error:
             raise DatabaseUnavailable(f"{place_of(dsn)} has been migrated by another process for {timeout_s:.0f} s") from error
-        yield connection
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if not is_unavailable(error):
+                raise
+            raise DatabaseUnavailable(f"{place_of(dsn)} cannot be migrated: {cause_of(error)}") from error

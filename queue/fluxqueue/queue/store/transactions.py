@@ -11,8 +11,8 @@ the tables of that time. A statement with long lists is planned each time, becau
 once for each of a thousand rows.
 
 Two such transactions may deadlock if they lock rows in different order. Postgres ends one of them without any effect, and it is sent
-again. So is one that finds a table to which a newer version has just added a column: the connection with its prepared statements is
-closed, and the next one plans again.
+again, at most three times. So is one that finds a table to which a newer version has just added a column: the connection with its prepared
+statements is closed, and the next one plans again.
 
 Behind a pooler, the first statement of every transaction makes the settings that a session of its own would have; still one round trip.
 """
@@ -29,9 +29,9 @@ from psycopg.rows import dict_row
 
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store.arrays import with_array_texts
-from fluxqueue.queue.store.connections import SESSION_SETTINGS
+from fluxqueue.queue.store.connections import ISOLATION, SESSION_SETTINGS, cause_of
 from fluxqueue.queue.store.database import Database
-from fluxqueue.queue.store.errors import StaleLeader
+from fluxqueue.queue.store.errors import StaleLeader, Unstorable, is_unstorable
 from fluxqueue.queue.store.queries import QUERIES
 from fluxqueue.queue.store.rows import Row
 
@@ -44,7 +44,7 @@ _STALE = "FQ001"  # raised by fluxqueue.hold_epoch of migration 0001
 _ATTEMPTS = 4
 _CHUNK = 1000
 _LONG = 100
-_TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.FeatureNotSupported)
+_TO_BE_REPEATED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, psycopg.errors.FeatureNotSupported)
 
 
 class Statement(NamedTuple):
@@ -94,6 +94,10 @@ class Transactions:
                 names = [statement.name for statement in statements]
                 _log.info("transaction.repeated", statements=names, attempt=attempt, error=type(error).__name__)
                 attempt += 1
+            except (psycopg.Error, UnicodeEncodeError) as error:
+                if not is_unstorable(error):
+                    raise
+                raise Unstorable(f"Postgres does not store a value of {statements[-1].name}: {cause_of(error)}") from error
 
     async def _once(self, statements: tuple[Statement, ...]) -> list[list[Row]]:
         async with self._database.connection() as connection:
@@ -106,7 +110,8 @@ class Transactions:
 
     async def _send(self, connection: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> list[psycopg.AsyncCursor[Row]]:
         if self._database.pooled:
-            settings = Statement("set_transaction", {"names": list(SESSION_SETTINGS), "values": list(SESSION_SETTINGS.values())})
+            values = {**SESSION_SETTINGS, "transaction_isolation": ISOLATION}
+            settings = Statement("set_transaction", {"names": list(values), "values": list(values.values())})
             _, *cursors = await self._send_together(connection, (settings, *statements))
             return cursors
         if len(statements) > 1:
