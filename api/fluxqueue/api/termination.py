@@ -11,7 +11,11 @@ import contextlib
 import signal
 from collections.abc import Callable, Coroutine
 
-__all__ = ["leaf_errors", "on_termination", "run_until_terminated"]
+__all__ = ["EndsProcess", "leaf_errors", "on_termination", "run_until_terminated"]
+
+
+class EndsProcess(Exception):
+    """An error after which a process must end, and not try again: somebody else does its work now."""
 
 
 def on_termination(callback: Callable[[], object]) -> None:

@@ -163,15 +163,25 @@ class ObjectCache(Generic[T]):
         del self._by_uid[obj.metadata.uid]
         for name, values in self._indexers.items():
             index = self._indexes[name]
-            for value in {*values(obj)}:
+            for value in self._values(values, obj):
                 index[value].pop(key)
                 if not index[value]:
                     del index[value]
 
     def _index(self, name: str, key: Key, obj: T) -> None:
         index = self._indexes[name]
-        for value in self._indexers[name](obj):
+        for value in self._values(self._indexers[name], obj):
             index.setdefault(value, {})[key] = obj
+
+    def _values(self, values: Callable[[T], Iterable[Hashable]], obj: T) -> set[Hashable]:
+        """Return the values under which an object is indexed. If they cannot be found it is in no index, and in the cache all the same."""
+        try:
+            return {*values(obj)}
+        except Exception:
+            self.handler_failures += 1
+            meta = obj.metadata
+            log.exception("cache.index_failed", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+            return set()
 
     def _notify(self, change: Change[T]) -> None:
         for handler in self._handlers:

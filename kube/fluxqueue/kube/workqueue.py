@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from fluxqueue.api.termination import EndsProcess
 from fluxqueue.kube.backoff import exponential_s
 from fluxqueue.kube.errors import ApiError
 
@@ -207,6 +208,11 @@ async def run_workers(
         logged (once per key and error; a repetition is a debug line), and the key is retried, rate limited.
     failed
         Called for each failure.
+
+    Raises
+    ------
+    EndsProcess
+        From `reconcile`.
     """
     last: OrderedDict[K, str] = OrderedDict()
 
@@ -218,6 +224,8 @@ async def run_workers(
                 return
             try:
                 again_s = await reconcile(key)
+            except EndsProcess:
+                raise
             except Exception as error:
                 _report(queue, key, error, last)
                 failed(key, error)

@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 __all__ = [
     "API_CALLS",
+    "CONTROLLER_RESTARTS",
     "CYCLES",
     "CYCLE_SECONDS",
     "FLUXION_UP",
@@ -35,6 +36,9 @@ RELEASE_SECONDS = Histogram("fluxqueue_release_duration_seconds", "Time from gra
 REQUEUES = Counter("fluxqueue_requeues_total", "Workloads evicted from their nodes to wait again", ["reason"])
 WITHDRAWALS = Counter("fluxqueue_withdrawals_total", "Released pods of our own scheduler whose allocation was withdrawn", ["result"])
 INHERITED = Counter("fluxqueue_places_inherited_total", "Slots of deleted pods that were given to their replacements")
+CONTROLLER_RESTARTS = Counter(
+    "fluxqueue_controller_restarts_total", "Parts of the leader that an unexpected error ended, and that were started again", ["controller"]
+)
 OBJECT_FAILURES = Counter("fluxqueue_object_failures_total", "Failures of one object, which is tried again alone", ["batch"])
 SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Slots that were freed")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences that the sweep found and repaired", ["kind"])

@@ -29,6 +29,7 @@ from fluxqueue.queue.cluster.device_api import devices_are_served
 from fluxqueue.queue.health import ReplicaRole, make_server
 from fluxqueue.queue.leadership.leader import Leader
 from fluxqueue.queue.leadership.matcher import connect_matcher
+from fluxqueue.queue.leadership.supervision import keep_running
 from fluxqueue.queue.metrics import API_CALLS
 from fluxqueue.queue.miniclusters.crd import miniclusters_are_ours
 from fluxqueue.queue.recovery.doctor_endpoints import doctor_endpoints
@@ -135,7 +136,7 @@ class QueueService:
                 levels=settings.config.levels,
                 coming_taints=(taint for shape in settings.config.node_shapes for taint in shape.taints),
             )
-            watching = [group.create_task(each.run()) for each in (caches.watches, caches.gang_objects)]
+            watching = [group.create_task(keep_running(type(each).__name__, each.run)) for each in (caches.watches, caches.gang_objects)]
             status.watch(caches)
             await caches.watches.synced()
             collector.settle()

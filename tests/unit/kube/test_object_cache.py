@@ -157,3 +157,18 @@ def _failing() -> Callable[[Change[Pod]], None]:
         raise RuntimeError(change.kind)
 
     return fail
+
+
+def test_an_object_whose_index_cannot_be_computed_is_kept_and_the_others_are_indexed() -> None:
+    def fails_at_x(pod: Pod) -> list[str]:
+        if pod.metadata.name == "x":
+            raise ValueError("odd")
+        return ["all"]
+
+    store: ObjectCache[Pod] = ObjectCache()
+    store.add_index("some", fails_at_x)
+    for each in (pod("x"), pod("y"), pod("x", 2)):
+        store.apply(each)
+    assert [each.metadata.name for each in store.by_index("some", "all")] == ["y"]
+    store.remove(pod("x", 2))
+    assert [each.metadata.name for each in store.list()] == ["y"]

@@ -4,6 +4,7 @@ from collections import Counter
 import pytest
 from structlog.testing import capture_logs
 
+from fluxqueue.api.termination import EndsProcess
 from fluxqueue.kube.errors import Conflict
 from fluxqueue.kube.workqueue import ShutDown, WorkQueue, run_workers
 
@@ -175,3 +176,14 @@ async def test_a_key_added_as_a_worker_is_cancelled_goes_to_another_worker() -> 
     with pytest.raises(asyncio.CancelledError):
         await cancelled
     assert await asyncio.wait_for(other, 60) == "key"
+
+
+async def test_an_error_that_ends_the_process_is_not_a_failure_of_the_key() -> None:
+    queue: WorkQueue[str] = WorkQueue("test")
+
+    async def reconcile(key: str) -> None:
+        raise EndsProcess(key)
+
+    queue.add("a")
+    with pytest.RaisesGroup(EndsProcess):
+        await asyncio.wait_for(run_workers(queue, 2, reconcile), 60)

@@ -26,6 +26,7 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import Controllers, make_controllers
 from fluxqueue.queue.leadership.planning import Planning, make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
+from fluxqueue.queue.leadership.supervision import keep_running
 from fluxqueue.queue.leadership.upkeep import upkeep
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.recovery.sweep import Sweeper
@@ -120,10 +121,10 @@ class Leader:
         scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease)
         async with asyncio.TaskGroup() as group:
-            for task in upkeep(self._settings, self._api, Store(self._database), clock()):
-                group.create_task(task)
-            group.create_task(context.recorder.run())
-            group.create_task(scheduler.watch_matcher())
+            for name, run in upkeep(self._settings, self._api, Store(self._database), clock()):
+                group.create_task(keep_running(name, run))
+            group.create_task(keep_running("EventRecorder", context.recorder.run))
+            group.create_task(keep_running("watch of the matcher", scheduler.watch_matcher))
             await context.ledger.load()
             await planning.priorities.refresh()
             reach(CrashPoint.LOADED)
@@ -132,13 +133,14 @@ class Leader:
             sweeper.resync()
             self._status.watch(self._caches, scheduler)
             self.sweeper = sweeper
-            group.create_task(parts.startup_monitor.run())
-            group.create_task(sweeper.watch_memory())
+            group.create_task(keep_running("StartupMonitor", parts.startup_monitor.run))
+            group.create_task(keep_running("watch of memory", sweeper.watch_memory))
             for controller in controllers:
-                group.create_task(controller.run())
+                group.create_task(keep_running(type(controller).__name__, controller.run, controller.resync))
             context.trigger.schedule()
             context.trigger.release()
-            await self._run_control_tasks(tasks, _TaskBodies(clock, planning, parts, sweeper), context.ledger, clock)
+            bodies = _TaskBodies(clock, planning, parts, sweeper)
+            await keep_running("control tasks", lambda: self._run_control_tasks(tasks, bodies, context.ledger, clock))
 
     async def _run_control_tasks(self, tasks: ControlTasks, bodies: _TaskBodies, ledger: Ledger, clock: LeaderClock) -> None:
         """Run the control tasks; after an outage of Postgres, continue with what the tables say then.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.certificates import CertificateKeeper
@@ -15,9 +14,9 @@ from fluxqueue.queue.traces import TraceExport
 __all__ = ["upkeep"]
 
 
-def upkeep(settings: ServiceSettings, api: Api, store: Store, now: datetime) -> Iterator[Coroutine[Any, Any, None]]:
-    """Yield what is to run for as long as the replica leads; `now` is the time of the tables."""
+def upkeep(settings: ServiceSettings, api: Api, store: Store, now: datetime) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+    """Yield the name of each part, and what is to run for as long as the replica leads; `now` is the time of the tables."""
     if settings.webhook is not None:
-        yield CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run()
+        yield "CertificateKeeper", CertificateKeeper(api, settings.webhook, lambda: datetime.now(UTC)).run
     if settings.traces is not None:
-        yield TraceExport(store, settings.traces, now).run()
+        yield "TraceExport", TraceExport(store, settings.traces, now).run

@@ -31,6 +31,7 @@ from fluxqueue.api.templatepins import is_pinned
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NODE_NAME
+from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
@@ -183,9 +184,15 @@ class StartupMonitor:
                 else:
                     outcome.evicted_pods.setdefault("its node was lost", []).extend(pods)
                 continue
-            failure = self._failure(workload, allocation, late.get(workload.id, set()), now)
-            if failure is not None:
-                outcome.add(workload.id, self._decide(workload, failure, budget, now), failure.message)
+            try:
+                failure = self._failure(workload, allocation, late.get(workload.id, set()), now)
+                decision = self._decide(workload, failure, budget, now) if failure is not None else None
+            except Exception:
+                OBJECT_FAILURES.labels("starts").inc()
+                log.exception("start.check_broken", object=workload.ref, workload=workload.id)
+                continue  # the others are checked all the same
+            if failure is not None and decision is not None:
+                outcome.add(workload.id, decision, failure.message)
             elif workload.reason is not Reason.NONE:
                 outcome.reasons.append(ReasonChange(workload=workload.id, reason=Reason.NONE, message=""))
         self._losses.end_check()

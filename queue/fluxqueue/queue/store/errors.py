@@ -20,6 +20,8 @@ from typing import Final
 
 import psycopg
 
+from fluxqueue.api.termination import EndsProcess
+
 __all__ = ["IllegalTransition", "PodAlreadyPlaced", "StaleLeader", "StoreError", "Unstorable", "is_unavailable", "is_unstorable"]
 
 _UNAVAILABLE: Final = ("08", "25001", "25006", "25P03", "25P04", "28", "42501", "53", "55P03", "57", "58")
@@ -30,7 +32,7 @@ class StoreError(Exception):
     """The store refused a change."""
 
 
-class StaleLeader(StoreError):
+class StaleLeader(StoreError, EndsProcess):
     """The epoch is not the newest of its shard: another leader has taken over, and this one must stop."""
 
 

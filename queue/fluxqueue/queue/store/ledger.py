@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec
 
 import structlog
 
@@ -46,7 +45,6 @@ from fluxqueue.queue.store.store import Store
 __all__ = ["Ledger", "TableContents"]
 
 _P = ParamSpec("_P")
-_C = TypeVar("_C")
 
 log = structlog.get_logger()
 
@@ -152,7 +150,7 @@ class Ledger(LedgerTables):
         """
         if changes := [change for change in changes if self._differs(change)]:
             try:
-                await self._change_each(partial(self._store.set_reasons, live=live), changes)
+                await self._change_each(self._store.set_reasons, changes, live=live)
             except Unstorable as error:
                 OBJECT_FAILURES.labels("reasons").inc()
                 log.error("reason.unstorable", error=str(error))
@@ -393,7 +391,7 @@ class Ledger(LedgerTables):
             self.apply(delta)
         return delta
 
-    async def _change_each(self, write: Callable[[Epoch, Sequence[_C]], Awaitable[Delta]], changes: Sequence[_C]) -> None:
+    async def _change_each(self, write: Callable[..., Awaitable[Delta]], changes: Sequence[object], **settings: bool) -> None:
         """Write changes of several workloads together, or one by one if Postgres does not store something of them.
 
         Raises
@@ -402,14 +400,14 @@ class Ledger(LedgerTables):
             Of one of them; all others are written.
         """
         try:
-            await self._change(write, changes)
+            await self._change(write, changes, **settings)
         except Unstorable as error:
             if len(changes) == 1:
                 raise
             refused = error
             for change in changes:
                 try:
-                    await self._change(write, [change])
+                    await self._change(write, [change], **settings)
                 except Unstorable as alone:
                     refused = Unstorable(f"{alone}: {change}")
             raise refused from None

@@ -164,6 +164,25 @@ async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(messag
     assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
 
 
+async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    other = a_workload("other", uid="uid-of-other", state=State.ALLOCATED, pods=1, jobid=8, release_mode=ReleaseMode.GATE)
+    bench.ledger.put(other, an_allocation(["n0"], jobid=8))
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal())
+    decide = StartupMonitor._failure
+
+    def fails(monitor: StartupMonitor, workload: Any, *more: Any) -> Any:
+        if workload.uid == "uid-of-other":
+            raise KeyError("odd")
+        return decide(monitor, workload, *more)
+
+    monkeypatch.setattr(StartupMonitor, "_failure", fails)
+    await bench.monitor.check()
+    assert [eviction.workload for eviction in bench.requeuer.evictions] == [bench.row.id]
+
+
 def refusal(message: str = "Error creating: no", *, by: Any = None, at: str = "default", **about: str) -> Any:
     involved = {"kind": "Job", "namespace": at, "name": "mpi", "uid": "uid-of-mpi", **about}
     event = {"metadata": {"name": "e", "namespace": at}, "reason": "FailedCreate", "involvedObject": involved, "message": message}
