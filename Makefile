@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -97,6 +97,10 @@ test-upgrade: setup-test controlplane
 # Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
 test-walk: setup-test controlplane
 	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
+
+# Ten minutes of hostile objects of a user with the role edit, and what a stranger notices; HOSTILE_SEED repeats them.
+test-hostile: setup-test controlplane
+	HOSTILE_SECONDS=$${HOSTILE_SECONDS:-600} $(PYTEST) -s --timeout 1500 tests/e2e/test_hostile.py
 
 # The scripts of MiniClusters with the brokers of a real Flux, which FLUXQUEUE_FLUX names: its command, or the folder of its installation.
 test-flux: setup-test
