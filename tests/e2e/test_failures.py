@@ -284,6 +284,40 @@ def test_while_the_disk_of_postgres_is_full_nothing_is_lost_and_work_resumes_lat
     stage.until_consistent()
 
 
+@contextmanager
+def frozen(stage: Stage) -> Iterator[None]:
+    """Postgres only reads, as a standby does, or a server whose administrator has frozen it."""
+    with psycopg.connect(stage.cluster.database_dsn, autocommit=True) as connection:
+        name = conninfo_to_dict(stage.cluster.database_dsn)["dbname"]
+        connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
+        try:
+            yield
+        finally:
+            connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only'.encode())
+            connection.execute(f"SELECT pg_terminate_backend(pid) {others}".encode())
+
+
+def test_while_postgres_only_reads_the_queue_waits_and_says_so(stage: Stage) -> None:
+    stage.apply(job("ends", 1, "forever").build())
+    stage.until_state("ends", State.RUNNING)
+    queue = stage.cluster.programs["queue"].process
+    before = queue.pid
+    with frozen(stage):
+        assert "it is a standby, or its administrator has frozen it" in stage.until_missed("postgres")
+        stage.apply(job("meanwhile", 2).build())
+        stage.succeed("ends")
+        stage.until("the Job has ended", lambda: stage.job("ends").finished)
+        assert stage.job("meanwhile").spec.suspend is True
+    rows = [stage.until_state(name, State.COMPLETED) for name in ("ends", "meanwhile")]
+    assert wrong(rows) == []
+    assert queue.pid == before, "there was no reason to start anew"
+    assert "controller.restarted" not in queue.log_text()
+    stage.until_ready("queue")
+    stage.until_consistent()
+
+
 def _run_script(cluster: InProcessCluster, name: str) -> None:
     """Run a script of the chart's Postgres against the cluster's database, as its CronJobs do."""
     folder = cluster.folder / "dumps"

@@ -78,15 +78,9 @@ class Stranger(threading.Thread):
             self.problem = f"{type(error).__name__}: {error}"
 
     def _run_one(self, name: str) -> None:
-        builder = (
-            make_job(name)
-            .namespace(self._namespace)
-            .cpu("1")
-            .pod_annotation(RUN_SECONDS, "1")
-            .with_("spec.template.spec.nodeSelector", {"own": "yes"})
-        )
-        tolerated = builder.with_("spec.template.spec.tolerations", [{"key": "own", "operator": "Exists"}])
-        self.job, began = self._client.request("POST", self._jobs, tolerated.build()), time.monotonic()
+        body = make_job(name).namespace(self._namespace).cpu("1").pod_annotation(RUN_SECONDS, "1").build()
+        body["spec"]["template"]["spec"] |= {"nodeSelector": {"own": "yes"}, "tolerations": [{"key": "own", "operator": "Exists"}]}
+        self.job, began = self._client.request("POST", self._jobs, body), time.monotonic()
         while (now := self._client.get(f"{self._jobs}/{name}"))["spec"].get("suspend"):
             if time.monotonic() - began > LONG:
                 self.problem = f"{name} was not released in {LONG:g} s: {now}"

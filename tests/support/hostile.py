@@ -215,7 +215,7 @@ class Attack:
 
     def _damaged(self, body: Json, keep: tuple[str, ...]) -> Json:
         draw, body = self._draw, copy.deepcopy(body)
-        for _ in range(draw.choice((0, 1, 1, 1, 2, 3))):
+        for _ in range(draw.choice((0, 0, 1, 1, 2))):
             places = [(parent, key) for parent, key in _places(body) if key not in keep]
             if places:
                 parent, key = draw.choice(places)

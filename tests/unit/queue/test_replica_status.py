@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from fluxqueue.queue.health import ReplicaRole
 from fluxqueue.queue.replica_status import ReplicaStatus
@@ -38,6 +39,14 @@ def test_an_outage_of_postgres_is_a_condition_until_it_ends() -> None:
     status.postgres_available()
     assert status.conditions() == {}
     assert REGISTRY.get_sample_value("fluxqueue_postgres_up") == 1
+
+
+def test_an_outage_is_logged_once_as_long_as_its_cause_stays() -> None:
+    status = ReplicaStatus()
+    with capture_logs() as logged:
+        for cause in ("it does not answer", "it does not answer", "it only reads"):
+            status.postgres_unavailable(DatabaseUnavailable(cause), 0.5)
+    assert [each["error"] for each in logged if each["log_level"] == "warning"] == ["it does not answer", "it only reads"]
 
 
 def test_problems_of_watches_and_of_the_scheduler_are_conditions() -> None:
