@@ -92,7 +92,7 @@ async def refuse_pooler(connection: psycopg.AsyncConnection[Any], place: str) ->
         )
 
 
-def cause_of(error: Exception) -> str:
+def cause_of(error: BaseException) -> str:
     """Return in one line why a connection failed, with a remedy where the message suggests none."""
     cause = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if isinstance(error, psycopg.Error) and (remedy := _BY_SQLSTATE.get(error.sqlstate or "")):

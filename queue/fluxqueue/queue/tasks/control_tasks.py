@@ -36,6 +36,7 @@ from prometheus_client import Counter, Histogram
 from fluxqueue.api.termination import leaf_errors
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
+from fluxqueue.queue.store.connections import cause_of
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 __all__ = ["ControlTaskHandlers", "ControlTasks", "WorkersEnded"]
@@ -165,7 +166,9 @@ class ControlTasks:
         except AlreadyEnqueued:
             return
         except ConnectorException as error:
-            raise DatabaseUnavailable(f"{self._database.place}: sweep could not be requested: {error.__cause__ or error}") from error
+            raise DatabaseUnavailable(
+                f"{self._database.place}: sweep could not be requested: {cause_of(error.__cause__ or error)}"
+            ) from error
 
     def _register_sweep(self) -> Task[..., Any, ...]:
         task = ControlTask.SWEEP
@@ -253,7 +256,7 @@ class ControlTasks:
                 install_signal_handlers=False,
             )
         except ConnectorException as error:
-            raise WorkersEnded(f"the worker of {task} lost {self._database.place}: {error.__cause__ or error}") from error
+            raise WorkersEnded(f"the worker of {task} lost {self._database.place}: {cause_of(error.__cause__ or error)}") from error
         raise WorkersEnded(f"the worker of {task} stopped by itself: its listener or heartbeat lost {self._database.place}")
 
     async def _watch(self, epoch: Epoch, run: _Run) -> None:
