@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ class Stranger(threading.Thread):
     ----------
     waits_s
         From the creation of each Job to its release.
+    slow
+        Those that waited longer than a second, with the time of their release.
     problem
         Why a Job was not released or did not end; empty if all did.
     job
@@ -63,6 +66,7 @@ class Stranger(threading.Thread):
     def __init__(self, stage: Stage) -> None:
         super().__init__(name="stranger", daemon=True)
         self.waits_s: list[float] = []
+        self.slow: list[str] = []
         self.problem = ""
         self.job: Json | None = None
         self.stopped = threading.Event()
@@ -87,6 +91,8 @@ class Stranger(threading.Thread):
                 return
             time.sleep(0.02)
         self.waits_s.append(time.monotonic() - began)
+        if self.waits_s[-1] > 1:
+            self.slow.append(f"{datetime.now(UTC):%H:%M:%S} {name} was released after {self.waits_s[-1]:.1f} s")
         while not any(each["type"] == "Complete" for each in self._client.get(f"{self._jobs}/{name}")["status"].get("conditions") or ()):
             if time.monotonic() - began > 2 * LONG:
                 self.problem = f"{name} did not complete"
@@ -155,4 +161,5 @@ def report(attack: Attack, stranger: Stranger, log: str) -> None:
     print(f"\naccepted {dict(attack.accepted)}\nrefused {dict(attack.refused)}")  # noqa: T201
     print(f"{len(waits)} Jobs of the stranger, released after p50 {p50:.3f} s, p99 {p99:.3f} s")  # noqa: T201
     print(f"failures in the log {dict(Counter(_FAILED.findall(log)))}")  # noqa: T201
+    print(*stranger.slow, sep="\n")  # noqa: T201
     print(*[line[:600] for line in log.splitlines() if _FAILED.search(line)][:20], sep="\n")  # noqa: T201

@@ -73,6 +73,8 @@ TEXTS = (
     "[]",
 )
 NUMBERS = (-1, 0, 1, 7, 1_000, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 0.5, 1e308)
+REPLICAS = (-1, 0, 7, 100, None, "")
+"""Of a ReplicaSet: its controller creates as many pods as it is told, and thousands of them would measure the control plane."""
 TIMES = ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "2026-11-24T00:00:00.123456789Z")
 KEYS = tuple(
     value for name, value in vars(names).items() if name.endswith(("_ANNOTATION", "_LABEL")) and isinstance(value, str) and "/" in value
@@ -219,7 +221,7 @@ class Attack:
             places = [(parent, key) for parent, key in _places(body) if key not in keep]
             if places:
                 parent, key = draw.choice(places)
-                parent[key] = self._value(parent[key])
+                parent[key] = draw.choice(REPLICAS) if key == "replicas" else self._value(parent[key])
         for meta in _metadata(body):
             for part in ("annotations", "labels"):
                 for _ in range(draw.choice((0, 0, 1, 2))):
