@@ -35,7 +35,6 @@ KUEUE_VERSION = "v0.19.2"
 _MODULE = GoModule(
     "kueue",
     f"Kueue {KUEUE_VERSION} (about 5 minutes on 2 cores, once)",
-    packages=1_750,
     source=Path(__file__).parents[1] / "kueue",
     assets={"sigs.k8s.io/kueue": ("config",)},
 )

@@ -95,5 +95,5 @@ class _Quiet:
     def step(self, text: str, total: int | None = None) -> None:
         pass
 
-    def advance(self, text: str) -> None:
+    def advance(self, text: str, units: int = 1) -> None:
         pass

@@ -27,7 +27,7 @@ __all__ = ["VERSION", "built_programs", "running_cert_manager"]
 
 VERSION = "v1.11.5"
 NAMESPACE = "cert-manager"
-_MODULE = GoModule("certmanager", f"cert-manager {VERSION} (about 6 minutes on 2 cores, once)", packages=1_100)
+_MODULE = GoModule("certmanager", f"cert-manager {VERSION} (about 6 minutes on 2 cores, once)")
 _PATH = "github.com/cert-manager/cert-manager"
 _PROGRAMS = ("controller", "cainjector", "webhook")
 _KINDS = ("certificates", "certificaterequests", "issuers", "clusterissuers")

@@ -69,7 +69,7 @@ class EcosystemController:
         The project.
     module, program
         The path of its Go module, and the name of the program that the build leaves.
-    minutes, packages
+    minutes
         What the build takes on two cores.
     assets
         Files and folders of its module that are kept with its program, besides its licence.
@@ -102,7 +102,6 @@ class EcosystemController:
     module: str
     program: str
     minutes: int
-    packages: int
     assets: tuple[str, ...]
     manifests: tuple[str, ...]
     account: tuple[str, str]
@@ -130,7 +129,6 @@ class EcosystemController:
         module = GoModule(
             self.name,
             f"{self.title} {self.version} (about {self.minutes} minutes on 2 cores, once)",
-            packages=self.packages,
             source=_MODULES / self.name,
             assets={self.module: assets},
         )
@@ -179,7 +177,6 @@ JOBSET = EcosystemController(
     module="sigs.k8s.io/jobset",
     program="jobset",
     minutes=4,
-    packages=1090,
     assets=("config",),
     manifests=("config/default",),
     account=("jobset-system", "jobset-controller-manager"),
@@ -193,7 +190,6 @@ LEADER_WORKER_SET = EcosystemController(
     module="sigs.k8s.io/lws",
     program="cmd",
     minutes=4,
-    packages=1100,
     assets=("config", "docs/examples/sample"),
     manifests=("config/default",),
     account=("lws-system", "lws-controller-manager"),
@@ -208,7 +204,6 @@ MPI_OPERATOR = EcosystemController(
     module="github.com/kubeflow/mpi-operator",
     program="mpi-operator",
     minutes=4,
-    packages=1330,
     assets=("manifests", "examples/v2beta1/pi"),
     manifests=("manifests/base",),
     account=("mpi-operator", "mpi-operator"),
@@ -226,7 +221,6 @@ KUBERAY = EcosystemController(
     module="github.com/ray-project/kuberay/ray-operator",
     program="ray-operator",
     minutes=4,
-    packages=900,
     assets=("config",),
     manifests=("config/default",),
     account=("ray-system", "kuberay-operator"),
@@ -246,7 +240,6 @@ SCHEDULER_PLUGINS = EcosystemController(
     module="sigs.k8s.io/scheduler-plugins",
     program="controller",
     minutes=4,
-    packages=840,
     assets=("manifests",),
     manifests=("manifests/install/all-in-one.yaml", "manifests/coscheduling/crd.yaml", "manifests/capacityscheduling/crd.yaml"),
     account=("scheduler-plugins", "scheduler-plugins-controller"),
@@ -261,7 +254,6 @@ TRAINER = EcosystemController(
     module="github.com/kubeflow/trainer/v2",
     program="trainer-controller-manager",
     minutes=4,
-    packages=880,
     assets=("manifests/base",),
     manifests=("manifests/base/crds", "manifests/base/rbac", "manifests/base/webhook", "manifests/base/runtimes"),
     account=("kubeflow-system", "kubeflow-trainer-controller-manager"),
@@ -276,7 +268,6 @@ TRAINING_OPERATOR = EcosystemController(
     module="github.com/kubeflow/training-operator",
     program="training-operator.v1",
     minutes=4,
-    packages=860,
     assets=("manifests", "examples"),
     manifests=("manifests/overlays/standalone",),
     account=("kubeflow", "training-operator"),
@@ -299,7 +290,6 @@ ARGO_WORKFLOWS = EcosystemController(
     module="github.com/argoproj/argo-workflows/v3",
     program="workflow-controller",
     minutes=6,
-    packages=1350,
     assets=("manifests", "examples/steps.yaml", "examples/dag-diamond.yaml"),
     manifests=("manifests/cluster-install",),
     account=("argo", "argo"),

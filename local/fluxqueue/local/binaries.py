@@ -5,8 +5,8 @@ lists all seven programs as tools. They are searched in the folder of ``KUBEBUIL
 outside the cache is used only if its version fits, because control plane and kubectl must have the same Kubernetes minor version, and an
 older kubectl on PATH would otherwise be used unnoticed. Rejected programs are reported.
 
-Missing programs are built (`toolchain`), all seven together, in a temporary folder that is renamed when it is complete. So an existing
-cache folder is always complete. A lock prevents two processes from building at the same time.
+Missing programs are built (`toolchain`), all seven together, in a folder that is renamed when it is complete. So an existing cache folder
+is always complete, and a build that was ended goes on in that folder. A lock prevents two processes from building at the same time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -152,7 +153,7 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
     programs
         File names.
     build
-        Called with a temporary folder in which it must build every program.
+        Called with a folder in which it must build every program. What it leaves there when it fails or is ended is there at the next call.
 
     Raises
     ------
@@ -161,20 +162,25 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
     """
     if are_programs(folder, programs):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        (folder.parent / "lock").touch()
+    except OSError as error:
+        remedy = "set XDG_CACHE_HOME to a folder that can be written"
+        raise BinariesError(f"the programs cannot be kept in {folder.parent}: {error.strerror}; {remedy}") from None
     with locked(folder.parent / "lock"):
         if are_programs(folder, programs):  # built by the process that held the lock
             return folder
         shutil.rmtree(folder, ignore_errors=True)
-        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        try:
-            build(unfinished)
-            if not are_programs(unfinished, programs):
-                raise BinariesError(f"the build left no complete set of programs in {unfinished}")
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished = folder.with_name(f".{folder.name}")
+        for other in folder.parent.glob(".*"):
+            if not other.name.startswith(unfinished.name):  # of another version
+                shutil.rmtree(other, ignore_errors=True)
+        build(unfinished)
+        if not are_programs(unfinished, programs):
+            shutil.rmtree(unfinished)
+            raise BinariesError(f"the build left no complete set of programs in {unfinished}")
+        unfinished.rename(folder)
     return folder
 
 
@@ -188,6 +194,7 @@ def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
         Another process holds it for longer than ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
+    said = False
     with path.open("a") as file:
         while True:
             try:
@@ -196,6 +203,9 @@ def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise BinariesError(f"another process holds {path} since {timeout_s:g} s: end it, or wait for it") from None
+                if not said:
+                    print(f"another process holds {path}: waiting until it has built what both need", file=sys.stderr, flush=True)
+                    said = True
                 time.sleep(0.2)
         yield
 

@@ -46,9 +46,9 @@ class Display:
         elif total is not None:
             self.line(f"{text} ...")
 
-    def advance(self, text: str) -> None:
-        """Mark one unit of the step as done."""
-        self._done += 1
+    def advance(self, text: str, units: int = 1) -> None:
+        """Mark units of the step as done."""
+        self._done += units
         if self._terminal:
             self._move_bar(text)
         elif time.monotonic() - self._reminded > _REMIND_S:
@@ -97,7 +97,7 @@ class Display:
 
         assert isinstance(self._bar, Progress)
         task = self._bar.tasks[0]
-        self._bar.update(task.id, completed=min(self._done, (self._total or 0) - 1), detail=escape(text[-50:]))
+        self._bar.update(task.id, completed=min(self._done, self._total - 1) if self._total else None, detail=escape(text[-50:]))
 
     def _close_bar(self) -> None:
         if self._bar is not None:

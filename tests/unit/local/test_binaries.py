@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool, locked
 
 SAID = {
     Tool.ETCD: "etcd Version: 3.6.11",
@@ -167,7 +167,35 @@ def _broken(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "message"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
 )
-def test_a_failed_build_leaves_no_cache(build: Callable[[Path], None], message: str, machine: Machine) -> None:
+def test_a_failed_build_leaves_no_programs(build: Callable[[Path], None], message: str, machine: Machine) -> None:
     with pytest.raises(BinariesError, match=message):
         find_binaries(build)
-    assert [path.name for path in machine.tools.parent.iterdir()] == ["lock"]
+    assert not machine.tools.exists()
+
+
+def test_a_build_finds_what_the_one_before_left_and_not_that_of_another_version(machine: Machine) -> None:
+    machine.tools.parent.mkdir(parents=True)
+    (machine.tools.parent / ".v1.2.3").mkdir()
+    with pytest.raises(BinariesError):
+        find_binaries(_broken)
+
+    def go_on(folder: Path) -> None:
+        assert [path.name for path in folder.iterdir()] == ["helm"]
+        machine.build(folder)
+
+    find_binaries(go_on)
+    assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_a_remedy(machine: Machine) -> None:
+    machine.tools.parents[1].mkdir(parents=True)
+    machine.tools.parent.write_text("a file where the folder should be")
+    with pytest.raises(BinariesError, match=r"cannot be kept in .*controlplane: .*; set XDG_CACHE_HOME to a folder that can be written"):
+        find_binaries(machine.build)
+
+
+def test_a_process_that_waits_for_another_build_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = tmp_path / "lock"
+    with locked(lock), pytest.raises(BinariesError, match="another process holds"), locked(lock, timeout_s=0.1):
+        pass
+    assert f"another process holds {lock}: waiting" in capsys.readouterr().err

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from fluxqueue.local.binaries import BinariesError
-from fluxqueue.local.toolchain import CONTROL_PLANE, GoModule, copy_assets
+from fluxqueue.local.toolchain import CONTROL_PLANE, GoModule, build_tools, copy_assets
 
 
 def module(folder: Path) -> GoModule:
-    return GoModule("kueue", "Kueue", packages=1, source=folder)
+    return GoModule("kueue", "Kueue", source=folder)
 
 
 def test_a_module_is_in_the_package_data_unless_it_names_its_folder(tmp_path: Path) -> None:
@@ -34,3 +36,118 @@ def test_assets_keep_their_paths_within_the_module(tmp_path: Path) -> None:
     copy_assets(source, ("LICENSE", "docs/examples"), target)
     assert (target / "LICENSE").read_text() == "free"
     assert (target / "docs" / "examples" / "one.yaml").read_text() == "kind: One"
+
+
+_GO = """#!{python}
+import os, pathlib, sys, time
+arguments = sys.argv[1:]
+with open({calls!r}, "a") as calls:
+    print(*arguments, file=calls)
+if arguments[0] == "version":
+    print("go version go9.0 linux/amd64")
+elif arguments[0] == "list":
+    print(" lib/first\\n unsafe\\n lib/second\\n/bin/one main/one\\n lib/third\\n/bin/two main/two")
+else:
+    cache = pathlib.Path(os.environ["GOCACHE"])
+    cache.mkdir(parents=True, exist_ok=True)
+    for package in [text for text in arguments if "/" in text and not text.startswith("/") and "=" not in text]:
+        if os.path.exists({stop!r}) and pathlib.Path({stop!r}).read_text() == package:
+            print("the disk is full", file=sys.stderr)
+            raise SystemExit(1)
+        kept = cache / package.replace("/", "-")
+        if not kept.exists():
+            kept.touch()
+            print(package, file=sys.stderr)
+    if "-o" in arguments:
+        program = pathlib.Path(arguments[arguments.index("-o") + 1])
+        program.write_text("program")
+        program.chmod(0o755)
+"""
+
+
+class Shown:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int | None]] = []
+        self.done: list[tuple[str, int]] = []
+
+    def step(self, text: str, total: int | None = None) -> None:
+        self.steps.append((text, total))
+        self.done.clear()
+
+    def advance(self, text: str, units: int = 1) -> None:
+        self.done.append((text, units))
+
+    @property
+    def share(self) -> float:
+        total = self.steps[-1][1]
+        assert total is not None
+        return sum(units for _, units in self.done) / total
+
+
+class Go:
+    """A Go on PATH that compiles nothing, and a module with two programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stop, self.calls = folder / "stop", folder / "calls"
+        source = folder / "module with a space"
+        source.mkdir()
+        (source / "go.mod").write_text("module m\n\ngo 1.26.0\n")
+        (source / "go.sum").touch()
+        self.module = GoModule("two", "two programs", disk_gib=0, source=source)
+        self.target = folder / "cache folder" / "two"
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "go"
+        program.write_text(_GO.format(python=sys.executable, calls=str(self.calls), stop=str(self.stop)))
+        program.chmod(0o755)
+
+    def build(self) -> Shown:
+        shown = Shown()
+        build_tools(self.target, shown, self.module)
+        return shown
+
+    def compiled(self) -> list[str]:
+        """Return the last argument of each call of the compiler."""
+        return [line.split()[-1] for line in self.calls.read_text().splitlines() if line.startswith("build")]
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    for name in ("GOCACHE", "GOMODCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return Go(tmp_path)
+
+
+def test_packages_are_compiled_before_each_program_is_linked(go: Go) -> None:
+    shown = go.build()
+    assert go.compiled() == ["lib/third", "main/one", "main/two"]
+    assert sorted(path.name for path in go.target.iterdir()) == ["one", "two"]
+    assert [text for text, _ in shown.steps] == ["fetching the sources of two programs", "building two programs"]
+    assert {"program 1 of 2, one", "program 2 of 2, two"} <= {text for text, _ in shown.done}
+
+
+def test_the_progress_counts_every_unit_to_the_last(go: Go) -> None:
+    shown = go.build()
+    assert shown.share == 1
+    assert [text for text, units in shown.done if units][:3] == ["lib/first", "lib/second", "lib/third"]
+
+
+def test_nothing_but_the_programs_is_left_of_a_build(go: Go) -> None:
+    go.build()
+    assert [path.name for path in go.target.parent.iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("stopped_at", ["lib/second", "main/one", "main/two"])
+def test_a_build_that_was_ended_goes_on_where_it_was(go: Go, stopped_at: str) -> None:
+    go.stop.write_text(stopped_at)
+    with pytest.raises(BinariesError, match="the disk is full"):
+        go.build()
+    kept = {path.name: path.stat().st_mtime_ns for path in go.target.iterdir()}
+    assert list(kept) == (["one"] if stopped_at == "main/two" else [])
+    go.stop.unlink()
+    shown = go.build()
+    assert shown.share == 1
+    assert "lib/first" not in {text for text, _ in shown.done}  # it was compiled before
+    assert {path.name: path.stat().st_mtime_ns for path in go.target.iterdir()}.items() >= kept.items()

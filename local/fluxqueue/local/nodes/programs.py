@@ -19,7 +19,6 @@ __all__ = ["NODE_MODULE", "NodeProgram", "built_programs", "program_folder"]
 NODE_MODULE = GoModule(
     "nodes",
     f"kubelet and kube-proxy {KUBERNETES_VERSION}, containerd and CoreDNS (about 7 minutes on 2 cores, once)",
-    packages=2_000,
     disk_gib=6,
     own=("coredns", "pause"),
 )
