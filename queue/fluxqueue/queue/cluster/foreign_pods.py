@@ -191,7 +191,7 @@ class ForeignPods:
         found: dict[str, tuple[Allocation, Slot]] = {}
         used: set[tuple[FluxionJobId, int]] = set()
         held = [(pod, allocation) for pod in here if (allocation := self._held_by(pod)) is not None]
-        for pod, allocation in sorted(held, key=lambda item: all(slot.pod_uid != item[0].metadata.uid for slot in item[1].slots)):
+        for pod, allocation in sorted(held, key=lambda item: item[0].metadata.uid not in item[1].pod_uids):
             slot = next((slot for slot in _slots_for(pod, allocation) if (slot.jobid, slot.rank) not in used), None)
             if slot is not None:
                 used.add((slot.jobid, slot.rank))
@@ -207,7 +207,7 @@ class ForeignPods:
             return None
         owner, uid = pod.metadata.controller, pod.metadata.uid
         owned = uid == workload.uid or (owner is not None and owner.kind == "Job" and owner.uid == workload.uid)
-        return allocation if owned or any(slot.pod_uid == uid for slot in allocation.slots) else None
+        return allocation if owned or uid in allocation.pod_uids else None
 
     # ---- sums --------------------------------------------------------------------------------------------------------------------
 
@@ -274,11 +274,8 @@ def _jobid_of(pod: Pod) -> FluxionJobId | None:
     return parse_jobid(pod.metadata.annotation(names.ALLOCATION_ANNOTATION))
 
 
-def _slots_for(pod: Pod, allocation: Allocation) -> list[Slot]:
-    """Return the open slots on a pod's node: the one that names the pod, else those that name no pod."""
-    open_slots = [slot for slot in allocation.open_slots if slot.node == pod.spec.node_name]
-    own = [slot for slot in open_slots if slot.pod_uid == pod.metadata.uid]
-    return own or [slot for slot in open_slots if slot.pod_uid is None]
+def _slots_for(pod: Pod, allocation: Allocation) -> tuple[Slot, ...]:
+    return allocation.open_slots_for(pod.metadata.uid, pod.spec.node_name)
 
 
 def _used(rest: Sequence[Pod], beyond: Iterable[Mapping[str, int]], booked: Counter[str]) -> dict[str, Decimal]:

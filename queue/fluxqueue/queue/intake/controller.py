@@ -105,6 +105,7 @@ class IntakeController:
         each_once = dict.fromkeys(self._group_of(key) or key for key in keys)
         owners = await self._read_owners([key for key in each_once if isinstance(key, GroupKey)])
         self._groups.begin()
+        self._objects.begin()
         for key in each_once:
             try:
                 if isinstance(key, GroupKey):

@@ -19,7 +19,7 @@ from fluxqueue.queue.intake.job_domains import properties_beside
 from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescriptions
 from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.groups import group_of_job
-from fluxqueue.queue.model.job_slots import lacks_slot
+from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
 from fluxqueue.queue.model.moldable import growth_of, started_pods
 from fluxqueue.queue.model.pods import owning_job_uid
@@ -61,6 +61,11 @@ class ObjectReader:
         self._blockers = blockers
         self._extra_requests = ExtraRequestLearner(caches, ledger, enqueue_namespace)
         self._known = KnownDescriptions(ledger)
+        self._job_slots: dict[str, JobSlots] = {}
+
+    def begin(self) -> None:
+        """Begin to read some objects together: until the next call, nothing that they are read from changes."""
+        self._job_slots.clear()
 
     def forget_ended(self) -> None:
         """Forget what is known of workloads that do not exist any more."""
@@ -200,16 +205,22 @@ class ObjectReader:
         allocation = self._ledger.allocation(workload.id)
         if allocation is None:
             return workload  # all its slots were freed: it was scaled to zero, or its pods are all matched alone
-        if allocation.released_at is None or any(slot.pod_uid == pod.metadata.uid for slot in allocation.slots):
+        if allocation.released_at is None or pod.metadata.uid in allocation.pod_uids:
             return None
         if started_pods(workload) < workload.pods and job.spec.pods_at_once > len(allocation.open_slots):
             workload = self._as_growth(workload, allocation, row)
         if row is not None:
             return workload
-        own = [each for each in self._caches.pods_of_job(job_uid) if self._ledger.by_uid(each.metadata.uid) is None]
+        slots = self._job_slots.get(job_uid)
+        if slots is None:
+            slots = self._job_slots[job_uid] = self._slots_of(job, workload, allocation)
+        return workload if slots.lack(pod) else None
+
+    def _slots_of(self, job: Job, workload: Workload, allocation: Allocation) -> JobSlots:
+        own = [each for each in self._caches.pods_of_job(job.metadata.uid) if self._ledger.by_uid(each.metadata.uid) is None]
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         closed = self._caches.closed_to_job(job, own, started=workload.state is State.RUNNING, refused=refused)
-        return workload if lacks_slot(pod, job, own, allocation, closed) else None
+        return JobSlots(job, own, allocation, closed)
 
     def _as_growth(self, workload: Workload, allocation: Allocation, row: Workload | None) -> Workload:
         """Return the workload of a Job that was started with fewer pods, for a pod by which it grows. A pod keeps its first duration."""

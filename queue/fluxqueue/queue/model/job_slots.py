@@ -6,6 +6,7 @@ matched alone, as a workload of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from fluxqueue.api.jobs import Job
@@ -16,20 +17,18 @@ from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Allocation
 
-__all__ = ["lacks_slot"]
+__all__ = ["JobSlots"]
 
 
 def _none_closed(_node: str) -> bool:
     return False
 
 
-def lacks_slot(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = _none_closed) -> bool:
-    """True if a gated pod of a released Job has no slot in its allocation, and will get none.
+class JobSlots:
+    """The slots of a released Job, shared out among its pods. Made once for all pods that are read together.
 
     Parameters
     ----------
-    pod
-        Gated, and in no slot.
     job
         As it is now.
     pods
@@ -37,17 +36,26 @@ def lacks_slot(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, 
     allocation
         The Job's.
     closed
-        True for the name of a node that takes no pod of the Job at present.
+        True for the name of a node that takes no pod of the Job at present. It is asked once about each node.
     """
-    if job_served_by(pod) is not None:
-        return all(slot.label != SERVICES_SLOT for slot in allocation.open_slots)
-    placed = {slot.pod_uid for slot in allocation.open_slots}
-    own = [each for each in pods if each.active and job_served_by(each) is None]
-    staying = sorted(own, key=lambda each: (each.metadata.uid not in placed, age(each)))
-    held = {each.metadata.uid for each in staying}
-    open_ranks = {
-        slot.rank for slot in allocation.open_slots if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))
-    }
-    if pod.completion_index is not None and is_elastic(job):
-        return pod.completion_index not in open_ranks
-    return pod.metadata.uid not in {each.metadata.uid for each in staying[: len(open_ranks)]}
+
+    def __init__(self, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = _none_closed) -> None:
+        self._has_services_slot = any(slot.label == SERVICES_SLOT for slot in allocation.open_slots)
+        placed = {slot.pod_uid for slot in allocation.open_slots}
+        own = [each for each in pods if each.active and job_served_by(each) is None]
+        staying = sorted(own, key=lambda each: (each.metadata.uid not in placed, age(each)))
+        held = {each.metadata.uid for each in staying}
+        closed = functools.cache(closed)
+        self._open_ranks = {
+            slot.rank for slot in allocation.open_slots if slot.label != SERVICES_SLOT and (slot.pod_uid in held or not closed(slot.node))
+        }
+        self._by_index = is_elastic(job)
+        self._first = {each.metadata.uid for each in staying[: len(self._open_ranks)]}
+
+    def lack(self, pod: Pod) -> bool:
+        """Return true if a gated pod, in no slot, has none in the allocation, and will get none."""
+        if job_served_by(pod) is not None:
+            return not self._has_services_slot
+        if pod.completion_index is not None and self._by_index:
+            return pod.completion_index not in self._open_ranks
+        return pod.metadata.uid not in self._first

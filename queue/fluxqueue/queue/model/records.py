@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import NewType
 
 import msgspec
@@ -366,9 +367,12 @@ class Slot:
     label: str = SLOT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A row of the table ``allocation`` with its slots, by rank."""
+    """A row of the table ``allocation`` with its slots, by rank.
+
+    It never changes, so its slots are sorted by pod and by node once, and not for each pod of a large gang.
+    """
 
     jobid: FluxionJobId
     workload: WorkloadId
@@ -388,10 +392,27 @@ class Allocation:
         """Node of rank i."""
         return tuple(slot.node for slot in self.slots)
 
-    @property
+    @cached_property
     def open_slots(self) -> tuple[Slot, ...]:
         """The slots that have not ended."""
         return tuple(slot for slot in self.slots if slot.state is not SlotState.ENDED)
+
+    @cached_property
+    def pod_uids(self) -> frozenset[str]:
+        """The pods that its slots name, ended slots included."""
+        return frozenset(slot.pod_uid for slot in self.slots if slot.pod_uid is not None)
+
+    def open_slots_for(self, pod_uid: str, node: str | None) -> tuple[Slot, ...]:
+        """Return the open slots on a node that a pod may use: the one that names the pod, else those that name none."""
+        own = self._open_by_pod.get((pod_uid, node))
+        return own or self._open_by_pod.get((None, node), ())
+
+    @cached_property
+    def _open_by_pod(self) -> dict[tuple[str | None, str | None], tuple[Slot, ...]]:
+        found: dict[tuple[str | None, str | None], list[Slot]] = {}
+        for slot in self.open_slots:
+            found.setdefault((slot.pod_uid, slot.node), []).append(slot)
+        return {key: tuple(slots) for key, slots in found.items()}
 
     @property
     def live(self) -> bool:

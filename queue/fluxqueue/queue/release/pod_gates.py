@@ -83,8 +83,8 @@ class PodGates:
         finally:
             self._kept -= Counter(uids)
 
-    async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> float | None:
-        """Release a pod onto its slot.
+    async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
+        """Release a pod onto its slot; ``gang`` pods of its allocation are bound together (`gang_size`).
 
         Returns
         -------
@@ -96,7 +96,7 @@ class PodGates:
         if not self._has_slot(allocation, rank, pod):
             return _CONFLICT_RETRY_S
         try:
-            patch = release_pod(pod, allocation.jobid, allocation.slots[rank].node, self._gang_size(workload, allocation))
+            patch = release_pod(pod, allocation.jobid, allocation.slots[rank].node, gang)
             await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace, patch_type=PatchType.STRATEGIC)
         except (Conflict, NotFound):
             # It was changed or deleted. The watch shows that, and the workload is planned again; it may have shown it already.
@@ -121,8 +121,8 @@ class PodGates:
         current = self._ledger.allocation_of_job(allocation.jobid)
         return not self.withdrawing(pod.metadata.uid) and current is not None and current.slots[rank].pod_uid == pod.metadata.uid
 
-    def _gang_size(self, workload: Workload, allocation: Allocation) -> int:
-        """Count the pods that are bound together, with the slots as they are stored now."""
+    def gang_size(self, workload: Workload, allocation: Allocation) -> int:
+        """Count the pods that are bound together, with the slots as they are stored now: once for all pods that are released together."""
         workload = self._ledger.get(workload.id) or workload
         allocation = self._ledger.allocation(workload.id) or allocation
         return gang_size(workload, allocation, self._pod_of)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -88,23 +89,30 @@ class SlotWriter:
         return [each.workload for each in planned if each.allocation.jobid in writes.finished]
 
     async def _release_pods(self, planned: Sequence[PlannedChanges]) -> None:
-        due = [
-            (each.workload, each.allocation, rank, pod)
-            for each in planned
-            for rank, pod in each.changes.assign
-            if not self._gates.removed(pod)
-        ]
+        due: list[_DuePod] = []
+        for each in planned:
+            if pods := [(rank, pod) for rank, pod in each.changes.assign if not self._gates.removed(pod)]:
+                gang = self._gates.gang_size(each.workload, each.allocation)
+                due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in pods]
         if not due:
             return
         reach(CrashPoint.SLOTS_TAKEN)
         # The leader of a Flux cluster goes before its followers: they connect to it, and a failed attempt costs them a whole time-out.
-        await asyncio.gather(*(self._release_pod(*each) for each in due if _is_leader(*each[2:])))
-        await asyncio.gather(*(self._release_pod(*each) for each in due if not _is_leader(*each[2:])))
+        await asyncio.gather(*(self._release_pod(each) for each in due if _is_leader(each.rank, each.pod)))
+        await asyncio.gather(*(self._release_pod(each) for each in due if not _is_leader(each.rank, each.pod)))
 
-    async def _release_pod(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod) -> None:
-        retry_s = await self._gates.remove(workload, allocation, rank, pod)
+    async def _release_pod(self, due: _DuePod) -> None:
+        retry_s = await self._gates.remove(*due)
         if retry_s is not None:
-            self._plan_after(workload.id, retry_s)
+            self._plan_after(due.workload.id, retry_s)
+
+
+class _DuePod(NamedTuple):
+    workload: Workload
+    allocation: Allocation
+    rank: int
+    pod: Pod
+    gang: int
 
 
 def _is_leader(rank: int, pod: Pod) -> bool:

@@ -21,9 +21,11 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake import object_reader
 from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.model.groups import POD_GROUP
+from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of, takes_whole_nodes
 from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode
@@ -108,3 +110,29 @@ def test_a_pod_by_which_a_job_grows_comes_behind_all_other_work(caches: Caches, 
 
 def test_a_later_pod_of_a_small_start_gets_the_slot_that_became_free(caches: Caches, ledger: RecordingLedger) -> None:
     assert grown_pod(caches, ledger, parallelism=2, slots=1) is None
+
+
+def test_the_slots_of_a_job_are_shared_out_once_for_the_pods_read_together(
+    caches: Caches, ledger: RecordingLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[JobSlots] = []
+
+    def make(*arguments: Any) -> JobSlots:
+        made.append(JobSlots(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(object_reader, "JobSlots", make)
+    job = make_job("loose").pods(30, 30).suspended(False)
+    caches.jobs.apply(a_job(job, uid="uid-of-loose"))
+    for number in range(30):
+        pod = make_pod(f"p{number:02}").uid(f"p{number:02}").owned_by("Job", "loose").gate("fluxqueue")
+        caches.pods.apply(a_pod(pod, uid=f"p{number:02}"))
+    row = a_workload("loose", uid="uid-of-loose", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=30)
+    ledger.put(row, an_allocation(["n0"] * 29))
+    caches.nodes.apply(msgspec.convert(make_node("n0").build(), Node))
+    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    for batch in (1, 2):
+        reader.begin()
+        described = [reader.describe(f"p{number:02}", None) for number in range(30)]
+        assert [each.uid for each in described if each is not None] == ["p29"]
+        assert len(made) == batch

@@ -20,7 +20,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.minicluster.render import objects
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
-from fluxqueue.queue.model.job_slots import lacks_slot
+from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT, labels_of, ranks_of, sizes_in
 from fluxqueue.queue.model.minicluster_jobs import job_served_by, queued_job, services_of
 from fluxqueue.queue.model.pods import owning_job_uid
@@ -212,13 +212,13 @@ def test_by_growing_no_broker_comes_into_its_place() -> None:
     larger = job_of(msgspec.structs.replace(minicluster(), spec=msgspec.structs.replace(minicluster().spec, size=3)))
     pods = [*BROKERS, broker(2, gated=True), services(node="n9")]
     assert plan_job_slots(larger, pods, RUNNING).assign == ()
-    assert lacks_slot(pods[2], larger, pods, RUNNING)
-    assert not lacks_slot(services("t", gated=True), larger, pods, RUNNING)
+    assert JobSlots(larger, pods, RUNNING).lack(pods[2])
+    assert not JobSlots(larger, pods, RUNNING).lack(services("t", gated=True))
 
 
 def test_without_a_place_for_it_it_is_matched_as_one_more() -> None:
     gone = replace(RUNNING, slots=(*RUNNING.slots[:2], replace(RUNNING.slots[2], state=SlotState.ENDED)))
-    assert lacks_slot(services("t", gated=True), job_of(minicluster()), BROKERS, gone)
+    assert JobSlots(job_of(minicluster()), BROKERS, gone).lack(services("t", gated=True))
 
 
 # ---- taken back, and adopted -------------------------------------------------------------------------------------------------------

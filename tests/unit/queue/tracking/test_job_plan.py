@@ -1,3 +1,4 @@
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -5,16 +6,21 @@ from support.builders import PodBuilder, make_job, make_pod
 from support.queue_builders import a_job, a_pod, an_allocation
 
 from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.indexes import parse_indexes
-from fluxqueue.queue.model.job_slots import lacks_slot
-from fluxqueue.queue.model.records import SlotState
+from fluxqueue.queue.model.job_slots import JobSlots
+from fluxqueue.queue.model.records import Allocation, SlotState
 from fluxqueue.queue.tracking.job_plan import ClosedNodes, JobPhase, conclude_job, plan_job_slots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, plan_pod_slot
 
 HOSTS = ("n1", "n2", "n3")
 TAKEN = (SlotState.TAKEN,) * 3
 PODS = ("p0", "p1", "p2")
+
+
+def lacks_slot(pod: Pod, job: Job, pods: Iterable[Pod], allocation: Allocation, closed: Callable[[str], bool] = lambda _: False) -> bool:
+    return JobSlots(job, pods, allocation, closed).lack(pod)
 
 
 def released(builder: Any) -> Any:

@@ -71,6 +71,22 @@ async def test_a_gated_pod_is_stored_in_its_slot_before_its_gate_is_removed() ->
     assert patched["metadata"]["annotations"]["fluxqueue/fluxion-nodes"] == "n1"
 
 
+async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    counted: list[int] = []
+
+    def size(*_now: object) -> int:
+        counted.append(1)
+        return 2
+
+    monkeypatch.setattr(bench.gates, "gang_size", size)
+    bench.put(pod("mpi-0", 0), pod("mpi-1", 1))
+    async with running_controllers(bench.tracker):
+        await until(lambda: len(bench.released()) == 2)
+    assert len(counted) == 1
+    assert bench.server.get("pods", "mpi-0")["metadata"]["annotations"]["fluxqueue/gang-size"] == "2"
+
+
 async def test_the_leading_broker_of_a_flux_cluster_is_released_before_its_followers() -> None:
     bench = Bench()
     flux = "fluxqueue/minicluster"
