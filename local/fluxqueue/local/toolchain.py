@@ -45,7 +45,7 @@ _LDFLAGS = " ".join(
 _MODULE_FLAGS = ("-mod=readonly", "-modcacherw")
 _FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _LDFLAGS)
 """Without the debugger's tables, which the linker would leave out anyway, the compiled packages take a third less disk."""
-_PACKAGES_AT_A_TIME = 300
+_PACKAGES_AT_A_TIME = 150
 _UNITS_OF_A_PROGRAM = 50
 """The link of a program takes as long as about this many packages."""
 
@@ -196,6 +196,8 @@ class _Build:
     def run(self, module: GoModule) -> None:
         self._display.step(f"fetching the sources of {module.content}")
         packages, programs = self._list(["tool", *(f"./{name}" for name in module.own)])
+        for archive in self._source.parent.glob("gomodcache/cache/download/**/*.zip"):
+            archive.unlink()  # its content is unpacked beside it
         self._display.step(f"building {module.content}", len(packages) + _UNITS_OF_A_PROGRAM * len(programs))
         for start in range(0, len(packages), _PACKAGES_AT_A_TIME):
             some = packages[start : start + _PACKAGES_AT_A_TIME]
