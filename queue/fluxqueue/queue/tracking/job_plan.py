@@ -23,7 +23,7 @@ from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
-from fluxqueue.queue.tracking.slot_ends import finished_ranks, unneeded_ranks
+from fluxqueue.queue.tracking.slot_ends import finished_ranks, has_succeeded, unneeded_ranks
 
 __all__ = ["ALL_OPEN", "ClosedNodes", "JobPhase", "conclude_job", "job_phase", "plan_job_slots"]
 
@@ -36,9 +36,6 @@ class JobPhase(Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     GONE = "gone"
-
-
-_FINISHED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 def _none(_node: str) -> bool:
@@ -81,7 +78,7 @@ def plan_job_slots(
     job: Job | None,
     pods: Sequence[Pod],
     allocation: Allocation,
-    last_phase: JobPhase | None = None,
+    last: Job | None = None,
     *,
     elsewhere: Sequence[Pod] = (),
     closed: ClosedNodes = ALL_OPEN,
@@ -99,8 +96,8 @@ def plan_job_slots(
         All its pods in any phase, with the services pod of a MiniCluster.
     allocation
         With its slots, by rank.
-    last_phase
-        The phase in which the Job was last seen, for when it is gone.
+    last
+        The Job as it was last seen, for when it is gone.
     elsewhere
         Its living pods that are matched alone: those it grew by, and replacements of pods whose node is closed.
     closed
@@ -115,7 +112,7 @@ def plan_job_slots(
     slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT]
     placement = _place(job, phase, own, slots, closed)
     end, end_later = _slots_to_end(job, phase, own, placement, elsewhere, closed, pin_window_open)
-    state, outcome, message = _conclusion(last_phase if phase is JobPhase.GONE and last_phase in _FINISHED else phase, own)
+    state, outcome, message = _conclusion(job or last, own)
     changes = SlotChanges(
         take=placement.take,
         assign=placement.assign,
@@ -253,24 +250,25 @@ def _with_services(changes: SlotChanges, slot: Slot, phase: JobPhase, pods: Sequ
     return replace(changes, assign=(*changes.assign, *assign), running=False)
 
 
-def conclude_job(job: Job | None, pods: Sequence[Pod], last_phase: JobPhase | None = None) -> SlotChanges:
+def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None) -> SlotChanges:
     """Plan the end of a released Job whose slots have all ended: it ends when it is finished and none of its pods is left."""
-    phase = job_phase(job)
     if any(not pod.terminal for pod in pods):
         return SlotChanges()
     own = [pod for pod in pods if job_served_by(pod) is None]
-    state, outcome, message = _conclusion(last_phase if phase is JobPhase.GONE and last_phase in _FINISHED else phase, own)
+    state, outcome, message = _conclusion(job or last, own)
     return SlotChanges(state=state, outcome=outcome, message=message)
 
 
-def _conclusion(phase: JobPhase | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
-    match phase:
+def _conclusion(job: Job | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
+    """Return how a Job ends, as it is or was last seen; None as its state if it goes on."""
+    match job_phase(job):
         case JobPhase.SUCCEEDED:
             return State.COMPLETED, Outcome.SUCCEEDED, ""
         case JobPhase.FAILED:
             return State.FAILED, Outcome.FAILED, "the Job failed"
         case JobPhase.GONE:
-            if pods and all(pod.status.phase == "Succeeded" for pod in pods):
+            succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
+            if job is not None and len(succeeded) == len(pods) and has_succeeded(job, succeeded):
                 return State.COMPLETED, Outcome.SUCCEEDED, "the Job was deleted after its pods succeeded"
             return State.CANCELLED, Outcome.CANCELLED, "the Job was deleted"
     return None, Outcome.NONE, ""

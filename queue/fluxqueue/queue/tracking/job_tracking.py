@@ -73,9 +73,9 @@ class JobTracker:
                 await self._evict([eviction])
             return None
         pods, elsewhere = self._pods(workload, allocation)
-        last_phase = self._phases.of_job(workload.uid)
+        last = self._phases.of_job(workload.uid)
         if job is None:
-            return plan_job_slots(None, pods, allocation, last_phase, elsewhere=elsewhere)
+            return plan_job_slots(None, pods, allocation, last, elsewhere=elsewhere)
         pinned = is_pinned(job.spec.template.metadata)
         if pinned and wants_no_pods(workload, job, pods):
             await self._evict([eviction_at_zero(workload)])  # its slot cannot be freed before its template is cleared
@@ -87,7 +87,7 @@ class JobTracker:
             to_job=self._caches.closed_to_job(job, pods, started=started, refused=refused),
             to_all=self._caches.closed_to_job(job, pods, started=started),
         )
-        changes = plan_job_slots(job, pods, allocation, last_phase, elsewhere=elsewhere, closed=closed, pin_window_open=now < closes_at)
+        changes = plan_job_slots(job, pods, allocation, last, elsewhere=elsewhere, closed=closed, pin_window_open=now < closes_at)
         if changes.more_end_later and not pinned:
             self._plan_after(workload.id, (closes_at - now).total_seconds() + _MARGIN_S)
         for pod in unplaced_pods(pods, allocation, changes):

@@ -11,29 +11,28 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.groups import group_of
 from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.tracking.job_plan import JobPhase, job_phase
 
 __all__ = ["LastPhases"]
 
 
 class LastPhases:
-    """Phases of deleted pods and Jobs, by uid.
+    """Phases of deleted pods, and deleted Jobs, by uid.
 
     Parameters
     ----------
     ledger
-        Says whose phases matter.
+        Says which of them matter.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._pods: dict[str, str] = {}
-        self._jobs: dict[str, JobPhase] = {}
+        self._jobs: dict[str, Job] = {}
 
     def note_job(self, job: Job) -> None:
-        """Store the phase of a deleted Job."""
+        """Store a deleted Job."""
         if self._ledger.by_uid(job.metadata.uid) is not None:
-            self._jobs[job.metadata.uid] = job_phase(job)
+            self._jobs[job.metadata.uid] = job
 
     def note_pod(self, pod: Pod) -> bool:
         """Store the phase of a deleted pod that is a workload or part of a group; False if it is neither."""
@@ -42,8 +41,8 @@ class LastPhases:
         self._pods[pod.metadata.uid] = pod.status.phase
         return True
 
-    def of_job(self, uid: str) -> JobPhase | None:
-        """Return the last phase of a deleted Job; None if it is unknown."""
+    def of_job(self, uid: str) -> Job | None:
+        """Return a deleted Job as it was last seen; None if it is unknown."""
         return self._jobs.get(uid)
 
     def of_pod(self, uid: str) -> str:
@@ -64,4 +63,4 @@ class LastPhases:
         groups = (allocation for workload, allocation in self._ledger.live() if workload.release_mode is ReleaseMode.GROUP)
         in_slots = {slot.pod_uid for allocation in groups for slot in allocation.slots}
         self._pods = {uid: phase for uid, phase in self._pods.items() if uid in in_slots or self._ledger.by_uid(uid) is not None}
-        self._jobs = {uid: phase for uid, phase in self._jobs.items() if self._ledger.by_uid(uid) is not None}
+        self._jobs = {uid: job for uid, job in self._jobs.items() if self._ledger.by_uid(uid) is not None}

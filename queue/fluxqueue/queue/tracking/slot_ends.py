@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.indexes import done_indexes
+from fluxqueue.queue.model.indexes import done_indexes, parse_indexes
 from fluxqueue.queue.model.jobs import is_elastic
 from fluxqueue.queue.model.records import Slot
 
-__all__ = ["finished_ranks", "unneeded_ranks"]
+__all__ = ["finished_ranks", "has_succeeded", "unneeded_ranks"]
 
 
 def unneeded_ranks(job: Job, idle: Sequence[Slot], busy: int, succeeded: Sequence[Pod], elsewhere: Sequence[Pod]) -> set[int]:
@@ -57,6 +57,14 @@ def finished_ranks(job: Job, idle: Sequence[Slot], succeeded: Sequence[Pod]) -> 
     over = _over(job, succeeded)
     finished = over > 0 if job.spec.completions is None else over >= job.spec.completions
     return {slot.rank for slot in idle} if finished else set()
+
+
+def has_succeeded(job: Job, succeeded: Sequence[Pod]) -> bool:
+    """True if nothing is left of a Job: all its completions succeeded, or any pod of one without completions."""
+    if job.spec.indexed:
+        done = parse_indexes(job.status.completed_indexes) | _indexes_of(succeeded)
+        return len(done) >= (job.spec.completions or 0)
+    return max(job.status.succeeded, len(succeeded)) >= (1 if job.spec.completions is None else job.spec.completions)
 
 
 def _over(job: Job, succeeded: Sequence[Pod]) -> int:

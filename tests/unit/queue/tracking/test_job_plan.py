@@ -11,7 +11,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.indexes import parse_indexes
 from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.records import Allocation, SlotState
-from fluxqueue.queue.tracking.job_plan import ClosedNodes, JobPhase, conclude_job, plan_job_slots
+from fluxqueue.queue.tracking.job_plan import ClosedNodes, conclude_job, plan_job_slots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, plan_pod_slot
 
 HOSTS = ("n1", "n2", "n3")
@@ -92,8 +92,28 @@ def test_a_pod_that_is_being_deleted_keeps_its_slot_even_if_the_job_is_gone() ->
 
 
 def test_a_job_that_was_complete_when_it_vanished_ended_well() -> None:
-    slot_changes = plan_job_slots(None, [], an_allocation(HOSTS), JobPhase.SUCCEEDED)
+    complete = indexed().with_("status.conditions", [{"type": "Complete", "status": "True"}])
+    slot_changes = plan_job_slots(None, [], an_allocation(HOSTS), a_job(complete))
     assert (slot_changes.state, slot_changes.outcome, slot_changes.end) == (State.COMPLETED, Outcome.SUCCEEDED, (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("last", "state"),
+    [
+        pytest.param(loose(2, 6).with_("status.succeeded", 2), State.CANCELLED, id="two of six completions"),
+        pytest.param(loose(2, 2).with_("status.succeeded", 1), State.COMPLETED, id="all completions"),
+        pytest.param(loose(2, 6).with_("status.succeeded", 6), State.COMPLETED, id="its first pods are gone"),
+        pytest.param(loose(2, None), State.COMPLETED, id="one success is enough"),
+        pytest.param(indexed(), State.CANCELLED, id="two of three indexes"),
+        pytest.param(indexed().with_("status.completedIndexes", "2"), State.COMPLETED, id="all indexes"),
+        pytest.param(None, State.CANCELLED, id="nobody saw how many it wanted"),
+    ],
+)
+def test_a_deleted_job_succeeded_only_if_it_had_all_its_completions(last: Any, state: State) -> None:
+    seen = a_job(last.with_("metadata.deletionTimestamp", "2026-11-21T08:00:00Z")) if last is not None else None
+    orphans = [pod("p0", 0, "n1", phase="Succeeded"), pod("p1", 1, "n2", phase="Succeeded")]
+    assert plan_job_slots(None, orphans, an_allocation(HOSTS), seen).state is state
+    assert conclude_job(None, orphans, seen).state is state
 
 
 def test_gated_pods_take_free_slots_oldest_first() -> None:
