@@ -42,7 +42,11 @@ class GrantWriter:
         """
         grants = [_grant(workload, answer) for workload, answer in await self._within_limits(cycle, answers)]
         reach(CrashPoint.MATCHED)
-        refused = await self._ledger.grant(grants)
+        try:
+            refused = await self._ledger.grant(grants)
+        except Exception:
+            self._graph.invalidate()  # it has grants that may not be stored: it is filled again from what is
+            raise
         reach(CrashPoint.GRANTED)
         for grant in grants:
             self._job_ids.forget(grant.workload)

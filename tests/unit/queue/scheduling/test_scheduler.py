@@ -15,6 +15,8 @@ from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
+from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.tasks.triggers import ControlTask
 
 
@@ -73,6 +75,23 @@ async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_reques
     await requested(bench, ControlTask.SCHEDULE)
     await bench.cycle()
     assert bench.row("a").state is State.ALLOCATED
+
+
+async def test_a_grant_that_could_not_be_stored_keeps_no_nodes_of_the_matcher(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.submit(job("a", 4, "8"))
+
+    async def fail(*_args: object, **_kwargs: object) -> None:
+        raise StoreError("the row cannot be stored")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "grant", fail)
+        with pytest.raises(StoreError):
+            await bench.scheduler.cycle()
+    row = bench.row("a")
+    await bench.ledger.set_reasons([ReasonChange(workload=row.id, reason=Reason.INVALID_REQUEST, message="set apart")])
+    await bench.submit(job("b", 4, "8"))
+    await bench.cycle()
+    assert bench.row("b").state is State.ALLOCATED
 
 
 async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
