@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import MatchVerdict
@@ -42,6 +43,14 @@ class AvoidedNodes:
         self._graph = graph
         self._version = -1
         self._dispensable: dict[tuple[str, tuple[str, ...]], bool] = {}
+        self._ends: dict[WorkloadId, datetime] = {}
+
+    def take_ended(self) -> bool:
+        """Return whether a node may be matched again that a workload was matched without, since the last call."""
+        now = self._ledger.clock()
+        before = len(self._ends)
+        self._ends = {workload: end for workload, end in self._ends.items() if end > now}
+        return len(self._ends) < before
 
     def begin_cycle(self) -> None:
         """Forget the nodes left out in the former cycle, and answers about a former graph."""
@@ -60,6 +69,7 @@ class AvoidedNodes:
         if not nodes or not await self._can_do_without(workload, nodes):
             return ()
         self.avoiding[workload.id] = refused
+        self._ends[workload.id] = min(refusal.until for refusal in refused.values())
         return nodes
 
     async def _can_do_without(self, workload: Workload, nodes: tuple[str, ...]) -> bool:

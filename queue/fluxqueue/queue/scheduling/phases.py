@@ -96,7 +96,7 @@ class CyclePhases:
         self._reservations = ReservationKeeper(ledger, graph, self._backlogs, self._job_ids, rules)
         self._planned_ends = PlannedEnds(ledger, graph)
         self._satisfiability = SatisfiabilityCache(ledger, graph, node_shapes)
-        avoided = AvoidedNodes(ledger, graph)
+        self._avoided = avoided = AvoidedNodes(ledger, graph)
         self._matching = Matching(ledger, graph, self._job_ids, avoided, rules)
         self._estimator = StartEstimator(ledger, graph)
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
@@ -177,7 +177,8 @@ class CyclePhases:
         reordered = self._put_guaranteed_first(cycle, accounts)
         reordered = reservations.update_priorities() or reordered
         freed = self._graph.take_capacity_changed()
-        cycle.capacity_changed = freed or draining or bool(dropped) or reordered or rules_changed
+        admitted = self._avoided.take_ended()
+        cycle.capacity_changed = freed or admitted or draining or bool(dropped) or reordered or rules_changed
 
     def _put_guaranteed_first(self, cycle: Cycle, accounts: AccountTree) -> bool:
         """Order work that is within what is guaranteed to its account before all other; return True if the order changed."""

@@ -16,6 +16,7 @@ from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.model.changes import ReasonChange
+from fluxqueue.queue.model.records import NodeRefusal, RequeueState
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -92,6 +93,23 @@ async def test_a_grant_that_could_not_be_stored_keeps_no_nodes_of_the_matcher(be
     await bench.submit(job("b", 4, "8"))
     await bench.cycle()
     assert bench.row("b").state is State.ALLOCATED
+
+
+@pytest.mark.parametrize("policy", [Policy.FCFS, Policy.EASY])
+async def test_work_returns_to_a_node_that_refused_it_once_its_time_is_over(bench: Bench, clock: Clock, policy: Policy) -> None:
+    bench.policy = policy
+    await bench.submit(job("runs", 3, "8"))
+    await bench.cycle()
+    await bench.submit(job("displaced", 1, "8"))
+    until = START + timedelta(minutes=10)
+    refusing = RequeueState(starts=1, failure="it is full", refused={"n3": NodeRefusal(START, until)})
+    await bench.ledger.set_requeue_states({bench.row("displaced").id: refusing})
+    await bench.cycle()
+    await bench.cycle()
+    assert bench.row("displaced").state is State.PENDING
+    clock.now = until + timedelta(seconds=1)
+    await bench.cycle()
+    assert bench.row("displaced").hosts == "n3"
 
 
 async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
