@@ -61,7 +61,7 @@ def test_an_owner_may_stop_a_released_job_but_not_resume_it_with_the_old_allocat
     assert queue.patch("job", "stopped", RELEASE).ok
     assert alice.patch("job", "stopped", {"spec": {"suspend": True}}).ok
     assert alice.patch("job", "stopped", {"spec": {"suspend": False}}).refused_with(
-        "this Job still carries an allocation: fluxqueue resumes it"
+        "this Job still carries an allocation: resume it again once fluxqueue has removed that, unless fluxqueue suspended it"
     )
     assert queue.patch("job", "stopped", {"spec": {"suspend": False}}).ok
 

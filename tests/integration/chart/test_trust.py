@@ -107,7 +107,9 @@ def test_what_the_queue_has_written_is_neither_changed_nor_removed_not_even_thro
             assert root.patch(kind, name, change, "--subresource=status").refused_with(WRITTEN_BY_US + "root")
         assert alice.patch("job", name, {"spec": {"template": change}}).refused_with(WRITTEN_BY_US + "alice")
     resumed = alice.patch("job", name, {"spec": {"suspend": False}})
-    assert resumed.refused_with("this Job still carries an allocation: fluxqueue resumes it"), "any key in any place counts"
+    assert resumed.refused_with(
+        "this Job still carries an allocation: resume it again once fluxqueue has removed that, unless fluxqueue suspended it"
+    ), "any key in any place counts"
     for kind in ("job", "pod"):
         assert root.patch(kind, name, {"metadata": {mark: {"theirs": "1"}}}, "--subresource=status").ok, "everything else passes"
 

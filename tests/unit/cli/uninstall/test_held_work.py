@@ -39,11 +39,17 @@ async def test_what_is_refused_or_changed_is_left_to_the_next_pass_and_does_not_
     cluster = MemoryApi()
     for number in range(3):
         cluster.put("jobs", make_job(f"j{number}").suspended().annotation(*MARK).build())
-    cluster.fail_next("patch", "jobs", 403, "Forbidden", "this Job still carries an allocation: fluxqueue resumes it")
+    cluster.fail_next(
+        "patch",
+        "jobs",
+        403,
+        "Forbidden",
+        "this Job still carries an allocation: resume it again once fluxqueue has removed that, unless fluxqueue suspended it",
+    )
     cluster.fail_next("patch", "jobs", 409, "Conflict")
     first = await release_pass(cluster.api)
     assert (len(first.jobs), len(first.waiting)) == (1, 2)
-    assert any("fluxqueue resumes it" in sentence for sentence in first.waiting)
+    assert any("still carries an allocation" in sentence for sentence in first.waiting)
     assert len((await release_pass(cluster.api)).jobs) == 2
 
 
