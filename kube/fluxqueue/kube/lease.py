@@ -58,6 +58,8 @@ class LeaderLease:
         Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every quarter of this.
     former
         Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is none.
+    may_renew
+        Asked before each renewal; if it returns False, the Lease is not renewed.
     now
         Wall clock for the times in the Lease, which are only for people.
 
@@ -78,6 +80,7 @@ class LeaderLease:
         duration_s: float = 8.0,
         *,
         former: str = "",
+        may_renew: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self._api = api
@@ -88,6 +91,7 @@ class LeaderLease:
         self._renew_deadline_s = duration_s * 2 / 3
         self._retry_s = duration_s / 4
         self._former = former
+        self._may_renew = may_renew
         self._now = now
         self._seen: Lease | None = None
         self._seen_at = float("-inf")
@@ -183,12 +187,11 @@ class LeaderLease:
         """Renew until leadership has expired or another process holds the Lease."""
         while True:
             await asyncio.sleep(min(self._retry_s, self.remaining_s))
-            try:
-                async with asyncio.timeout(self.remaining_s):
-                    renewed = await self._try()
-            except TimeoutError:
-                renewed = False
-            if not renewed and (not self.held or self.holder != self._identity):
+            if self.held and self._may_renew():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.remaining_s):
+                        await self._try()
+            if not self.held or self.holder != self._identity:
                 self._renewed_at = float("-inf")
                 return
 

@@ -21,7 +21,7 @@ from fluxqueue.certs.https import EmbeddedServer
 from fluxqueue.queue.admin.connections import bounded_config
 from fluxqueue.queue.metrics import ROLE
 
-__all__ = ["ReplicaRole", "make_server", "show_role"]
+__all__ = ["ReplicaRole", "ShownRole", "make_server"]
 
 
 class ReplicaRole(enum.StrEnum):
@@ -32,11 +32,38 @@ class ReplicaRole(enum.StrEnum):
     LEADER = "leader"
 
 
-def show_role(role: ReplicaRole, gauge: Gauge = ROLE) -> ReplicaRole:
-    """Set the gauge to 1 for this role and to 0 for the others, and return the role."""
-    for each in ReplicaRole:
-        gauge.labels(str(each)).set(each is role)
-    return role
+class ShownRole:
+    """The role that a replica shows, in its answers and in the metrics: LEADER only while its Lease is held.
+
+    Attributes
+    ----------
+    held
+        Return whether this process holds the Lease now.
+    """
+
+    def __init__(self, gauge: Gauge = ROLE) -> None:
+        self.held: Callable[[], bool] = lambda: False
+        self._role = ReplicaRole.STARTING
+        for each in ReplicaRole:
+            gauge.labels(str(each)).set_function(lambda each=each: float(self.role is each))  # type: ignore[misc]
+
+    @property
+    def role(self) -> ReplicaRole:
+        """The role now; a process that has lost its Lease is as good as one that starts, since it ends and starts again."""
+        return ReplicaRole.STARTING if self.lost else self._role
+
+    @property
+    def lost(self) -> bool:
+        """True if this process led, and does not any more."""
+        return self._role is ReplicaRole.LEADER and not self.held()
+
+    def conditions(self) -> Mapping[str, str]:
+        """Return the condition ``lease`` if the Lease is lost."""
+        return {"lease": "the Lease is lost: this process ends, and starts again as a follower"} if self.lost else {}
+
+    def become(self, role: ReplicaRole) -> None:
+        """Change the role."""
+        self._role = role
 
 
 Conditions = Callable[[], Mapping[str, str]]

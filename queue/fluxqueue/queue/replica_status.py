@@ -1,6 +1,6 @@
 """The role of a replica, and what keeps it from being ready.
 
-A condition is a name and a sentence: ``postgres``, ``caches``, ``api-server`` or ``fluxion``. `kubectl describe pod` shows them.
+A condition is a name and a sentence: ``postgres``, ``caches``, ``api-server``, ``fluxion`` or ``lease``. `kubectl describe pod` shows them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.health import ReplicaRole, show_role
+from fluxqueue.queue.health import ReplicaRole, ShownRole
 from fluxqueue.queue.metrics import POSTGRES_UP
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 
@@ -24,18 +24,23 @@ class ReplicaStatus:
 
     Attributes
     ----------
-    role
-        What it does now; set it by `become`.
+    shown
+        The role that it shows; it follows the Lease.
     """
 
     def __init__(self) -> None:
-        self.role = show_role(ReplicaRole.STARTING)
+        self.shown = ShownRole()
         self._missing: dict[str, str] = {"start": "the service is starting"}
         self._problems: Callable[[], Mapping[str, str]] = dict
 
+    @property
+    def role(self) -> ReplicaRole:
+        """What it does now."""
+        return self.shown.role
+
     def become(self, role: ReplicaRole) -> None:
         """Change the role, also in the metrics."""
-        self.role = show_role(role)
+        self.shown.become(role)
 
     def wait_for(self, condition: str, reason: str) -> None:
         """Report one condition as missing until `clear` is called."""
@@ -56,7 +61,7 @@ class ReplicaStatus:
 
     def conditions(self) -> Mapping[str, str]:
         """Return what is missing now: name -> sentence; empty if the replica is ready."""
-        return {**self._missing, **self._problems()}
+        return {**self._missing, **self._problems(), **self.shown.conditions()}
 
     def postgres_unavailable(self, error: Exception, retry_s: float) -> None:
         """Report that Postgres cannot be reached, or does not let us write; it is tried again in ``retry_s`` seconds."""

@@ -14,11 +14,13 @@ import asyncio
 import os
 import socket
 import uuid
+from collections.abc import Callable
 
 import structlog
 from prometheus_client import REGISTRY
 
 from fluxqueue.kube.lease import LeaderLease
+from fluxqueue.kube.lease_thread import LeaseThread
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
@@ -115,17 +117,16 @@ class QueueService:
                 settings.database_url, size=_READERS, application_name="fluxqueue-history", pooled=bool(settings.direct_url)
             ) as records,
             Api.connect(settings.kubeconfig, user_agent=f"fluxqueue/queue ({replica})") as api,
-            Api.connect(settings.kubeconfig, timeout_s=5.0) as lease_api,
             connect_matcher(settings) as fluxion,
             asyncio.TaskGroup() as group,
         ):
             self._accounting = Accounting(records)
             if settings.direct_url:
                 await database.refuse_other(settings.direct_url)
-            api.on_call = lease_api.on_call = _count_call
-            former = f"{replica}_"
-            lease = LeaderLease(lease_api, settings.namespace, settings.lease, f"{former}{uuid.uuid4().hex[:8]}", former=former)
+            api.on_call = _count_call
+            lease = self._make_lease(replica)
             api.may_write = lambda: lease.held
+            status.shown.held = lambda: lease.held
             status.wait_for("caches", "the caches are being filled: the API server has not answered yet")
             caches = Caches(
                 api,
@@ -149,6 +150,16 @@ class QueueService:
             finally:
                 for each in watching:
                     each.cancel()
+
+    def _make_lease(self, replica: str) -> LeaseThread:
+        settings, former = self._settings, f"{replica}_"
+        identity = f"{former}{uuid.uuid4().hex[:8]}"
+
+        def candidate(api: Api, may_renew: Callable[[], bool]) -> LeaderLease:
+            api.on_call = _count_call
+            return LeaderLease(api, settings.namespace, settings.lease, identity, former=former, may_renew=may_renew)
+
+        return LeaseThread(lambda: Api.connect(settings.kubeconfig, timeout_s=5.0), candidate)
 
 
 def _count_call(call: ApiCall) -> None:

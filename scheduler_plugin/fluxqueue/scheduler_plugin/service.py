@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,11 +19,12 @@ import structlog
 
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.lease import LeaderLease
+from fluxqueue.kube.lease_thread import LeaseThread
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
 from fluxqueue.queue.admin.server import AdminAddress, AdminServer, metrics_endpoint, status_endpoint
-from fluxqueue.queue.health import ReplicaRole, make_server, show_role
+from fluxqueue.queue.health import ReplicaRole, ShownRole, make_server
 from fluxqueue.scheduler_plugin.binder import Binder
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.claims import ClaimBinder
@@ -93,7 +94,7 @@ class SchedulerService:
         self._caches: SchedulerCaches | None = None
         self._dispatcher: Dispatcher | None = None
         self._missing: dict[str, str] = {"caches": "the caches are being filled: the API server has not answered yet"}
-        self._role = show_role(ReplicaRole.STARTING, ROLE)
+        self._shown = ShownRole(ROLE)
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -104,8 +105,8 @@ class SchedulerService:
             Another replica takes over.
         """
         settings = self._settings
-        health = make_server(settings.host, settings.health_port, self._conditions, lambda: self._role)
-        endpoints = (metrics_endpoint(REGISTRY), status_endpoint(lambda: self._role, self._conditions))
+        health = make_server(settings.host, settings.health_port, self._conditions, lambda: self._shown.role)
+        endpoints = (metrics_endpoint(REGISTRY), status_endpoint(lambda: self._shown.role, self._conditions))
         async with (
             Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2) as reviewing,
             asyncio.TaskGroup() as group,
@@ -125,7 +126,7 @@ class SchedulerService:
         extender = self._extender.problem() if self._extender is not None else None
         binding = self._dispatcher.problem if self._dispatcher is not None else None
         problems = (("api-server", self._caches.watches.problem), ("extender", extender), ("binding", binding))
-        return {what: why for what, why in problems if why}
+        return {what: why for what, why in problems if why} | dict(self._shown.conditions())
 
     async def _follow(self) -> None:
         """Fill the caches, wait for the Lease, then lead."""
@@ -135,19 +136,18 @@ class SchedulerService:
             Api.connect(settings.kubeconfig, user_agent=agent, max_in_flight=int(MOST) + _OTHER_CALLS) as api,
             asyncio.TaskGroup() as group,
         ):
-            lease_api = api.with_limits(timeout_s=5.0, max_in_flight=2)  # its renewals keep connections open for the next gang
             extender_api = api.with_limits(timeout_s=5.0, max_in_flight=_EXTENDER_BINDS)
-            api.on_call = lease_api.on_call = extender_api.on_call = _count
-            former = f"{settings.replica}_"
-            lease = LeaderLease(lease_api, settings.namespace, settings.lease, f"{former}{uuid.uuid4().hex[:8]}", former=former)
+            api.on_call = extender_api.on_call = _count
+            lease = self._make_lease()
             api.may_write = lambda: lease.held
+            self._shown.held = lambda: lease.held
             caches = self._caches = SchedulerCaches(api)
             watching = group.create_task(caches.watches.run())
             try:
                 await caches.watches.synced()
                 collector.settle()
                 self._missing = {}
-                self._role = show_role(ReplicaRole.FOLLOWER, ROLE)
+                self._shown.become(ReplicaRole.FOLLOWER)
                 log.info("scheduler.following", replica=settings.replica)
                 if self._extender is not None:
                     group.create_task(self._extender.serve(extender_api, caches), name="extender")
@@ -155,8 +155,18 @@ class SchedulerService:
             finally:
                 watching.cancel()
 
+    def _make_lease(self) -> LeaseThread:
+        settings, former = self._settings, f"{self._settings.replica}_"
+        identity = f"{former}{uuid.uuid4().hex[:8]}"
+
+        def candidate(api: Api, may_renew: Callable[[], bool]) -> LeaderLease:
+            api.on_call = _count
+            return LeaderLease(api, settings.namespace, settings.lease, identity, former=former, may_renew=may_renew)
+
+        return LeaseThread(lambda: Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2), candidate)
+
     async def _lead(self, api: Api, caches: SchedulerCaches) -> None:
-        self._role = show_role(ReplicaRole.LEADER, ROLE)
+        self._shown.become(ReplicaRole.LEADER)
         log.info("scheduler.leading", replica=self._settings.replica, pods=len(caches.pods), nodes=len(caches.nodes))
         recorder = EventRecorder(api, instance=self._settings.replica, component=COMPONENT)
         limit = BindLimit(clock=time.monotonic)

@@ -17,6 +17,10 @@ def caches(problem: str) -> Any:
     return SimpleNamespace(watches=SimpleNamespace(problem=problem))
 
 
+def role_metric() -> dict[ReplicaRole, float | None]:
+    return {role: REGISTRY.get_sample_value("fluxqueue_role", {"role": str(role)}) for role in ReplicaRole}
+
+
 def test_a_replica_is_not_ready_before_its_start_is_finished() -> None:
     status = ReplicaStatus()
     assert status.conditions() == {"start": "the service is starting"}
@@ -26,9 +30,21 @@ def test_a_replica_is_not_ready_before_its_start_is_finished() -> None:
 
 def test_the_role_is_the_only_one_in_the_metric() -> None:
     status = ReplicaStatus()
+    status.shown.held = lambda: True
     status.become(ReplicaRole.LEADER)
-    shown = {role: REGISTRY.get_sample_value("fluxqueue_role", {"role": str(role)}) for role in ReplicaRole}
-    assert shown == {ReplicaRole.STARTING: 0, ReplicaRole.FOLLOWER: 0, ReplicaRole.LEADER: 1}
+    assert role_metric() == {ReplicaRole.STARTING: 0, ReplicaRole.FOLLOWER: 0, ReplicaRole.LEADER: 1}
+
+
+def test_a_leader_that_lost_its_lease_is_no_leader_and_not_ready() -> None:
+    status, held = ReplicaStatus(), [True]
+    status.clear()
+    status.shown.held = lambda: held[0]
+    status.become(ReplicaRole.LEADER)
+    assert (status.role, status.conditions()) == (ReplicaRole.LEADER, {})
+    held[0] = False
+    assert status.role is ReplicaRole.STARTING
+    assert list(status.conditions()) == ["lease"]
+    assert role_metric() == {ReplicaRole.STARTING: 1, ReplicaRole.FOLLOWER: 0, ReplicaRole.LEADER: 0}
 
 
 def test_an_outage_of_postgres_is_a_condition_until_it_ends() -> None:
