@@ -12,11 +12,13 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
+from fluxqueue.api.loop_monitor import watch_loop
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
 from fluxqueue.kube.lease import LeaseLost
 from fluxqueue.queue.admin.server import AdminAddress
 from fluxqueue.queue.certificates import WebhookNames
 from fluxqueue.queue.config import InvalidConfig, QueueConfig, read_config
+from fluxqueue.queue.metrics import LOOP_BLOCKED_SECONDS
 from fluxqueue.queue.service import QueueService
 from fluxqueue.queue.settings import ServiceSettings
 from fluxqueue.queue.store import DatabaseUnavailable, MigrationChanged, SchemaTooNew, StaleLeader
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(service: QueueService) -> None:
+    watch_loop(lambda blocked_s, _cpu_s: LOOP_BLOCKED_SECONDS.observe(blocked_s))
     await run_until_terminated(service.run())
     log.info("queue.stopped")
 

@@ -12,6 +12,7 @@ __all__ = [
     "FLUXION_UP",
     "GRANTS",
     "INHERITED",
+    "LOOP_BLOCKED_SECONDS",
     "OBJECT_FAILURES",
     "POSTGRES_UP",
     "PRUNED",
@@ -47,5 +48,8 @@ TRACES = Counter("fluxqueue_traces_exported_total", "Traces that the collector t
 WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])
 API_CALLS = Counter("fluxqueue_api_calls_total", "Calls to the API server", ["verb", "kind", "code"])
 FLUXION_UP = Gauge("fluxqueue_fluxion_up", "1 if Fluxion answers")
+LOOP_BLOCKED_SECONDS = Histogram(
+    "fluxqueue_loop_blocked_seconds", "Blocks of the event loop that were longer than 250 ms", buckets=(0.5, 1, 2, 5, 10, 30)
+)
 POSTGRES_UP = Gauge("fluxqueue_postgres_up", "1 if Postgres answers")
 ROLE = Gauge("fluxqueue_role", "1 for the role this replica has: starting, follower or leader", ["role"])

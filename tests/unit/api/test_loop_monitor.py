@@ -1,0 +1,38 @@
+"""A blocked loop is reported with its stack, by seconds and by the CPU time of its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from structlog.testing import capture_logs
+
+from fluxqueue.api.loop_monitor import BLOCKED_S, watch_loop
+
+
+def compute(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+
+
+async def test_a_block_is_reported_with_its_stack_and_cpu_time() -> None:
+    loop, reported = asyncio.get_running_loop(), asyncio.Event()
+    blocks: list[tuple[float, float]] = []
+
+    def report(blocked_s: float, cpu_s: float) -> None:
+        blocks.append((blocked_s, cpu_s))
+        loop.call_soon_threadsafe(reported.set)
+
+    with capture_logs() as logs:
+        watch_loop(report)
+        async with asyncio.timeout(60):
+            while not reported.is_set():
+                compute(2.0)
+                await asyncio.sleep(0.05)
+            while not logs:
+                await asyncio.sleep(0.05)
+    assert blocks[0][0] >= BLOCKED_S
+    assert blocks[0][1] > 0.1
+    assert logs[0]["event"] == "loop.blocked"
+    assert "compute" in logs[0]["stack"]
