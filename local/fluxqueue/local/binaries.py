@@ -35,9 +35,13 @@ __all__ = [
     "find_binaries",
     "find_tool",
     "locked",
+    "work_folder",
 ]
 
 KUBERNETES_VERSION = "v1.36.3"
+
+_ABANDONED_S = 24 * 3_600
+"""A build that nobody has gone on with for so long is deleted by the next one."""
 
 
 class BinariesError(RuntimeError):
@@ -160,7 +164,9 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
     BinariesError
         The build failed or left out a program.
     """
-    if are_programs(folder, programs):
+    unfinished = folder.with_name(f".{folder.name}")
+    work = work_folder(unfinished)
+    if are_programs(folder, programs) and not work.exists():
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,19 +175,23 @@ def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Pa
         remedy = "set XDG_CACHE_HOME to a folder that can be written"
         raise BinariesError(f"the programs cannot be kept in {folder.parent}: {error.strerror}; {remedy}") from None
     with locked(folder.parent / "lock"):
-        if are_programs(folder, programs):  # built by the process that held the lock
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished = folder.with_name(f".{folder.name}")
-        for other in folder.parent.glob(".*"):
-            if not other.name.startswith(unfinished.name):  # of another version
-                shutil.rmtree(other, ignore_errors=True)
-        build(unfinished)
-        if not are_programs(unfinished, programs):
-            shutil.rmtree(unfinished)
-            raise BinariesError(f"the build left no complete set of programs in {unfinished}")
-        unfinished.rename(folder)
+        if not are_programs(folder, programs):  # else they were built by the process that held the lock
+            shutil.rmtree(folder, ignore_errors=True)
+            for other in folder.parent.glob(".*"):
+                if other not in (unfinished, work) and time.time() - other.stat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(other, ignore_errors=True)
+            build(unfinished)
+            if not are_programs(unfinished, programs):
+                shutil.rmtree(unfinished)
+                raise BinariesError(f"the build left no complete set of programs in {unfinished}")
+            unfinished.rename(folder)
+        shutil.rmtree(work, ignore_errors=True)  # last: whoever is ended here has the programs
     return folder
+
+
+def work_folder(target: Path) -> Path:
+    """Return where the build of a folder of programs keeps what it needs until it has ended well."""
+    return target.with_name(f"{target.name}.build")
 
 
 @contextmanager
@@ -204,7 +214,7 @@ def locked(path: Path, timeout_s: float = 3_600) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise BinariesError(f"another process holds {path} since {timeout_s:g} s: end it, or wait for it") from None
                 if not said:
-                    print(f"another process holds {path}: waiting until it has built what both need", file=sys.stderr, flush=True)
+                    print(f"another process holds {path}: waiting for it, {timeout_s:g} s at most", file=sys.stderr, flush=True)
                     said = True
                 time.sleep(0.2)
         yield

@@ -6,8 +6,8 @@ virtual environment in the cache when it is needed. No C compiler is needed. The
 
 The compiler is called for some hundred packages at a time, in the order of their imports, and then once for each program. So it is known
 how many packages are left, the compiler's own temporary files stay small, and a build that is ended goes on where it was: Go's caches and
-the programs that are complete wait in the folder of the build. The caches are deleted when it has ended well, unless ``GOCACHE`` and
-``GOMODCACHE`` are set. Nothing is written to /tmp, which is a RAM disk on many machines.
+the programs that are complete wait in the folder of the build. `binaries.cached_programs` deletes the caches when all programs are in their
+place, unless ``GOCACHE`` and ``GOMODCACHE`` name other folders. Nothing is written to /tmp, which is a RAM disk on many machines.
 
 The module folder is copied first, so that a checkout is not changed. User settings that would change the result (``GOFLAGS``, workspaces,
 automatic toolchains) are disabled. ``go.sum`` determines every byte that is compiled.
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, cache_folder, locked
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, cache_folder, locked, work_folder
 
 __all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "copy_assets", "find_go"]
 
@@ -167,20 +167,21 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
         There is no Go or not enough disk space, or the compiler failed; with its message.
     """
     display = display or _Silent()
-    work = target.with_name(f"{target.name}.build")
+    work = work_folder(target)
     work.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(work).free + _size(work)) < module.disk_gib * 1024**3:
         free_gib = free / 1024**3
         raise BinariesError(f"the build needs {module.disk_gib} GB in {target.parent} for some minutes, {free_gib:.1f} GB are free")
     go = find_go(display, module.go)
     source, temporary = work / "module", work / "tmp"
+    if any(_content(source / name) != _content(module.folder / name) for name in ("go.mod", "go.sum")):
+        shutil.rmtree(target, ignore_errors=True)  # programs of other versions
     for folder in (source, temporary):
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(module.folder, source)
-    temporary.mkdir()
+    shutil.copytree(module.folder, source, dirs_exist_ok=True)
+    temporary.mkdir(exist_ok=True)
     target.mkdir(exist_ok=True)
     _Build(go, source, target, _environment(go, work), display).run(module)
-    shutil.rmtree(work, ignore_errors=True)
 
 
 class _Build:
@@ -246,6 +247,10 @@ class _Calls(_Silent):
         self._advanced(text)
 
 
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
 def _size(folder: Path) -> int:
     """Return how many bytes the files below a folder have: the rest of an earlier build."""
     return sum(path.stat(follow_symlinks=False).st_size for path in folder.rglob("*"))
@@ -266,7 +271,7 @@ def copy_assets(module: Path, wanted: Iterable[str], target: Path) -> None:
     for path in wanted:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         if (module / path).is_dir():
-            shutil.copytree(module / path, target / path)
+            shutil.copytree(module / path, target / path, dirs_exist_ok=True)
         else:
             shutil.copy(module / path, target / path)
 

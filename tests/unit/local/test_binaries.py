@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool, locked
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool, locked, work_folder
 
 SAID = {
     Tool.ETCD: "etcd Version: 3.6.11",
@@ -175,7 +175,9 @@ def test_a_failed_build_leaves_no_programs(build: Callable[[Path], None], messag
 
 def test_a_build_finds_what_the_one_before_left_and_not_that_of_another_version(machine: Machine) -> None:
     machine.tools.parent.mkdir(parents=True)
-    (machine.tools.parent / ".v1.2.3").mkdir()
+    abandoned = machine.tools.parent / ".v1.2.3"
+    abandoned.mkdir()
+    os.utime(abandoned, (0, 0))
     with pytest.raises(BinariesError):
         find_binaries(_broken)
 
@@ -192,6 +194,20 @@ def test_a_cache_that_cannot_be_written_is_named_with_a_remedy(machine: Machine)
     machine.tools.parent.write_text("a file where the folder should be")
     with pytest.raises(BinariesError, match=r"cannot be kept in .*controlplane: .*; set XDG_CACHE_HOME to a folder that can be written"):
         find_binaries(machine.build)
+
+
+def test_what_a_build_needed_is_deleted_once_the_programs_are_in_place(machine: Machine) -> None:
+    def build(folder: Path) -> None:
+        work_folder(folder).mkdir()
+        machine.build(folder)
+
+    find_binaries(build)
+    assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
+    left = work_folder(machine.tools.with_name(f".{KUBERNETES_VERSION}"))
+    left.mkdir()  # as after the end of a process that was deleting it
+    find_binaries(build)
+    assert len(machine.built) == 1
+    assert not left.exists()
 
 
 def test_a_process_that_waits_for_another_build_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

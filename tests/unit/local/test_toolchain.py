@@ -33,7 +33,8 @@ def test_assets_keep_their_paths_within_the_module(tmp_path: Path) -> None:
     (source / "docs" / "examples" / "one.yaml").write_text("kind: One")
     (source / "LICENSE").write_text("free")
     target.mkdir()
-    copy_assets(source, ("LICENSE", "docs/examples"), target)
+    for _ in range(2):  # the second time as in a build that was ended after it had copied them
+        copy_assets(source, ("LICENSE", "docs/examples"), target)
     assert (target / "LICENSE").read_text() == "free"
     assert (target / "docs" / "examples" / "one.yaml").read_text() == "kind: One"
 
@@ -134,11 +135,6 @@ def test_the_progress_counts_every_unit_to_the_last(go: Go) -> None:
     assert [text for text, units in shown.done if units][:3] == ["lib/first", "lib/second", "lib/third"]
 
 
-def test_nothing_but_the_programs_is_left_of_a_build(go: Go) -> None:
-    go.build()
-    assert [path.name for path in go.target.parent.iterdir()] == ["two"]
-
-
 @pytest.mark.parametrize("stopped_at", ["lib/second", "main/one", "main/two"])
 def test_a_build_that_was_ended_goes_on_where_it_was(go: Go, stopped_at: str) -> None:
     go.stop.write_text(stopped_at)
@@ -151,3 +147,14 @@ def test_a_build_that_was_ended_goes_on_where_it_was(go: Go, stopped_at: str) ->
     assert shown.share == 1
     assert "lib/first" not in {text for text, _ in shown.done}  # it was compiled before
     assert {path.name: path.stat().st_mtime_ns for path in go.target.iterdir()}.items() >= kept.items()
+
+
+def test_programs_of_other_versions_are_not_kept(go: Go) -> None:
+    go.stop.write_text("main/two")
+    with pytest.raises(BinariesError):
+        go.build()
+    go.stop.unlink()
+    assert go.module.source is not None
+    (go.module.source / "go.sum").write_text("other versions")
+    go.build()
+    assert go.compiled().count("main/one") == 2
