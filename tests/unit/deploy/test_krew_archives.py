@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+from fluxqueue.local.unpacking import unpack
+
 FOLDER = Path(__file__).parents[3] / "deploy" / "krew"
 
 
@@ -31,7 +33,7 @@ def made(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("krew")
     assert build.main(["--url", "https://example.com/releases/", "--folder", str(folder), "--installed"]) == 0
     with tarfile.open(folder / build.here().archive) as packed:
-        packed.extractall(folder / "unpacked", filter="data")
+        unpack(packed, folder / "unpacked")
     return folder
 
 

@@ -40,7 +40,7 @@ _ROOMS = {
 }
 _EXTRAS = ("fluxqueue.cli.top",)
 """They need an extra of the package that no image has."""
-_OPTIONAL = {"rich", "pygments", "setuptools", "cffi", "attrs", "grpcio-tools", "greenlet", "colorama"}
+_OPTIONAL = {"rich", "pygments", "setuptools", "cffi", "attrs", "grpcio-tools", "greenlet", "colorama", "psutil"}
 """Taken where present, by libraries that do without."""
 
 
