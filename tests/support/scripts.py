@@ -1,12 +1,22 @@
-"""Programs of the repository that are no modules of the package, loaded to test their functions."""
+"""Programs in Python: those of the repository that are no modules of the package, and those that tests write."""
 
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import sys
 from pathlib import Path
 from types import ModuleType
 
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+def script_head(*options: str, python: str = sys.executable) -> str:
+    """Return the first lines of a program for this Python, also if there is a space in its path, which a kernel does not accept there."""
+    return f"""#!/bin/sh
+'''exec' {shlex.join([python, *options])} "$0" "$@"
+' '''
+"""
 
 
 def load_script(path: str) -> ModuleType:

@@ -1,6 +1,7 @@
 """What completes a command line, and the scripts of the shells."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def test_a_cluster_that_cannot_be_reached_completes_nothing(
 
 def _with_program(folder: Path) -> dict[str, str]:
     program = folder / "kubectl_complete-fluxqueue"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from fluxqueue.cli.completion import main; main()" "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "from fluxqueue.cli.completion import main; main()" "$@"\n')
     program.chmod(0o755)
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "KUBECONFIG": "/nowhere"}
 

@@ -2,13 +2,13 @@ import base64
 import json
 import os
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.scripts import script_head
 
 from fluxqueue.cli.kubeconfig import InvalidKubeconfig, connection, impersonation
 
@@ -137,7 +137,7 @@ def test_secrets_do_not_appear_in_the_representation(written: Callable[..., str]
 
 def _plugin(tmp_path: Path, body: str) -> str:
     script = tmp_path / "login"
-    script.write_text(f"#!{sys.executable}\nimport json, os, sys\n{body}\n")
+    script.write_text(f"{script_head()}import json, os, sys\n{body}\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return "./login"
 

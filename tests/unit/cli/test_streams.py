@@ -1,6 +1,7 @@
 """The streams of the program, with the programs and the shell that people use."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.confirmation import confirmed
 
-_PLUGIN = f"{sys.executable} -c 'import sys; from fluxqueue.cli.plugin import main; sys.exit(main())'"
+_PLUGIN = f"{shlex.quote(sys.executable)} -c 'import sys; from fluxqueue.cli.plugin import main; sys.exit(main())'"
 
 
 def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import fetch_mermaid
 import pytest
+from support.scripts import script_head
 
-NPM = """#!{python}
-import shutil, sys
+NPM = """{head}import shutil, sys
 shutil.copy({archive!r}, "mermaid.tgz")
 """
 
@@ -16,7 +16,6 @@ shutil.copy({archive!r}, "mermaid.tgz")
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in of npm whose archive has a script."""
-    import sys
 
     archive = tmp_path / "archive.tgz"
     with tarfile.open(archive, "w:gz") as file:
@@ -24,7 +23,7 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         member.size = 6
         file.addfile(member, BytesIO(b"draw()"))
     program = tmp_path / "npm"
-    program.write_text(NPM.format(python=sys.executable, archive=str(archive)))
+    program.write_text(NPM.format(head=script_head(), archive=str(archive)))
     program.chmod(0o755)
     monkeypatch.setattr("shutil.which", lambda _: str(program))
     return archive

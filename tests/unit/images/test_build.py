@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import script_head
 
 _BUILD = Path(__file__).resolve().parents[3] / "images" / "build.py"
-_TOOL = """\
-#!{python}
-import json, sys
+_TOOL = """{head}import json, sys
 tool, words = {tool!r}, sys.argv[1:]
 with open({record!r}, "a") as record:
     record.write(json.dumps([tool, *words]) + "\\n")
@@ -34,7 +33,7 @@ class _Machine:
         (folder / "bin").mkdir()
         for tool, works in tools.items():
             path = folder / "bin" / tool
-            path.write_text(_TOOL.format(python=sys.executable, tool=tool, record=str(self._record), broken=int(not works)))
+            path.write_text(_TOOL.format(head=script_head(), tool=tool, record=str(self._record), broken=int(not works)))
             path.chmod(0o755)
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:

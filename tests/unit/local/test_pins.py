@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.scripts import load_script
+from support.scripts import load_script, script_head
 
 
 @pytest.fixture
@@ -20,8 +19,7 @@ def uv(tmp_path: Path) -> Path:
     """A resolver that records its arguments, and answers with its input; it refuses ``old`` at Python 3.11.0."""
     program = tmp_path / "uv"
     program.write_text(
-        f"""#!{sys.executable}
-import pathlib, sys
+        f"""{script_head()}import pathlib, sys
 with open({str(tmp_path / "calls")!r}, "a") as calls:
     print(*sys.argv[1:-1], file=calls)
 text = pathlib.Path(sys.argv[-1]).read_text()

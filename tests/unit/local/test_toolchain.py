@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from support.scripts import script_head
 
 from fluxqueue.local.binaries import BinariesError
 from fluxqueue.local.toolchain import CONTROL_PLANE, GoModule, build_tools, copy_assets
@@ -39,8 +39,7 @@ def test_assets_keep_their_paths_within_the_module(tmp_path: Path) -> None:
     assert (target / "docs" / "examples" / "one.yaml").read_text() == "kind: One"
 
 
-_GO = """#!{python}
-import os, pathlib, sys, time
+_GO = """{head}import os, pathlib, sys, time
 arguments = sys.argv[1:]
 with open({calls!r}, "a") as calls:
     print(*arguments, file=calls)
@@ -100,7 +99,7 @@ class Go:
         self.target = folder / "cache folder" / "two"
         (folder / "bin").mkdir()
         program = folder / "bin" / "go"
-        program.write_text(_GO.format(python=sys.executable, calls=str(self.calls), stop=str(self.stop)))
+        program.write_text(_GO.format(head=script_head(), calls=str(self.calls), stop=str(self.stop)))
         program.chmod(0o755)
 
     def build(self) -> Shown:
