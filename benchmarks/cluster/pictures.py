@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from html import escape
+from math import fsum
 
 from cluster.contenders import SERVERS
 from cluster.summary import Summary
@@ -62,7 +63,7 @@ def bars(title: str, series: Series) -> str:
 def stacks_of_bars(title: str, series: Series) -> str:
     """Return a chart of one bar for each group, made of its values one upon the other."""
     names = list(dict.fromkeys(name for values in series.values() for name in values))
-    most = max((sum(values.values()) for values in series.values()), default=1.0) or 1.0
+    most = max((fsum(values.values()) for values in series.values()), default=1.0) or 1.0
     parts = [_frame(title), *_marks(most)]
     for index, (group, values) in enumerate(series.items()):
         left, width, low = (index + 0.15) / len(series), 0.7 / len(series), 0.0
@@ -73,7 +74,7 @@ def stacks_of_bars(title: str, series: Series) -> str:
         scenario, _, contender = group.partition(": ")
         parts.append(_text(_x(left + width / 2), _HEIGHT - _BOTTOM + 13, contender or group, "middle"))
         parts.append(_text(_x(left + width / 2), _HEIGHT - _BOTTOM + 26, scenario if contender else "", "middle"))
-        parts.append(_text(_x(left + width / 2), _y(low) - 3, f"{sum(values.values()):.3g}", "middle"))
+        parts.append(_text(_x(left + width / 2), _y(low) - 3, f"{fsum(values.values()):.3g}", "middle"))
     return _svg([*parts, *_legend(names)])
 
 

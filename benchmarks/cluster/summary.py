@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 from cluster.contenders import SERVERS
@@ -38,10 +39,10 @@ def figures_of(outcome: Mapping[str, Any]) -> dict[str, float]:
     if jobs:
         figures["writes"] = sum(outcome["writes"].values()) / jobs
         figures["events"] = outcome["events"] / jobs
-    figures[unit] = sum(cpu.values()) * factor
+    figures[unit] = fsum(cpu.values()) * factor
     figures |= {f"{unit} {name}": used * factor for name, used in cpu.items()}
     added = [name for name in cpu if name not in SERVERS]
-    figures[f"{unit} added"] = sum(cpu[name] for name in added) * factor
+    figures[f"{unit} added"] = fsum(cpu[name] for name in added) * factor
     figures["others_percent"] = 100 * outcome["others_cpu_s"] / outcome["lasted_s"]
     figures |= {f"pss_mib {name}": size for name, size in outcome["pss_mib"].items() if name in added}
     return figures | {f"profile {area}": share for area, share in outcome["profile"].items()}
