@@ -112,7 +112,7 @@ def plan_job_slots(
     slots = [slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT]
     placement = _place(job, phase, own, slots, closed)
     end, end_later = _slots_to_end(job, phase, own, placement, elsewhere, closed, pin_window_open)
-    state, outcome, message = _conclusion(job or last, own)
+    state, outcome, message = _conclusion(job, last, own)
     changes = SlotChanges(
         take=placement.take,
         assign=placement.assign,
@@ -255,20 +255,24 @@ def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None) 
     if any(not pod.terminal for pod in pods):
         return SlotChanges()
     own = [pod for pod in pods if job_served_by(pod) is None]
-    state, outcome, message = _conclusion(job or last, own)
+    state, outcome, message = _conclusion(job, last, own)
     return SlotChanges(state=state, outcome=outcome, message=message)
 
 
-def _conclusion(job: Job | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
-    """Return how a Job ends, as it is or was last seen; None as its state if it goes on."""
-    match job_phase(job):
+def _conclusion(job: Job | None, last: Job | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:
+    """Return how a Job ends, as it is or, once it is gone, by how it was last seen; None as its state if it goes on."""
+    seen = job or last
+    phase = job_phase(seen)
+    if job is None and phase not in (JobPhase.SUCCEEDED, JobPhase.FAILED):
+        phase = JobPhase.GONE  # it was deleted while it ran
+    match phase:
         case JobPhase.SUCCEEDED:
             return State.COMPLETED, Outcome.SUCCEEDED, ""
         case JobPhase.FAILED:
             return State.FAILED, Outcome.FAILED, "the Job failed"
         case JobPhase.GONE:
             succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
-            if job is not None and len(succeeded) == len(pods) and has_succeeded(job, succeeded):
+            if seen is not None and pods and len(succeeded) == len(pods) and has_succeeded(seen, succeeded):
                 return State.COMPLETED, Outcome.SUCCEEDED, "the Job was deleted after its pods succeeded"
             return State.CANCELLED, Outcome.CANCELLED, "the Job was deleted"
     return None, Outcome.NONE, ""

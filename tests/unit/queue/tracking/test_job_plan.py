@@ -116,6 +116,13 @@ def test_a_deleted_job_succeeded_only_if_it_had_all_its_completions(last: Any, s
     assert conclude_job(None, orphans, seen).state is state
 
 
+@pytest.mark.parametrize("last", [indexed(), loose(2, 6), None])
+def test_a_job_that_ran_when_it_was_last_seen_and_is_gone_was_cancelled(last: Any) -> None:
+    seen = a_job(last.suspended(False)) if last is not None else None
+    assert plan_job_slots(None, [], an_allocation(HOSTS), seen).state is State.CANCELLED
+    assert conclude_job(None, [], seen).state is State.CANCELLED
+
+
 def test_gated_pods_take_free_slots_oldest_first() -> None:
     pods = [pod("late", gated=True), pod("early", gated=True)]
     pods = [
