@@ -18,6 +18,9 @@ from fluxqueue.queue.store import Store
 
 __all__ = ["LeaderClock"]
 
+_ANSWER_S = 0.05
+"""No answer of the tables is taken for older than this when it arrives."""
+
 
 class LeaderClock:
     """The time, after `keep` was called for the first time.
@@ -47,6 +50,7 @@ class LeaderClock:
         """Compare the clock with that of the tables; the one that is behind moves ahead."""
         began = self._pace()
         time_there = await self._store.keep_clock(self._epoch, self() if self._known is not None else None)
-        known = time_there, (began + self._pace()) / 2
+        ended = self._pace()
+        known = time_there, max((began + ended) / 2, ended - _ANSWER_S)  # a call that waited for Postgres was answered at its end
         if self._known is None or known[0] + timedelta(seconds=self._pace() - known[1]) > self():
             self._known = known
