@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
@@ -28,9 +29,9 @@ from typing import Final
 import structlog
 
 from fluxqueue.kube.lease import LeaderLease, LeaseLost
-from fluxqueue.kube.transport import Api
+from fluxqueue.kube.transport import Api, CompletedCall
 
-__all__ = ["LeaseThread"]
+__all__ = ["LeaseThread", "lease_of_replica"]
 
 log: Final = structlog.get_logger(__name__)
 
@@ -184,6 +185,36 @@ class LeaseThread:
             log.error("lease.stuck", reason=reason, limit_s=limit_s, stacks=_thread_stacks(), tasks=_task_stacks(self._main))
         finally:
             self._end_process()
+
+
+def lease_of_replica(
+    connect: Callable[[], AbstractAsyncContextManager[Api]],
+    namespace: str,
+    name: str,
+    replica: str,
+    on_call: Callable[[CompletedCall], None],
+) -> LeaseThread:
+    """Return the candidate of a replica for a Lease, under a new identity that its next process recognises.
+
+    Parameters
+    ----------
+    connect
+        Opens the connections to the API server.
+    namespace, name
+        The Lease.
+    replica
+        Name of the replica, the same after a restart.
+    on_call
+        Told of each call to the API server, in the thread.
+    """
+    former = f"{replica}_"
+    identity = f"{former}{uuid.uuid4().hex[:8]}"
+
+    def candidate(api: Api, may_renew: Callable[[], bool]) -> LeaderLease:
+        api.on_call = on_call
+        return LeaderLease(api, namespace, name, identity, former=former, may_renew=may_renew)
+
+    return LeaseThread(connect, candidate)
 
 
 class _Campaign:

@@ -13,14 +13,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import uuid
-from collections.abc import Callable
 
 import structlog
 from prometheus_client import REGISTRY
 
-from fluxqueue.kube.lease import LeaderLease
-from fluxqueue.kube.lease_thread import LeaseThread
+from fluxqueue.kube.lease_thread import lease_of_replica
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
@@ -124,7 +121,9 @@ class QueueService:
             if settings.direct_url:
                 await database.refuse_other(settings.direct_url)
             api.on_call = _count_call
-            lease = self._make_lease(replica)
+            lease = lease_of_replica(
+                lambda: Api.connect(settings.kubeconfig, timeout_s=5.0), settings.namespace, settings.lease, replica, _count_call
+            )
             api.may_write = lambda: lease.held
             status.shown.held = lambda: lease.held
             status.wait_for("caches", "the caches are being filled: the API server has not answered yet")
@@ -150,16 +149,6 @@ class QueueService:
             finally:
                 for each in watching:
                     each.cancel()
-
-    def _make_lease(self, replica: str) -> LeaseThread:
-        settings, former = self._settings, f"{replica}_"
-        identity = f"{former}{uuid.uuid4().hex[:8]}"
-
-        def candidate(api: Api, may_renew: Callable[[], bool]) -> LeaderLease:
-            api.on_call = _count_call
-            return LeaderLease(api, settings.namespace, settings.lease, identity, former=former, may_renew=may_renew)
-
-        return LeaseThread(lambda: Api.connect(settings.kubeconfig, timeout_s=5.0), candidate)
 
 
 def _count_call(call: ApiCall) -> None:

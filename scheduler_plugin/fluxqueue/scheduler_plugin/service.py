@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +17,7 @@ from typing import Final
 import structlog
 
 from fluxqueue.kube.events import EventRecorder
-from fluxqueue.kube.lease import LeaderLease
-from fluxqueue.kube.lease_thread import LeaseThread
+from fluxqueue.kube.lease_thread import lease_of_replica
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
@@ -138,7 +136,13 @@ class SchedulerService:
         ):
             extender_api = api.with_limits(timeout_s=5.0, max_in_flight=_EXTENDER_BINDS)
             api.on_call = extender_api.on_call = _count
-            lease = self._make_lease()
+            lease = lease_of_replica(
+                lambda: Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2),
+                settings.namespace,
+                settings.lease,
+                settings.replica,
+                _count,
+            )
             api.may_write = lambda: lease.held
             self._shown.held = lambda: lease.held
             caches = self._caches = SchedulerCaches(api)
@@ -154,16 +158,6 @@ class SchedulerService:
                 await lease.run(lambda: self._lead(api, caches))
             finally:
                 watching.cancel()
-
-    def _make_lease(self) -> LeaseThread:
-        settings, former = self._settings, f"{self._settings.replica}_"
-        identity = f"{former}{uuid.uuid4().hex[:8]}"
-
-        def candidate(api: Api, may_renew: Callable[[], bool]) -> LeaderLease:
-            api.on_call = _count
-            return LeaderLease(api, settings.namespace, settings.lease, identity, former=former, may_renew=may_renew)
-
-        return LeaseThread(lambda: Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2), candidate)
 
     async def _lead(self, api: Api, caches: SchedulerCaches) -> None:
         self._shown.become(ReplicaRole.LEADER)
