@@ -44,7 +44,7 @@ _LDFLAGS = " ".join(
 
 _MODULE_FLAGS = ("-mod=readonly", "-modcacherw")
 _FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _LDFLAGS)
-"""Without the debugger's tables, which the linker would leave out anyway, the compiled packages take a third less disk."""
+"""Without the debugger's tables, which the linker would leave out anyway, the compiled packages take less disk."""
 _PACKAGES_AT_A_TIME = 150
 _UNITS_OF_A_PROGRAM = 50
 """The link of a program takes as long as about this many packages."""
@@ -208,7 +208,7 @@ class _Build:
             self._display.advance(text, 0)
             if not (self._target / name).exists():
                 linked = self._source.parent / "tmp" / name
-                self._compile(["-o", str(linked), package], text, _UNITS_OF_A_PROGRAM, shown=False)
+                self._compile(["-o", str(linked), package], text, _UNITS_OF_A_PROGRAM)
                 linked.rename(self._target / name)
             else:
                 self._display.advance(text, _UNITS_OF_A_PROGRAM)
@@ -219,32 +219,25 @@ class _Build:
         """Return all packages in the order of their imports, and the main package of each program by the program's name."""
         listed: list[str] = []
         form = '{{if eq .Name "main"}}{{.Target}}{{end}} {{.ImportPath}}'
-        _run([self._go, "list", *_MODULE_FLAGS, "-deps", "-f", form, *wanted], self._source, self._environment, self._display, listed)
+        _run(
+            [self._go, "list", *_MODULE_FLAGS, "-deps", "-f", form, *wanted], self._source, self._environment, self._display.advance, listed
+        )
         entries = [line.rpartition(" ") for line in listed]
         programs = {Path(program).name: package for program, _, package in entries if program}
         return [package for program, _, package in entries if not program and package != "unsafe"], programs
 
-    def _compile(self, arguments: list[str], text: str, units: int, shown: bool = True) -> None:
+    def _compile(self, arguments: list[str], text: str, units: int) -> None:
         """Call the compiler; what it had compiled before counts as well."""
         seen = 0
 
-        def advance(package: str) -> None:
+        def advance(line: str) -> None:
             nonlocal seen
-            if shown and seen < units and not package.startswith("downloading "):
+            if seen < units and not line.startswith("downloading "):
                 seen += 1
-                self._display.advance(package)
+                self._display.advance(line)
 
-        display = _Calls(advance)
-        _run([self._go, "build", "-v", *_MODULE_FLAGS, *_FLAGS, *arguments], self._source, self._environment, display)
+        _run([self._go, "build", "-v", *_MODULE_FLAGS, *_FLAGS, *arguments], self._source, self._environment, advance)
         self._display.advance(text, units - seen)
-
-
-class _Calls(_Silent):
-    def __init__(self, advanced: Callable[[str], None]) -> None:
-        self._advanced = advanced
-
-    def advance(self, text: str, units: int = 1) -> None:
-        self._advanced(text)
 
 
 def _content(path: Path) -> bytes:
@@ -311,9 +304,9 @@ def _environment(go: Path, work: Path) -> dict[str, str]:
 
 
 def _run(
-    command: list[str | Path], folder: Path, environment: dict[str, str], display: BuildDisplay, output: list[str] | None = None
+    command: list[str | Path], folder: Path, environment: dict[str, str], advance: Callable[[str], None], output: list[str] | None = None
 ) -> None:
-    """Run Go and report each package; its other messages are kept for the error message, and its output, line by line, in ``output``."""
+    """Run Go, and report each package by ``advance``. Its other messages are for the error message, its output for ``output``."""
     messages: list[str] = []
     with (
         tempfile.TemporaryFile("w+") as answer,
@@ -326,7 +319,7 @@ def _run(
         try:
             assert process.stderr is not None
             for package in _packages(process.stderr, messages):
-                display.advance(package)
+                advance(package)
             code = process.wait()
         except BaseException:
             process.kill()
