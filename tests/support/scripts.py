@@ -27,9 +27,10 @@ def load_script(path: str) -> ModuleType:
     path
         Relative to the repository, such as ``local/bootstrap.py``.
     """
-    spec = importlib.util.spec_from_file_location(Path(path).stem, _ROOT / path)
+    spec = importlib.util.spec_from_file_location(f"script_{Path(path).stem}", _ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

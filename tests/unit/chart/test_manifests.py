@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from support.chart_rendering import Chart
+from support.scripts import load_script
 
 _FOLDER = Path(__file__).resolve().parents[3] / "deploy"
 _FILES = ["crds.yaml", "default-queue.yaml", "fluxqueue-scheduler.yaml", "fluxqueue.yaml"]
@@ -18,12 +18,7 @@ _FILES = ["crds.yaml", "default-queue.yaml", "fluxqueue-scheduler.yaml", "fluxqu
 
 @pytest.fixture(scope="module")
 def render() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("deploy_render", _FOLDER / "render.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("deploy/render.py")
 
 
 def _objects(name: str) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The archives for krew: what is in them, that they run without the package, and the manifest."""
 
 import hashlib
-import importlib.util
 import subprocess
 import sys
 import tarfile
@@ -10,6 +9,7 @@ from types import ModuleType
 
 import pytest
 import yaml
+from support.scripts import load_script
 
 from fluxqueue.local.unpacking import unpack
 
@@ -18,13 +18,7 @@ FOLDER = Path(__file__).parents[3] / "deploy" / "krew"
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("krew_archives", FOLDER / "krew_archives.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("deploy/krew/krew_archives.py")
 
 
 @pytest.fixture(scope="module")
