@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.local.binaries import are_programs, cache_folder, cached_programs
+from fluxqueue.local.binaries import are_programs, cached_programs
 from fluxqueue.local.toolchain import GoModule, build_tools
+from fluxqueue.local.user_folders import cache_folder
 
 __all__ = [
     "ARGO_WORKFLOWS",

@@ -18,10 +18,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from fluxqueue.local.binaries import cache_folder, locked
+from fluxqueue.local.binaries import locked
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.postgres import LocalPostgres
 from fluxqueue.local.processes import Process
+from fluxqueue.local.user_folders import cache_folder
 
 _PACKAGES = ("pgbouncer", "libc-ares2", "libevent-2.1-7", "libevent-2.1-7t64")
 _SETTINGS = """\

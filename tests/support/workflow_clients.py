@@ -11,7 +11,7 @@ import venv
 from pathlib import Path
 from typing import Final
 
-from fluxqueue.local.binaries import cache_folder
+from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["CLIENTS", "WHEELS", "installed_clients"]
 

@@ -24,13 +24,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from fluxqueue.local.user_folders import cache_folder
+
 __all__ = [
     "KUBERNETES_VERSION",
     "Binaries",
     "BinariesError",
     "Tool",
     "are_programs",
-    "cache_folder",
     "cached_programs",
     "find_binaries",
     "find_tool",
@@ -102,12 +103,6 @@ class Binaries:
 
     def __getitem__(self, tool: Tool) -> Path:
         return self.paths[tool]
-
-
-def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/fluxqueue``, by default ``~/.cache/fluxqueue``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / "fluxqueue"
 
 
 def find_binaries(build: Callable[[Path], None] | None = None) -> Binaries:

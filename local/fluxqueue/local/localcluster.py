@@ -25,8 +25,9 @@ from fluxqueue.local.controlplane import administrator_client
 from fluxqueue.local.daemon import DaemonState, RunningProcess, holds_lock, read_state
 from fluxqueue.local.inprocess import RELEASE, ClusterOptions
 from fluxqueue.local.operator_requests import write_queue_authority
+from fluxqueue.local.user_folders import state_folder
 
-__all__ = ["ClusterFailed", "LocalCluster", "NotRunning", "state_folder"]
+__all__ = ["ClusterFailed", "LocalCluster", "NotRunning"]
 
 _STOP_TIMEOUT_S = 60.0
 
@@ -37,12 +38,6 @@ class ClusterFailed(RuntimeError):
 
 class NotRunning(RuntimeError):
     """No cluster runs in the data folder."""
-
-
-def state_folder() -> Path:
-    """Return ``$XDG_STATE_HOME/fluxqueue/local``, by default ``~/.local/state/fluxqueue/local``."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state") / "fluxqueue" / "local"
 
 
 class LocalCluster:

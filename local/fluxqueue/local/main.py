@@ -19,8 +19,9 @@ from fluxqueue.local.chart import ChartError
 from fluxqueue.local.daemon import serve as serve_cluster
 from fluxqueue.local.display import Display
 from fluxqueue.local.inprocess import ClusterOptions
-from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning, state_folder
+from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning
 from fluxqueue.local.postgres_binaries import PostgresError
+from fluxqueue.local.user_folders import state_folder
 from fluxqueue.local.values import merged
 
 __all__ = ["main", "serve"]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxqueue.local.binaries import cache_folder
+from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["PostgresBinaries", "PostgresError", "find_postgres"]
 

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fluxqueue.local.binaries import cache_folder, locked
+from fluxqueue.local.binaries import locked
 from fluxqueue.local.postgres_binaries import PostgresBinaries, PostgresError, find_postgres
 from fluxqueue.local.unpacking import unpack
+from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["SUPPORTED_MAJORS", "install_postgres"]
 

@@ -12,8 +12,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, cache_folder
-from fluxqueue.local.localcluster import state_folder
+from fluxqueue.local.binaries import KUBERNETES_VERSION
+from fluxqueue.local.user_folders import cache_folder, state_folder
 
 __all__ = [
     "API_SERVER_PORT",
