@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, cache_folder, locked, work_folder
+from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, locked, work_folder
+from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "copy_assets", "find_go"]
 
@@ -184,47 +185,82 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
     _Build(go, source, target, _environment(go, work), display).run(module)
 
 
+@dataclass(frozen=True)
+class _Program:
+    """A program to build: its name, its main package, and all packages that it needs in the order of their imports."""
+
+    name: str
+    main: str
+    packages: tuple[str, ...]
+
+
 class _Build:
-    """One build: the packages of all programs in slices, then each program."""
+    """One build: for each program its packages in slices, then the program."""
 
     def __init__(self, go: Path, source: Path, target: Path, environment: dict[str, str], display: BuildDisplay) -> None:
         self._go = go
         self._source = source
+        self._work = source.parent
         self._target = target
         self._environment = environment
         self._display = display
 
     def run(self, module: GoModule) -> None:
         self._display.step(f"fetching the sources of {module.content}")
-        packages, programs = self._list(["tool", *(f"./{name}" for name in module.own)])
-        for archive in self._source.parent.glob("gomodcache/cache/download/**/*.zip"):
+        programs = self._list(["tool", *(f"./{name}" for name in module.own)])
+        for archive in self._work.glob("gomodcache/cache/download/**/*.zip"):
             archive.unlink()  # its content is unpacked beside it
+        packages = {package for program in programs for package in program.packages}
         self._display.step(f"building {module.content}", len(packages) + _UNITS_OF_A_PROGRAM * len(programs))
-        for start in range(0, len(packages), _PACKAGES_AT_A_TIME):
-            some = packages[start : start + _PACKAGES_AT_A_TIME]
-            self._compile(some, some[-1], len(some))
-        for number, (name, package) in enumerate(programs.items(), 1):
-            text = f"program {number} of {len(programs)}, {name}"
+        compiled: set[str] = set()
+        for number, program in enumerate(programs, 1):
+            own = [package for package in program.packages if package not in compiled]
+            text = f"program {number} of {len(programs)}, {program.name}"
             self._display.advance(text, 0)
-            if not (self._target / name).exists():
-                linked = self._source.parent / "tmp" / name
-                self._compile(["-o", str(linked), package], text, _UNITS_OF_A_PROGRAM)
-                linked.rename(self._target / name)
+            if (self._target / program.name).exists():
+                own = [package for package in own if not any(package in later.packages for later in programs[number:])]
+                self._display.advance(text, len(own) + _UNITS_OF_A_PROGRAM)
             else:
-                self._display.advance(text, _UNITS_OF_A_PROGRAM)
+                self._build(program, own, text)
+                self._forget(program, programs[number:])
+            compiled.update(own)
         for path, wanted in module.assets.items():
             copy_assets(_module_folder(self._go, path, self._source, self._environment), wanted, self._target)
 
-    def _list(self, wanted: list[str]) -> tuple[list[str], dict[str, str]]:
-        """Return all packages in the order of their imports, and the main package of each program by the program's name."""
+    def _list(self, wanted: list[str]) -> list[_Program]:
+        """Return the programs, that with the fewest packages first: what only it needs is deleted before the others are compiled."""
+        form = '{{.ImportPath}}{{if eq .Name "main"}}\t{{join .Deps " "}}\t{{.Target}}{{end}}'
+        listed = [line.split("\t") for line in self._go_list("-deps", "-f", form, *wanted)]
+        order = {package: place for place, (package, *_) in enumerate(listed)}  # packages come after those that they import
+        programs = [
+            _Program(Path(target).name, main, tuple(sorted(set(needed.split()) - {"unsafe"}, key=order.__getitem__)))
+            for main, needed, target in (entry for entry in listed if len(entry) > 1)
+        ]
+        return sorted(programs, key=lambda program: len(program.packages))
+
+    def _build(self, program: _Program, packages: list[str], text: str) -> None:
+        for start in range(0, len(packages), _PACKAGES_AT_A_TIME):
+            some = packages[start : start + _PACKAGES_AT_A_TIME]
+            self._compile(some, some[-1], len(some))
+        linked = self._work / "tmp" / program.name
+        self._compile(["-o", str(linked), program.main], text, _UNITS_OF_A_PROGRAM)
+        linked.rename(self._target / program.name)
+
+    def _forget(self, program: _Program, later: list[_Program]) -> None:
+        """Delete the compiled packages that no later program needs, unless the user keeps them in a cache of their own."""
+        cache = self._work / "gocache"
+        if self._environment["GOCACHE"] != str(cache):
+            return
+        needed = {package for other in later for package in other.packages}
+        for line in self._go_list("-export", "-deps", *_FLAGS, "-f", "{{.ImportPath}} {{.Export}}", program.main):
+            package, _, compiled = line.partition(" ")
+            if compiled and package not in needed:
+                Path(compiled).unlink(missing_ok=True)
+
+    def _go_list(self, *arguments: str) -> list[str]:
         listed: list[str] = []
-        form = '{{if eq .Name "main"}}{{.Target}}{{end}} {{.ImportPath}}'
-        _run(
-            [self._go, "list", *_MODULE_FLAGS, "-deps", "-f", form, *wanted], self._source, self._environment, self._display.advance, listed
-        )
-        entries = [line.rpartition(" ") for line in listed]
-        programs = {Path(program).name: package for program, _, package in entries if program}
-        return [package for program, _, package in entries if not program and package != "unsafe"], programs
+        _run([self._go, "list", *_MODULE_FLAGS, *arguments], self._source, self._environment, self._display.advance, listed)
+        return listed
 
     def _compile(self, arguments: list[str], text: str, units: int) -> None:
         """Call the compiler; what it had compiled before counts as well."""

@@ -45,10 +45,18 @@ with open({calls!r}, "a") as calls:
     print(*arguments, file=calls)
 if arguments[0] == "version":
     print("go version go9.0 linux/amd64")
+    raise SystemExit
+cache = pathlib.Path(os.environ["GOCACHE"])
+needed = {{"main/two": ["lib/second", "lib/first", "lib/third"], "main/one": ["lib/first", "lib/only-one"]}}
+if "-export" in arguments:
+    for package in needed[arguments[-1]]:
+        print(package, cache / package.replace("/", "-"))
+    print("unsafe ")
 elif arguments[0] == "list":
-    print(" lib/first\\n unsafe\\n lib/second\\n/bin/one main/one\\n lib/third\\n/bin/two main/two")
+    print("lib/first\\nlib/second\\nlib/third\\nlib/only-one\\nunsafe")
+    for program, packages in needed.items():
+        print(program, " ".join(packages + ["unsafe"]), "/a bin/" + program[5:], sep="\\t")
 else:
-    cache = pathlib.Path(os.environ["GOCACHE"])
     cache.mkdir(parents=True, exist_ok=True)
     for package in [text for text in arguments if "/" in text and not text.startswith("/") and "=" not in text]:
         if os.path.exists({stop!r}) and pathlib.Path({stop!r}).read_text() == package:
@@ -122,7 +130,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
 
 def test_packages_are_compiled_before_each_program_is_linked(go: Go) -> None:
     shown = go.build()
-    assert go.compiled() == ["lib/third", "main/one", "main/two"]
+    assert go.compiled() == ["lib/only-one", "main/one", "lib/third", "main/two"]
     assert sorted(path.name for path in go.target.iterdir()) == ["one", "two"]
     assert [text for text, _ in shown.steps] == ["fetching the sources of two programs", "building two programs"]
     assert {"program 1 of 2, one", "program 2 of 2, two"} <= {text for text, _ in shown.done}
@@ -131,7 +139,21 @@ def test_packages_are_compiled_before_each_program_is_linked(go: Go) -> None:
 def test_the_progress_counts_every_unit_to_the_last(go: Go) -> None:
     shown = go.build()
     assert shown.share == 1
-    assert [text for text, units in shown.done if units][:3] == ["lib/first", "lib/second", "lib/third"]
+    assert [text for text, units in shown.done if units][:3] == ["lib/first", "lib/only-one", "main/one"]
+
+
+def test_what_no_later_program_needs_is_deleted_once_linked(go: Go) -> None:
+    go.stop.write_text("main/two")
+    with pytest.raises(BinariesError):
+        go.build()
+    cache = go.target.with_name("two.build") / "gocache"
+    assert sorted(path.name for path in cache.iterdir()) == ["lib-first", "lib-second", "lib-third", "main-one"]
+
+
+def test_the_cache_of_the_user_is_left_alone(go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOCACHE", str(tmp_path / "own"))
+    go.build()
+    assert "lib-only-one" in {path.name for path in (tmp_path / "own").iterdir()}
 
 
 @pytest.mark.parametrize("stopped_at", ["lib/second", "main/one", "main/two"])
@@ -140,7 +162,7 @@ def test_a_build_that_was_ended_goes_on_where_it_was(go: Go, stopped_at: str) ->
     with pytest.raises(BinariesError, match="the disk is full"):
         go.build()
     kept = {path.name: path.stat().st_mtime_ns for path in go.target.iterdir()}
-    assert list(kept) == (["one"] if stopped_at == "main/two" else [])
+    assert list(kept) == ([] if stopped_at == "main/one" else ["one"])
     go.stop.unlink()
     shown = go.build()
     assert shown.share == 1
