@@ -137,6 +137,8 @@ class JobMatchRequest:
     min_slots
         The job may start with as few slots (or nodes with a slot) as this, for proportionally longer, where it ends sooner than if it
         waited for all of them; 0: it may not. No reservation is made for fewer.
+    not_before
+        Earliest start, on the clock of the call. Such a request is for a plan: it is not made together with `improve` or `min_slots`.
     """
 
     jobspec: str
@@ -149,6 +151,7 @@ class JobMatchRequest:
     policy: str = ""
     latest_nodes: bool = False
     min_slots: int = 0
+    not_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ class JobMatching:
     ) -> MatchResult:
         state = self._state
         end = state.end_of(state.now, duration_s)
-        key = (jobspec, request.exclude, end - state.now, request.reserve, request.explain, matcher.policy.name, request.min_slots)
+        asked = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
+        key = (jobspec, end - state.now, matcher.policy.name, *asked)
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
@@ -111,10 +112,12 @@ class JobMatching:
         state, later = self._state, LaterPlacement()
         end = state.end_of(state.now, duration_s)
         for room in rooms(state, jobspec, self._vertices(request.exclude)):
-            if (placement := matcher.place(jobspec, state.now, end, room)) is not None:
+            if request.not_before <= state.now and (placement := matcher.place(jobspec, state.now, end, room)) is not None:
                 return placement, later
             if request.reserve or replaced is not None:
-                later = matcher.reserve(jobspec, duration_s, room, replaced, latest_nodes=request.latest_nodes)
+                later = matcher.reserve(
+                    jobspec, duration_s, room, replaced, latest_nodes=request.latest_nodes, not_before=request.not_before
+                )
                 if later.placement is not None:
                     break
         return None, later

@@ -226,6 +226,7 @@ class Matcher:
         replaced: GraphJob | None = None,
         *,
         latest_nodes: bool = False,
+        not_before: int = 0,
     ) -> LaterPlacement:
         """Return the earliest later time at which the request fits, and its placement.
 
@@ -235,16 +236,20 @@ class Matcher:
             A reservation that the caller has taken out of the graph. Only earlier starts than its own count.
         latest_nodes
             Take the nodes that become free last where the request has a plan, and the policy's choice where they do not suffice.
+        not_before
+            Earlier times are left out.
         """
         state = self._state
         if jobspec.level_needs and restriction.inside is None:
             planned = self._levels.plan(jobspec)
             if planned is not None:
-                return self._reserve_below(jobspec, planned[0], duration_s, restriction, replaced)
+                return self._reserve_below(jobspec, planned[0], duration_s, restriction, replaced, not_before)
         elif restriction.inside is None and (plan := self._plan(jobspec)) is not None:
             earliest = self._earliest_start(jobspec, plan, duration_s, restriction, replaced)
             try:
                 for start, slots in earliest.start_times():
+                    if start < not_before:
+                        continue
                     window = self._window(jobspec, start, state.end_of(start, duration_s), restriction)
                     latest = earliest.latest(start, slots, descending=self.policy.descending) if latest_nodes else None
                     placement = self._shortcut.place_among(plan, window, latest) if latest is not None else None
@@ -259,6 +264,8 @@ class Matcher:
         for start, ending, _ in state.points.after(state.now):
             if start >= state.horizon or (replaced is not None and start >= replaced.start):
                 break
+            if start < not_before:
+                continue
             if restriction.inside is not None and not _may_begin(restriction.inside, start, ending):
                 continue
             if (ending or restriction.inside is not None) and (
@@ -268,13 +275,15 @@ class Matcher:
         return LaterPlacement()
 
     def _reserve_below(
-        self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, replaced: GraphJob | None
+        self, jobspec: Jobspec, plan: Plan, duration_s: int, restriction: Restriction, replaced: GraphJob | None, not_before: int
     ) -> LaterPlacement:
         """Return the earliest later placement of a request below levels of the topology."""
         groups = self._levels.row_groups(jobspec, plan)
         total = self._levels.total(jobspec, plan)
         earliest = self._earliest_start(jobspec, total, duration_s, restriction, replaced, groups)
         for start, slots in earliest.start_times():
+            if start < not_before:
+                continue
             window = self._window(jobspec, start, self._state.end_of(start, duration_s), restriction)
             if (placement := self._levels.place(jobspec, window, slots)) is not None:
                 return LaterPlacement(start, placement)

@@ -227,6 +227,7 @@ def _write_job(job: JobMatchRequest) -> pb.JobRequest:
         policy=job.policy,
         latest_nodes=job.latest_nodes,
         min_slots=job.min_slots,
+        not_before=job.not_before,
     )
 
 
@@ -242,6 +243,7 @@ def _read_job(message: pb.JobRequest) -> JobMatchRequest:
         policy=message.policy,
         latest_nodes=message.latest_nodes,
         min_slots=message.min_slots,
+        not_before=message.not_before,
     )
 
 

@@ -1,9 +1,13 @@
 """When each pending workload is expected to start.
 
 The start of a reservation is known. For the others the queue is planned ahead: the next ones in order are reserved in the graph one after
-the other, their starts are recorded, and all these reservations are cancelled. This happens under the lock of the graph and within a
-bounded time. The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of a range. The
-early end follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.policies.estimate_history`).
+the other, their starts are recorded, and all these reservations are cancelled. In a queue that is served first come, first served, none is
+reserved before the one ahead of it. This happens under the lock of the graph and within a bounded time: the queue whose plan is the oldest
+comes first, and the next update waits the longer the more time this one took. A queue that is not reached keeps its former plan, as far
+as that lies ahead.
+
+The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of a range. The early end
+follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.policies.estimate_history`).
 
 Work that waits for other work follows from the plan of that (`fluxqueue.queue.scheduling.chained_starts`).
 
@@ -12,12 +16,14 @@ Estimates are not stored. They are shown next to the stored reservation.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
@@ -25,6 +31,7 @@ from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.estimate_history import EstimateHistory
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.store.ledger import Ledger
@@ -35,6 +42,12 @@ _EVERY_S = 5.0
 _PER_QUEUE = 100
 _AT_ONCE = 20
 _BUDGET_S = 0.15
+"""An update that has taken so long begins no further queue."""
+_QUEUE_BUDGET_S = 0.4
+"""The plan of one queue ends after so long."""
+_PAUSE_PER_TIME = 20
+"""An update is followed by a pause of so many times its own length, so that planning takes at most a twentieth of the time."""
+_USUAL_DISCIPLINE = Discipline()
 
 
 class StartEstimator:
@@ -54,7 +67,9 @@ class StartEstimator:
         self._ledger = ledger
         self._graph = graph
         self._chained = ChainedStarts(ledger)
-        self._updated_at = float("-inf")
+        self._updated_at = -math.inf
+        self._pause_s = _EVERY_S
+        self._planned_at: dict[str, float] = {}
         self._ids: list[FluxionJobId] = []
         self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
         ledger.subscribe(self._changed)
@@ -71,9 +86,20 @@ class StartEstimator:
         backlogs: Mapping[str, Backlog],
         reservations: Mapping[WorkloadId, HeldReservation],
         context: CycleContext,
-        match_policies: Mapping[str, str] = MappingProxyType({}),
+        disciplines: Mapping[str, Discipline] = MappingProxyType({}),
     ) -> float:
         """Estimate again, unless that was done a few seconds ago.
+
+        Parameters
+        ----------
+        backlogs
+            The pending work of each queue, in order.
+        reservations
+            What is reserved already.
+        context
+            The present cycle.
+        disciplines
+            How each queue is served; by default as usual.
 
         Returns
         -------
@@ -81,12 +107,16 @@ class StartEstimator:
             Seconds until the next update is due, if it was too early; 0 if the estimates are new or no work waits.
         """
         began = time.monotonic()
-        if (passed := began - self._updated_at) < _EVERY_S:
-            return _EVERY_S - passed if self._chained or any(len(backlog) for backlog in backlogs.values()) else 0.0
+        if (passed := began - self._updated_at) < self._pause_s:
+            return self._pause_s - passed if self._chained or any(len(backlog) for backlog in backlogs.values()) else 0.0
         self._updated_at = began
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
-        for queue in sorted(backlogs):
-            planned = await self._plan_ahead(backlogs[queue], match_policies.get(queue, ""), reservations, context, began + _BUDGET_S)
+        self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
+        for number, queue in enumerate(sorted(backlogs, key=lambda queue: (self._planned_at[queue], queue))):
+            planned = self._former_plan(backlogs[queue], context.now)
+            if not number or time.monotonic() < began + _BUDGET_S:
+                planned |= await self._plan_ahead(backlogs[queue], disciplines.get(queue, _USUAL_DISCIPLINE), reservations, context)
+                self._planned_at[queue] = began
             for position, workload in zip(range(_PER_QUEUE), backlogs[queue], strict=False):
                 reservation = reservations.get(workload.id)
                 at = reservation.start if reservation is not None else planned.get(workload.id)
@@ -98,7 +128,14 @@ class StartEstimator:
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
         self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
         self.estimates.replace_all(estimates)
+        self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
+
+    def _former_plan(self, backlog: Backlog, now: int) -> dict[WorkloadId, int]:
+        """Return the starts that were planned before and lie ahead."""
+        estimates = {workload.id: self.estimates.get(workload.id) for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)}
+        starts = {key: int(each.eta.timestamp()) for key, each in estimates.items() if each is not None and each.eta and not each.reserved}
+        return {key: start for key, start in starts.items() if start > now}
 
     def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
         before = self.estimates.get(workload_id)
@@ -123,7 +160,7 @@ class StartEstimator:
         return workload is not None and workload.reason in LIMIT_REASONS
 
     async def _plan_ahead(
-        self, backlog: Backlog, policy: str, reservations: Mapping[WorkloadId, HeldReservation], context: CycleContext, until: float
+        self, backlog: Backlog, discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation], context: CycleContext
     ) -> dict[WorkloadId, int]:
         """Return the starts of the next workloads if each had a reservation. The graph is left as it was."""
         waiting = [
@@ -133,15 +170,26 @@ class StartEstimator:
         ]
         if waiting and not self._ids:
             self._ids = await self._ledger.next_jobids(_PER_QUEUE)
+        in_order = discipline.policy is Policy.FCFS  # each start is asked for once that before it is known
+        at_once = 1 if in_order else _AT_ONCE
         starts: dict[WorkloadId, int] = {}
         used: list[FluxionJobId] = []
+        until = time.monotonic() + _QUEUE_BUDGET_S
         try:
             while waiting and time.monotonic() < until:
-                batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+                batch, waiting = waiting[:at_once], waiting[at_once:]
+                not_before = max(starts.values(), default=0) if in_order else 0
                 ids = self._ids[len(used) : len(used) + len(batch)]
                 used += ids
                 requests = [
-                    JobMatchRequest(workload.jobspec, jobid, reserve=True, duration_s=workload.duration_s or 0, policy=policy)
+                    JobMatchRequest(
+                        workload.jobspec,
+                        jobid,
+                        reserve=True,
+                        duration_s=workload.duration_s or 0,
+                        policy=discipline.match_policy,
+                        not_before=not_before,
+                    )
                     for workload, jobid in zip(batch, ids, strict=True)
                 ]
                 answers = (await self._graph.fluxion.match_batch(requests, call=self._graph.call())).results

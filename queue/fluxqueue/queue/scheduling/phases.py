@@ -216,7 +216,7 @@ class CyclePhases:
         elif self._preemptor.retry_after_s is not None:
             self._wakeup.soon(self._preemptor.retry_after_s)
         await self.growth.run(cycle, backlogs)
-        if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.match_policies):
+        if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.disciplines):
             self._wakeup.soon(wait_s)
         else:
             await self._deadlines.report()

@@ -12,9 +12,11 @@ from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import CycleContext
 
 NOW = int(START.timestamp())
@@ -65,6 +67,52 @@ async def test_an_update_soon_after_another_returns_the_delay(bench: Bench) -> N
     await estimator.update(backlogs, {}, CycleContext(NOW))
     assert 0 < await estimator.update(backlogs, {}, CycleContext(NOW)) <= 5
     assert await estimator.update({"default": Backlog()}, {}, CycleContext(NOW)) == 0
+
+
+async def test_first_come_first_served_plans_no_start_before_that_ahead() -> None:
+    async with a_machine() as bench:
+        await bench.submit(job("runs", 3, "8", "1h"))
+        await bench.cycle()
+        await bench.submit(job("whole", 4, "8", "1h"), job("small", 1, "1", "1m"))
+        backlogs, starts = {"default": Backlog(bench.row(name) for name in ("whole", "small"))}, {}
+        for policy in (Policy.FCFS, Policy.EASY):
+            estimator = StartEstimator(bench.ledger, bench.graph)
+            await estimator.update(backlogs, {}, CycleContext(NOW), {"default": Discipline(policy=policy)})
+            starts[policy] = [estimator.estimates[bench.row(name).id].eta for name in ("whole", "small")]
+    assert starts[Policy.FCFS] == [START + timedelta(hours=1), START + timedelta(hours=2)]
+    assert starts[Policy.EASY] == [START + timedelta(hours=1), START]
+
+
+class SlowMachine:
+    """A monotonic clock on which everything takes long."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        self.now_s += 0.2
+        return self.now_s
+
+
+async def test_a_busy_queue_does_not_take_the_plans_of_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
+    await waiting(bench, "a", "b")
+    backlogs = {"busy": Backlog([bench.row("a")]), "other": Backlog([bench.row("b")])}
+    estimator = StartEstimator(bench.ledger, bench.graph)
+    planned = []
+    for _ in range(2):
+        await estimator.update(backlogs, {}, CycleContext(NOW))
+        planned.append([name for name in ("a", "b") if estimator.estimates[bench.row(name).id].eta is not None])
+        clock.now_s += 100
+    assert planned == [["a"], ["a", "b"]]
+
+
+async def test_planning_takes_a_twentieth_of_the_time_at_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine())
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    clock.now_s += 6
+    assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, "the first took more than half a second"
 
 
 async def test_a_shape_that_fits_no_cluster_has_a_position_and_no_start(bench: Bench) -> None:
