@@ -226,9 +226,9 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     expected = instant(status.reserved_at or status.eta)
     if expected is not None:
         left = (expected - now).total_seconds()
-        when = f"{clock(expected, now)}{f', in {age(left)}' if left >= 1 else ''}"
-        facts.append(("Start", f"{'reserved' if status.reserved_at else 'estimated'} for {when}{_or_sooner(job, expected, now)}"))
-        first = instant(status.eta_first)
+        kind, when = "reserved" if status.reserved_at else "estimated", clock(expected, now)
+        facts.append(("Start", f"{kind} for {when}, in {age(left)}{_or_sooner(job, expected, now)}" if left >= 1 else "due now"))
+        first, expected = instant(status.eta_first), max(expected, now)
         if first is not None and first != expected:
             moved = age(abs((expected - first).total_seconds()))
             facts.append(("First estimate", f"{clock(first, now)}; the start is now {moved} {'later' if expected > first else 'sooner'}"))
@@ -250,7 +250,9 @@ def _bound_by(pods: Sequence[Pod]) -> list[tuple[str, str]]:
 
 def _or_sooner(job: FluxJob, expected: datetime, now: datetime) -> str:
     soonest = instant(job.status.eta_soonest)
-    return f", or from {clock(soonest, now)} on if others end early" if soonest is not None and soonest < expected else ""
+    if soonest is None or soonest >= expected:
+        return ""
+    return f", or from {clock(soonest, now)} on if others end early" if soonest > now else ", or sooner if others end early"
 
 
 def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:

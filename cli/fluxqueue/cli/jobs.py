@@ -14,7 +14,7 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
-from fluxqueue.cli.tables import age, clock, instant
+from fluxqueue.cli.tables import age, instant
 
 __all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "row", "state_of", "times"]
 
@@ -116,7 +116,7 @@ def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool) -> str:
     if expected is not None:
         word = "reserved" if status.reserved_at else "eta"
         left = (expected - now).total_seconds()
-        parts.append(f"{word} in {age(left)}" if left >= 1 else f"{word} {clock(expected, now)}")
+        parts.append(f"{word} in {age(left)}" if left >= 1 else "due now")
     return ", ".join(part for part in parts if part)
 
 

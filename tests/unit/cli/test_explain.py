@@ -70,6 +70,12 @@ def test_shows_a_reservation_its_range_and_the_first_estimate() -> None:
     text = explain(Observed(job, SIX_CPUS), NOW)
     assert "reserved for 12:04:00, in 4m, or from 12:01:00 on if others end early\n" in text
     assert "First estimate   12:06:00; the start is now 2m sooner\n" in text
+    soon = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told | {"etaSoonest": "2026-03-02T11:59:00Z"})
+    assert "reserved for 12:04:00, in 4m, or sooner if others end early\n" in explain(Observed(soon, SIX_CPUS), NOW)
+    past = fluxjob(state="Pending", reason="WaitingForNodes", position=1, eta="2026-03-02T11:59:00Z", etaFirst="2026-03-02T11:58:00Z")
+    text = explain(Observed(past, SIX_CPUS), NOW)
+    assert "  Start            due now\n" in text
+    assert "First estimate   11:58:00; the start is now 2m later\n" in text
     unmoved = fluxjob(state="Pending", reason="WaitingForNodes", position=1, **told, etaFirst="2026-03-02T12:04:00Z")
     assert "First estimate" not in explain(Observed(unmoved, SIX_CPUS), NOW)
 

@@ -37,9 +37,9 @@ def fluxjob(name: str = "lammps", *, queue: str = "default", pods: int = 4, hold
         ),
         pytest.param(
             fluxjob(state="Pending", reason="BlockedByReservation", eta="2026-03-02T11:59:00Z"),
-            "BlockedByReservation, eta 11:59:00",
-            "BlockedByReservation, eta 11:59:00",
-            id="an estimate that has passed is not in a negative time",
+            "BlockedByReservation, due now",
+            "BlockedByReservation, due now",
+            id="an estimate that has passed is not shown as a start",
         ),
         pytest.param(
             fluxjob(state="Pending", reason="Unsatisfiable", message="64 cpu, largest node 8", position=3),

@@ -4,7 +4,7 @@ The start of a reservation is known. For the others the queue is planned ahead: 
 the other, their starts are recorded, and all these reservations are cancelled. In a queue that is served first come, first served, none is
 reserved before the one ahead of it. This happens under the lock of the graph and within a bounded time: the queue whose plan is the oldest
 comes first, and the next update waits the longer the more time this one took. A queue that is not reached keeps its former plan, as far
-as that lies ahead.
+as that lies ahead. Work that can never start takes no position.
 
 The plan holds if nothing else arrives, no job ends early and nothing is backfilled, so it is the late end of a range. The early end
 follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.policies.estimate_history`).
@@ -16,6 +16,7 @@ Estimates are not stored. They are shown next to the stored reservation.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,7 @@ from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
-from fluxqueue.queue.model.records import FluxionJobId, WorkloadId
+from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.chained_starts import ChainedStarts
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -113,17 +114,18 @@ class StartEstimator:
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
         for number, queue in enumerate(sorted(backlogs, key=lambda queue: (self._planned_at[queue], queue))):
-            planned = self._former_plan(backlogs[queue], context.now)
+            first = list(itertools.islice((each for each in backlogs[queue] if each.shape not in context.unsatisfiable), _PER_QUEUE))
+            planned = self._former_plan(first, context.now)
             if not number or time.monotonic() < began + _BUDGET_S:
-                planned |= await self._plan_ahead(backlogs[queue], disciplines.get(queue, _USUAL_DISCIPLINE), reservations, context)
+                planned |= await self._plan_ahead(first, disciplines.get(queue, _USUAL_DISCIPLINE), reservations)
                 self._planned_at[queue] = began
-            for position, workload in zip(range(_PER_QUEUE), backlogs[queue], strict=False):
+            for position, workload in enumerate(first, 1):
                 reservation = reservations.get(workload.id)
                 at = reservation.start if reservation is not None else planned.get(workload.id)
                 if at is not None:
                     self._first_estimates.setdefault(workload.id, (context.now, at))
                     starts[workload.id] = at
-                estimates[workload.id] = self._estimate(workload.id, at, context.now, position + 1, reserved=reservation is not None)
+                estimates[workload.id] = self._estimate(workload.id, at, context.now, position, reserved=reservation is not None)
         for workload_id, at in self._chained.earliest(starts, context.now, _PER_QUEUE).items():
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
         self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
@@ -131,19 +133,22 @@ class StartEstimator:
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
 
-    def _former_plan(self, backlog: Backlog, now: int) -> dict[WorkloadId, int]:
+    def _former_plan(self, first: Iterable[Workload], now: int) -> dict[WorkloadId, int]:
         """Return the starts that were planned before and lie ahead."""
-        estimates = {workload.id: self.estimates.get(workload.id) for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)}
+        estimates = {workload.id: self.estimates.get(workload.id) for workload in first}
         starts = {key: int(each.eta.timestamp()) for key, each in estimates.items() if each is not None and each.eta and not each.reserved}
         return {key: start for key, start in starts.items() if start > now}
 
     def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
         before = self.estimates.get(workload_id)
         eta = datetime.fromtimestamp(at, UTC) if at is not None else None
+        workload = self._ledger.get(workload_id)
+        allowed = workload.start_conditions.begin_at if workload is not None else None
+        soonest = datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None
         return Estimate(
             position=position,
             eta=eta,
-            eta_soonest=datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None,
+            eta_soonest=max(soonest, allowed) if soonest is not None and allowed is not None else soonest,
             eta_first=(before.eta_first if before is not None and before.eta_first is not None else eta),
             reserved=reserved,
         )
@@ -160,14 +165,10 @@ class StartEstimator:
         return workload is not None and workload.reason in LIMIT_REASONS
 
     async def _plan_ahead(
-        self, backlog: Backlog, discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation], context: CycleContext
+        self, first: Iterable[Workload], discipline: Discipline, reservations: Mapping[WorkloadId, HeldReservation]
     ) -> dict[WorkloadId, int]:
         """Return the starts of the next workloads if each had a reservation. The graph is left as it was."""
-        waiting = [
-            workload
-            for _, workload in zip(range(_PER_QUEUE), backlog, strict=False)
-            if workload.id not in reservations and workload.shape not in context.unsatisfiable and not self._over_limit(workload.id)
-        ]
+        waiting = [workload for workload in first if workload.id not in reservations and not self._over_limit(workload.id)]
         if waiting and not self._ids:
             self._ids = await self._ledger.next_jobids(_PER_QUEUE)
         in_order = discipline.policy is Policy.FCFS  # each start is asked for once that before it is known

@@ -115,11 +115,22 @@ async def test_planning_takes_a_twentieth_of_the_time_at_most(bench: Bench, monk
     assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, "the first took more than half a second"
 
 
-async def test_a_shape_that_fits_no_cluster_has_a_position_and_no_start(bench: Bench) -> None:
+async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> None:
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    await bench.submit(job("b", 1, "1", "1m"))
+    backlogs["default"].update([bench.row("b")])
     await estimator.update(backlogs, {}, CycleContext(NOW, unsatisfiable={bench.row("a").shape: None}))  # type: ignore[dict-item]  # only its keys are read
-    estimate = estimator.estimates[bench.row("a").id]
-    assert (estimate.position, estimate.eta) == (1, None)
+    assert bench.row("a").id not in estimator.estimates
+    assert estimator.estimates[bench.row("b").id].position == 1
+
+
+async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench: Bench) -> None:
+    estimator, begin_at = StartEstimator(bench.ledger, bench.graph), START + timedelta(minutes=30)
+    conditions = StartConditions(begin_at=begin_at)
+    await bench.submit(replace(job("b", 1, "1", "1h"), reason=Reason.WAITING_FOR_BEGIN, start_conditions=conditions))
+    await estimator.update({}, {}, CycleContext(NOW))
+    estimate = estimator.estimates[bench.row("b").id]
+    assert (estimate.eta, estimate.eta_soonest) == (begin_at, begin_at)
 
 
 async def test_starts_teach_how_accurate_estimates_are(bench: Bench) -> None:
