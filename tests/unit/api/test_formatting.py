@@ -56,6 +56,8 @@ def test_an_amount_of_a_pod_has_the_same_form() -> None:
         ({"not": [{"properties": ["z=a", "d=hdd"]}]}, "not z=a or not d=hdd"),
         ({"hostlist": [f"n{number}" for number in range(8)]}, "on n0, n1, n2, n3, n4 and 3 more"),
         ({"ranks": ["0-3"]}, "of rank 0-3"),
+        ({"and": [{"greater": ["cores", "4"]}, {"less": ["cores", "64"]}]}, "cores > 4, cores < 64"),
+        ({"not": [{"greater": ["cores", "4"]}]}, "not cores > 4"),
     ],
 )
 def test_a_constraint_is_shown_without_json(constraint: dict[str, Any] | None, message: str) -> None:

@@ -1,8 +1,9 @@
 """RFC 31 constraints: which nodes a job accepts. A constraint is compiled once and checked for many nodes.
 
-A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``: must not have x),
-``hostlist`` its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints; ``not`` negates the conjunction of its list.
-An empty map and an empty list accept everything. Only vertices of type node and storage_node are checked.
+A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``: must not have x), ``hostlist``
+its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints; ``not`` negates the conjunction of its list. RFC 31 has no
+numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. An empty map and an empty list
+accept everything. Only vertices of type node and storage_node are checked.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import orjson
 
 from fluxqueue.api import hostlists
 from fluxqueue.api.graphnames import taint_property
+from fluxqueue.api.labelnumbers import label_number
 from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.documents import Document
 
 __all__ = ["CONSTRAINED_TYPES", "Constraint", "ConstraintSubject", "InvalidConstraint", "NodeSubject", "read_constraint"]
 
 CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
+_OPERATORS = ("properties", "hostlist", "ranks", "and", "or", "not", "greater", "less")
 _PASSING = frozenset(taint_property(taint) for taint in PRESSURES.values())
 _MAX_OPERANDS = 10_000
 _MAX_HOSTS = 50_000
@@ -78,6 +81,21 @@ class _Ranks:
 
     def accepts(self, subject: ConstraintSubject) -> bool:
         return any(low <= subject.rank <= high for low, high in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The value of a property is a number, and greater or less than another. Without a number it is neither."""
+
+    key: str
+    bound: int
+    greater: bool
+
+    def accepts(self, subject: ConstraintSubject) -> bool:
+        number = label_number(subject.properties.get(self.key))
+        if number is None:
+            return False
+        return number > self.bound if self.greater else number < self.bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +188,8 @@ def _term(value: Document) -> _Term:
     if len(value) > 1:
         raise InvalidConstraint(f"constraints: one operator in a map is allowed, not {', '.join(sorted(value))}")
     ((operator, operands),) = value.items()
-    if operator not in ("properties", "hostlist", "ranks", "and", "or", "not"):
-        raise InvalidConstraint(f"constraints: {operator!r:.40} is no operator: use properties, hostlist, ranks, and, or, not")
+    if operator not in _OPERATORS:
+        raise InvalidConstraint(f"constraints: {operator!r:.40} is no operator: use {', '.join(_OPERATORS)}")
     if not isinstance(operands, list):
         raise InvalidConstraint(f"constraints.{operator}: a list is needed, not {operands!r:.40}")
     if len(operands) > _MAX_OPERANDS:
@@ -190,7 +208,7 @@ def _term(value: Document) -> _Term:
         return _properties(texts)
     if operator == "hostlist":
         return _hosts(texts)
-    return _ranks(texts)
+    return _ranks(texts) if operator == "ranks" else _compared(operator, texts)
 
 
 def _properties(texts: list[str]) -> _Term:
@@ -228,3 +246,10 @@ def _ranks(texts: list[str]) -> _Term:
                 raise InvalidConstraint(f"constraints.ranks: {text!r:.80} is no idset: write 0-3,7")
             ranges.append((first, last))
     return _Ranks(tuple(ranges))
+
+
+def _compared(operator: str, texts: list[str]) -> _Term:
+    bound = label_number(texts[1]) if len(texts) == 2 and texts[0] else None
+    if bound is None:
+        raise InvalidConstraint(f"constraints.{operator}: a label and one whole number of 64 bits are needed, not {texts!r:.80}")
+    return _Compared(texts[0], bound, operator == "greater")

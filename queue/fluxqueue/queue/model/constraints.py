@@ -1,18 +1,19 @@
 """Where a pod may run, as a constraint that Fluxion can check (RFC 31).
 
 A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
-nodeSelector, a required node affinity and the taints that a pod does not tolerate become one expression over properties. A rule that
-cannot be expressed so (numeric comparisons) is refused with the name of its field. A pod on a node that its own rules forbid would stay
-pending there for ever. Preferences are not rules, and are left out. Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`,
-because the nodes that they admit change with the pods that exist.
+nodeSelector, a required node affinity and the taints that a pod does not tolerate become one expression over properties. Comparisons of
+numbers are no part of RFC 31, but of our matcher. A rule that no node can meet, or that has an unknown operator, is refused with the name
+of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules, and are left out.
+Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the pods that exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fluxqueue.api.graphnames import label_property, taint_property
+from fluxqueue.api.labelnumbers import label_number
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.pods import PodSpec, Toleration
 from fluxqueue.api.taints import HARD_EFFECTS
@@ -20,6 +21,7 @@ from fluxqueue.api.taints import HARD_EFFECTS
 __all__ = ["InexpressibleConstraint", "constraint_of", "node_terms", "tolerates"]
 
 Constraint = dict[str, Any]
+_COMPARISONS: Final = {"Gt": "greater", "Lt": "less"}
 
 
 class InexpressibleConstraint(ValueError):
@@ -78,7 +80,7 @@ def node_terms(terms: Iterable[Mapping[str, Any]]) -> Constraint:
     Raises
     ------
     InexpressibleConstraint
-        No term matches any node, or one compares numbers.
+        No term matches any node, or one has an unknown operator.
     """
     return _any_of(_terms(terms))
 
@@ -95,11 +97,28 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:
-    """Return the terms, which are alternatives. A term without expressions matches no node, so it adds nothing."""
-    alternatives = [_term(term) for term in terms if term.get("matchExpressions") or term.get("matchFields")]
+    """Return the terms, which are alternatives. A term that can match no node adds nothing."""
+    alternatives = [_term(term) for term in terms if _can_match(term)]
     if not alternatives:
-        raise InexpressibleConstraint("a required nodeAffinity term without expressions matches no node: remove it or name labels in it")
+        raise InexpressibleConstraint(
+            "a required nodeAffinity term without expressions, or that compares a label with anything but one whole number, matches no "
+            "node: remove it or name labels in it"
+        )
     return alternatives
+
+
+def _can_match(term: Mapping[str, Any]) -> bool:
+    """True if a term has expressions, and a whole number in each comparison."""
+    expressions = term.get("matchExpressions") or ()
+    return bool(expressions or term.get("matchFields")) and all(
+        _bound(each) is not None for each in expressions if each.get("operator") in _COMPARISONS
+    )
+
+
+def _bound(expression: Mapping[str, Any]) -> int | None:
+    """Return the number with which an expression compares a label, if it is one."""
+    values = expression.get("values") or []
+    return label_number(values[0]) if len(values) == 1 else None
 
 
 def _term(term: Mapping[str, Any]) -> Constraint:
@@ -119,8 +138,10 @@ def _label_expression(expression: Mapping[str, Any]) -> Constraint:
             return {"properties": [key]}
         case "DoesNotExist":
             return {"not": [{"properties": [key]}]}
+        case "Gt" | "Lt":
+            return {_COMPARISONS[operator]: [key, str(_bound(expression))]}
     raise InexpressibleConstraint(
-        f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists or DoesNotExist"
+        f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists, DoesNotExist, Gt or Lt"
     )
 
 

@@ -1,23 +1,21 @@
 """Whether the labels and the name of a node satisfy a pod, as the kube-scheduler's NodeAffinity reads it.
 
-This is exact, for one node, and includes the numeric operators that no constraint of the resource graph can express. A term without
-expressions matches nothing. An absent label meets NotIn and DoesNotExist. A comparison with a text that is not a number is never met.
+This is exact, and for one node. `fluxqueue.queue.model.constraints` has the same rules for the matcher. A term without expressions matches
+nothing. An absent label meets NotIn and DoesNotExist. A comparison with a text that is not a number is never met.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from fluxqueue.api.labelnumbers import label_number
 from fluxqueue.api.pods import PodSpec
 
 __all__ = ["meets_terms", "selects"]
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME: Final = "metadata.name"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def selects(spec: PodSpec, name: str, labels: Mapping[str, str]) -> bool:
@@ -72,14 +70,7 @@ def _field(expression: Mapping[str, Any], name: str) -> bool:
 
 
 def _compares(value: str | None, bound: str, *, greater: bool) -> bool:
-    have, wanted = _integer(value), _integer(bound)
+    have, wanted = label_number(value), label_number(bound)
     if have is None or wanted is None:
         return False
     return have > wanted if greater else have < wanted
-
-
-def _integer(text: str | None) -> int | None:
-    """Return a 64-bit number as Go's strconv.ParseInt reads it, or None."""
-    if text is None or not _INTEGER.fullmatch(text) or (number := int(text)) not in _INT64:
-        return None
-    return number

@@ -153,11 +153,11 @@ def test_the_wall_time_is_what_the_object_says_best(builder: Builder, seconds: i
         pytest.param(
             make_job("x").with_(
                 "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
-                [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}],
+                [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["four"]}]}],
             ),
             Reason.INVALID_REQUEST,
-            "operator Gt on cores",
-            id="a rule the graph cannot check",
+            "matches no node",
+            id="a rule that no node meets",
         ),
     ],
 )

@@ -42,6 +42,13 @@ def test_nothing_asked_is_no_constraint() -> None:
         ),
         pytest.param(affinity(expression("a", "Exists")), {"properties": ["a"]}, id="exists"),
         pytest.param(affinity(expression("a", "DoesNotExist")), {"not": [{"properties": ["a"]}]}, id="does not exist"),
+        pytest.param(affinity(expression("a", "Gt", "4")), {"greater": ["a", "4"]}, id="more than"),
+        pytest.param(affinity(expression("a", "Lt", "-4")), {"less": ["a", "-4"]}, id="less than"),
+        pytest.param(
+            affinity(expression("a", "Gt", "four"), expression("b", "Exists")),
+            {"properties": ["b"]},
+            id="a comparison with no number beside another term adds nothing",
+        ),
         pytest.param(
             affinity(expression("a", "Exists"), expression("b", "Exists")),
             {"or": [{"properties": ["a"]}, {"properties": ["b"]}]},
@@ -76,7 +83,9 @@ def test_the_nodes_of_a_queue_are_required_as_well() -> None:
 @pytest.mark.parametrize(
     ("pod", "said"),
     [
-        pytest.param(affinity(expression("a", "Gt", "4")), "operator Gt on a", id="more than"),
+        pytest.param(affinity(expression("a", "Gt", "four")), "matches no node", id="more than no number"),
+        pytest.param(affinity(expression("a", "Lt", "4", "5")), "matches no node", id="less than two numbers"),
+        pytest.param(affinity(expression("a", "Like", "4")), "operator Like on a", id="no operator"),
         pytest.param(affinity({}), "matches no node", id="a term of nothing"),
     ],
 )

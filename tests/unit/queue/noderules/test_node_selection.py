@@ -1,9 +1,15 @@
+import random
 from typing import Any
 
+import msgspec
 import pytest
 from support.builders import make_pod
 from support.queue_builders import a_pod
 
+from fluxqueue.api.nodes import Node
+from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
+from fluxqueue.fluxion.graph.nodes import graph_node
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
 from fluxqueue.queue.noderules.node_selection import selects
 
 LABELS = {"disk": "ssd", "cores": "64", "generation": "four"}
@@ -66,3 +72,30 @@ def test_the_node_selector_counts_beside_the_affinity() -> None:
     assert selects(a_pod(pod).spec, "n1", LABELS)
     assert not selects(a_pod(pod.with_("spec.nodeSelector", {"disk": "hdd"})).spec, "n1", LABELS)
     assert not selects(a_pod(pod.required_terms({"matchExpressions": [expression("disk", "DoesNotExist")]})).spec, "n1", LABELS)
+
+
+def test_the_constraint_of_the_matcher_admits_the_nodes_that_the_scheduler_admits() -> None:
+    rng = random.Random(31)
+    for _ in range(500):
+        labels = {key: rng.choice(("ssd", "4", "-4", "64", "")) for key in ("disk", "cores", "rack") if rng.random() < 0.7}
+        terms = [{"matchExpressions": [drawn(rng) for _ in range(rng.randint(1, 3))]} for _ in range(rng.randint(1, 2))]
+        pod = a_pod(make_pod().required_terms(*terms)).spec
+        seen = graph_node(msgspec.convert({"metadata": {"name": "n1", "labels": labels}}, Node)).spec
+        try:
+            constraint = read_constraint(constraint_of(pod))
+        except InexpressibleConstraint:
+            admitted = False
+        else:
+            assert constraint is not None
+            admitted = constraint.accepts(NodeSubject("n1", seen.properties))
+        assert admitted is selects(pod, "n1", labels), (terms, labels)
+
+
+def drawn(rng: random.Random) -> dict[str, Any]:
+    key, operator = rng.choice(("disk", "cores", "rack")), rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
+    match operator:
+        case "In" | "NotIn":
+            return expression(key, operator, *rng.sample(("ssd", "4", "64"), rng.randint(1, 2)))
+        case "Gt" | "Lt":
+            return expression(key, operator, rng.choice(("3", "-5", "64", "+4", "many", str(2**63))))
+    return expression(key, operator)

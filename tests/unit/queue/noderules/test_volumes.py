@@ -14,7 +14,6 @@ from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeCla
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.queue.intake.describe import describe_job
-from fluxqueue.queue.model.constraints import InexpressibleConstraint
 from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
 
@@ -81,10 +80,10 @@ def test_a_volume_with_a_zone_in_its_labels_is_reached_from_these_zones_only() -
     assert found.rules == ({"or": [{"properties": [f"{ZONE}=eu-1a"]}, {"properties": [f"{ZONE}=eu-1b"]}]},)
 
 
-def test_a_volume_whose_affinity_compares_numbers_is_refused() -> None:
+def test_a_volume_whose_affinity_compares_numbers_is_reached_from_these_nodes_only() -> None:
     greater = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["5"]}]}]}}
-    with pytest.raises(InexpressibleConstraint, match="Gt"):
-        needs(Cluster().has_claim("data", "pv").has_volume("pv", greater), "data")
+    found = needs(Cluster().has_claim("data", "pv").has_volume("pv", greater), "data")
+    assert found.rules == ({"greater": ["size", "5"]},)
 
 
 def test_a_volume_that_is_made_for_its_pod_may_be_in_the_topologies_of_its_class() -> None:
