@@ -16,7 +16,7 @@ from support.queue_builders import a_job, around
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.fluxqueues import AtLimit, Policy, Preemption, PreemptionRules, Provision, QueueLimits
 from fluxqueue.api.fluxreservations import FluxReservation
-from fluxqueue.api.nodes import Node, Taint
+from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.fluxion.messages import GraphNodeSpec
@@ -149,11 +149,10 @@ def job(
     priority: int | None = None,
     namespace: str = "default",
     host_ports: Sequence[int] = (),
-    taints: Sequence[Taint] = (),
     tolerations: Sequence[Json] = (),
     reservation: str = "",
 ) -> NewWorkload:
-    """Return the intake's description of an Indexed Job, while nodes have these taints."""
+    """Return the intake's description of an Indexed Job."""
     builder = make_job(name).namespace(namespace).indexed(pods).cpu(cpu).suspended().annotation("fluxqueue/suspended-by", "webhook")
     if duration is not None:
         builder = builder.annotation("fluxqueue/duration", duration)
@@ -165,7 +164,7 @@ def job(
         builder = builder.host_ports(*host_ports)
     builder = builder.with_("spec.template.spec.tolerations", [*tolerations])
     plans = {reservation: ReservationPlan(reservation, reservation)} if reservation else {}
-    described = describe_job(a_job(builder, uid=name), around(taints=tuple(taints), reservations=plans))
+    described = describe_job(a_job(builder, uid=name), around(reservations=plans))
     assert described is not None
     return described
 

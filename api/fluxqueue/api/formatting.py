@@ -57,7 +57,7 @@ def format_graph_amount(kind: str, amount: int) -> str:
 
 
 def format_constraint(constraint: Mapping[str, Any] | None) -> str:
-    """Format a constraint on nodes (RFC 31); empty if it allows every node.
+    """Format a constraint on nodes (RFC 31); empty if it allows every node. What is tolerated is no rule about nodes, and left out.
 
     Examples
     --------

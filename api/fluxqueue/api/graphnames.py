@@ -7,6 +7,7 @@ cannot contain a slash, because vertices have paths; it has a colon instead, whi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from fluxqueue.api.nodes import Taint
@@ -27,6 +28,7 @@ __all__ = [
     "resource_name",
     "resource_type",
     "taint_property",
+    "taints_in",
     "volume_resource",
 ]
 
@@ -39,6 +41,7 @@ POD_SLOTS: Final = "pods"
 
 ROUGH: Final = "~"
 """End of the tag of devices of which the queue cannot check all that is asked."""
+_TAINT: Final = "taint:"
 _ROUGHLY: Final = " (counted without some of what is asked of them)"
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 
@@ -117,4 +120,15 @@ def label_property(key: str, value: str) -> str:
 
 def taint_property(taint: Taint) -> str:
     """Return the property of a node that has this taint."""
-    return f"taint:{taint.key}={taint.value}:{taint.effect}"
+    return f"{_TAINT}{taint.key}={taint.value}:{taint.effect}"
+
+
+def taints_in(properties: Iterable[str]) -> list[Taint]:
+    """Return the taints among the properties of a node."""
+    taints = []
+    for text in properties:
+        if text.startswith(_TAINT):
+            what, _, effect = text.removeprefix(_TAINT).rpartition(":")
+            key, _, value = what.partition("=")
+            taints.append(Taint(key=key, value=value, effect=effect))
+    return taints

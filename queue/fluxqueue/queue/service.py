@@ -134,7 +134,6 @@ class QueueService:
                 miniclusters=await miniclusters_are_ours(api),
                 devices=settings.config.devices and await devices_are_served(api),
                 levels=settings.config.levels,
-                coming_taints=(taint for shape in settings.config.node_shapes for taint in shape.taints),
             )
             watching = [group.create_task(keep_running(type(each).__name__, each.run)) for each in (caches.watches, caches.gang_objects)]
             status.watch(caches)

@@ -86,7 +86,7 @@ async def test_work_waits_while_all_nodes_have_pressure_and_starts_afterwards(be
     for number in range(4):
         bench.nodes.apply(a_changed(make_node(f"n{number}").taint(disk.key, disk.effect), f"n{number}"))
     tolerant = {"key": disk.key, "operator": "Exists"}
-    await bench.submit(job("bears-it", 1, "1", taints=(disk,), tolerations=[tolerant]), job("waits", 1, "1", taints=(disk,)))
+    await bench.submit(job("bears-it", 1, "1", tolerations=[tolerant]), job("waits", 1, "1"))
     await bench.cycle()
     assert bench.row("waits").reason is Reason.WAITING_FOR_NODES, "it could never start only if that lasted"
     assert "without the taint node.kubernetes.io/disk-pressure" in bench.row("waits").message

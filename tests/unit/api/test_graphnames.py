@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.api.graphnames import label_property, resource_name, resource_type, taint_property
+from fluxqueue.api.graphnames import label_property, resource_name, resource_type, taint_property, taints_in
 from fluxqueue.api.nodes import Taint
 
 
@@ -35,3 +35,8 @@ def test_labels_and_taints_are_properties_that_cannot_be_taken_for_each_other() 
     assert label_property("disk", "ssd") == "disk=ssd"
     assert taint_property(Taint(key="gpu", value="yes", effect="NoSchedule")) == "taint:gpu=yes:NoSchedule"
     assert taint_property(Taint(key="gpu", effect="NoExecute")) == "taint:gpu=:NoExecute"
+
+
+def test_the_taints_of_a_node_are_read_from_its_properties() -> None:
+    taints = [Taint(key="example.com/gpu", value="yes", effect="NoSchedule"), Taint(key="gpu", effect="NoExecute")]
+    assert taints_in(["gpu", "gpu=yes", "taint=", *map(taint_property, taints)]) == taints

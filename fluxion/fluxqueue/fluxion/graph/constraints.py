@@ -2,30 +2,36 @@
 
 A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``: must not have x), ``hostlist``
 its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints; ``not`` negates the conjunction of its list. RFC 31 has no
-numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. An empty map and an empty list
-accept everything. Only vertices of type node and storage_node are checked.
+numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. So is ``tolerates``: the node has no
+taint that keeps pods away but those that are tolerated; it is checked against the taints that the node has at the time
+(`fluxqueue.api.taints` has the texts, record 0043 the reasons). An empty map and an empty list accept everything, but nothing tolerated is
+a rule. Only vertices of type node and storage_node are checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
 from fluxqueue.api import hostlists
-from fluxqueue.api.graphnames import taint_property
+from fluxqueue.api.graphnames import taint_property, taints_in
 from fluxqueue.api.labelnumbers import label_number
-from fluxqueue.api.taints import PRESSURES
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.pods import Toleration
+from fluxqueue.api.taints import HARD_EFFECTS, PRESSURES, read_toleration, tolerates
 from fluxqueue.fluxion.documents import Document
 
-__all__ = ["CONSTRAINED_TYPES", "Constraint", "ConstraintSubject", "InvalidConstraint", "NodeSubject", "read_constraint"]
+__all__ = ["CONSTRAINED_TYPES", "Constraint", "ConstraintSubject", "InvalidConstraint", "NodeSubject", "in_rfc31", "read_constraint"]
 
 CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
-_OPERATORS = ("properties", "hostlist", "ranks", "and", "or", "not", "greater", "less")
-_PASSING = frozenset(taint_property(taint) for taint in PRESSURES.values())
+_TOLERATES = "tolerates"
+_OPERATORS = ("properties", "hostlist", "ranks", "and", "or", "not", "greater", "less", _TOLERATES)
+_PRESSURE = tuple(Toleration(key=taint.key, operator="Exists") for taint in PRESSURES.values())
+_MOST_NAMED = 20
 _MAX_OPERANDS = 10_000
 _MAX_HOSTS = 50_000
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -122,22 +128,17 @@ class _Not:
         return not self.term.accepts(subject)
 
 
-@dataclass(slots=True)
-class _Calm:
-    """A node without its pressure taints."""
-
-    name: str
-    rank: int
-    properties: Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
-class _Lasting:
-    term: _Term
+class _Tolerates:
+    """All taints of the node that keep pods away are tolerated."""
+
+    tolerations: tuple[Toleration, ...]
 
     def accepts(self, subject: ConstraintSubject) -> bool:
-        lasting = {key: value for key, value in subject.properties.items() if key not in _PASSING}
-        return self.term.accepts(_Calm(subject.name, subject.rank, lasting))
+        return not any(self.shuns(taint) for taint in taints_in(subject.properties))
+
+    def shuns(self, taint: Taint) -> bool:
+        return taint.effect in HARD_EFFECTS and not any(tolerates(each, taint) for each in self.tolerations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,9 @@ class Constraint:
 
     @property
     def lasting(self) -> Constraint:
-        """The same constraint without pressure taints: pressure passes by itself, so it never makes a request unsatisfiable."""
-        return Constraint(_Lasting(self.term), f"lasting {self.text}") if any(taint in self.text for taint in _PASSING) else self
+        """The same constraint, with pressure tolerated: pressure passes by itself, so it never makes a request unsatisfiable."""
+        term = _calm(self.term)
+        return self if term is self.term else Constraint(term, f"lasting {self.text}")
 
     def accepts(self, subject: ConstraintSubject) -> bool:
         """Return True if this node may be used."""
@@ -178,6 +180,55 @@ def read_constraint(value: Document) -> Constraint | None:
     if value is None or value == {}:
         return None
     return Constraint(_term(value), orjson.dumps(value).decode())
+
+
+def in_rfc31(constraint: Constraint, taints: Iterable[Taint]) -> dict[str, Document]:
+    """Return a constraint as a document of RFC 31 alone, for nodes that have no other taints than these; empty if it accepts them all.
+
+    For people, not for matching. What is tolerated becomes the taints that are not tolerated, of which the first 20 are named. Comparisons
+    stay: they have no other form.
+    """
+    found = _shunning(orjson.loads(constraint.text), sorted(taints, key=taint_property))
+    assert isinstance(found, dict)
+    return found
+
+
+def _shunning(value: Document, taints: Sequence[Taint]) -> Document:
+    """Return a term with each taint that it does not tolerate named; empty if nothing is left of it."""
+    if not isinstance(value, dict):
+        return value
+    ((operator, operands),) = value.items() or (("and", []),)
+    assert isinstance(operands, list)
+    if operator == _TOLERATES:
+        term = _tolerates([str(each) for each in operands])
+        operator, parts = "and", [_without(taint) for taint in taints if term.shuns(taint)][:_MOST_NAMED]
+    elif operator in ("and", "or", "not"):
+        parts = [_shunning(each, taints) for each in operands]
+        if operator == "and":
+            parts = [each for each in parts if each != {}]
+    else:
+        return value
+    if operator == "and" and len(parts) < 2:
+        return parts[0] if parts else {}
+    return {operator: parts}
+
+
+def _without(taint: Taint) -> Document:
+    return {"not": [{"properties": [taint_property(taint)]}]}
+
+
+def _calm(term: _Term) -> _Term:
+    """Return a term that also tolerates all pressure; the same one if it says nothing about taints."""
+    match term:
+        case _Tolerates(tolerations):
+            return _Tolerates((*tolerations, *_PRESSURE))
+        case _All(terms) | _Any(terms):
+            calm = tuple(_calm(each) for each in terms)
+            return term if all(a is b for a, b in zip(calm, terms, strict=True)) else type(term)(calm)
+        case _Not(inner):
+            calm_inner = _calm(inner)
+            return term if calm_inner is inner else _Not(calm_inner)
+    return term
 
 
 def _term(value: Document) -> _Term:
@@ -208,6 +259,8 @@ def _term(value: Document) -> _Term:
         return _properties(texts)
     if operator == "hostlist":
         return _hosts(texts)
+    if operator == _TOLERATES:
+        return _tolerates(texts)
     return _ranks(texts) if operator == "ranks" else _compared(operator, texts)
 
 
@@ -246,6 +299,15 @@ def _ranks(texts: list[str]) -> _Term:
                 raise InvalidConstraint(f"constraints.ranks: {text!r:.80} is no idset: write 0-3,7")
             ranges.append((first, last))
     return _Ranks(tuple(ranges))
+
+
+def _tolerates(texts: list[str]) -> _Tolerates:
+    tolerations: list[Toleration] = []
+    for text in texts:
+        if (toleration := read_toleration(text)) is None:
+            raise InvalidConstraint(f"constraints.{_TOLERATES}: {text!r:.80} is no toleration: write key=value:effect or key:effect")
+        tolerations.append(toleration)
+    return _Tolerates(tuple(tolerations))
 
 
 def _compared(operator: str, texts: list[str]) -> _Term:

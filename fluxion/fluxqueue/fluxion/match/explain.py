@@ -15,6 +15,9 @@ import orjson
 
 from fluxqueue.api.formatting import format_constraint, format_graph_amount
 from fluxqueue.api.graphnames import is_port
+from fluxqueue.api.taints import PRESSURES
+from fluxqueue.fluxion.documents import Document
+from fluxqueue.fluxion.graph.constraints import in_rfc31
 from fluxqueue.fluxion.graph.vertices import NODE, Graph, Vertex
 from fluxqueue.fluxion.match.jobspec import SLOT, Jobspec, Resource
 from fluxqueue.fluxion.match.node_table import Counts, NodeTable
@@ -23,6 +26,7 @@ from fluxqueue.fluxion.messages import Shortage
 
 __all__ = ["explain"]
 
+_PASSING = frozenset(PRESSURES.values())
 _MAX_NODES_CHECKED = 512
 _MAX_AMOUNT = 1 << 31
 
@@ -56,10 +60,10 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
     needs = _needs(jobspec.resources)
     wanted_nodes = max((need.pieces for need in needs if need.level == NODE), default=1)
     admitted = survey.admitted
-    if admitted < wanted_nodes and (jobspec.constraint is not None or window.exclude or window.only is not None):
-        text = jobspec.constraint.text if jobspec.constraint is not None else ""
-        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, text)
-        what = f": {_where(jobspec)}" if text else " the nodes allowed"
+    rules = _rules(jobspec, table, window) if admitted < wanted_nodes else {}
+    if admitted < wanted_nodes and (rules or window.exclude or window.only is not None):
+        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, orjson.dumps(rules).decode() if rules else "")
+        what = f": {format_constraint(rules)}" if rules else " the nodes allowed"
         verb = "satisfy" if admitted > 1 else "satisfies"
         return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb}{what}", (shortage,)
     if not survey.usable:
@@ -72,7 +76,7 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
     ]
     if shortages:
         shortages.sort(key=lambda shortage: (shortage.wanted - shortage.available) / max(1, shortage.wanted))
-        return _sentence(shortages[0], window, _where(jobspec)), tuple(shortages)
+        return _sentence(shortages[0], window, _where(jobspec, table, window)), tuple(shortages)
     for need in needs:
         pieces = survey.holding(need.amounts, need.per_piece, in_nodes=need.level == NODE)
         if pieces < need.pieces:
@@ -237,9 +241,22 @@ def _sentence(shortage: Shortage, window: Window, where: str) -> str:
     return f"{node} has {wanted} free: " + (f"the most free is {most}" if shortage.available else "none has any free")
 
 
-def _where(jobspec: Jobspec) -> str:
-    """Return which nodes the request admits, in words."""
-    return format_constraint(orjson.loads(jobspec.constraint.text)) if jobspec.constraint is not None else ""
+def _rules(jobspec: Jobspec, table: NodeTable, window: Window) -> dict[str, Document]:
+    """Return the constraint of a request with the taints that keep it from nodes: in an empty window without those that pass."""
+    if jobspec.constraint is None:
+        return {}
+    return in_rfc31(jobspec.constraint, table.taints - _PASSING if window.empty else table.taints)
+
+
+def _where(jobspec: Jobspec, table: NodeTable, window: Window) -> str:
+    """Return which nodes the request admits, in words.
+
+    Taints are named only where nothing fits an empty cluster. What is short for the moment is short for each waiting request, and a new
+    taint would change what all of them say.
+    """
+    if jobspec.constraint is None:
+        return ""
+    return format_constraint(_rules(jobspec, table, window) if window.empty else orjson.loads(jobspec.constraint.text))
 
 
 def _nodes(count: int) -> str:

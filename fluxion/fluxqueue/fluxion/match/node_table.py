@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fluxqueue.api.graphnames import taints_in
+from fluxqueue.api.nodes import Taint
 from fluxqueue.fluxion.graph.constraints import Constraint
 from fluxqueue.fluxion.graph.jobs import GraphJob
 from fluxqueue.fluxion.graph.pools import LeafRun
@@ -113,6 +115,7 @@ class NodeTable:
         self.flat = all(node.parent is graph.root for node in self.nodes)
         self.inner_types = {vertex.type for vertex in graph.by_path.values()}
         self._accepted: dict[str, Mask] = {}
+        self._taints: frozenset[Taint] | None = None
         for row, node in enumerate(self.nodes):
             node.row = row
             for kind, run in node.runs.items():
@@ -257,9 +260,17 @@ class NodeTable:
             self._accepted[constraint.text] = mask
         return mask
 
+    @property
+    def taints(self) -> frozenset[Taint]:
+        """The distinct taints of all nodes; computed again after the graph changes."""
+        if self._taints is None:
+            self._taints = frozenset(taints_in({text for node in self.nodes for text in node.properties}))
+        return self._taints
+
     def forget_properties(self) -> None:
-        """Clear cached constraints after a change of properties."""
+        """Clear what follows from properties after a change of them."""
         self._accepted.clear()
+        self._taints = None
         self.freed.forget()
 
     def rows(self, nodes: Iterable[Vertex]) -> npt.NDArray[Any]:

@@ -8,7 +8,6 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.miniclusters import MiniCluster
-from fluxqueue.api.nodes import Taint
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.kinds import Key
@@ -55,8 +54,6 @@ class Caches(WatchedObjects):
         True if this queue runs the MiniClusters, so that they are watched.
     devices
         True if claims of devices are counted, so that they are watched.
-    coming_taints
-        Of nodes that the cluster may grow by: requests name these taints before any such node exists.
     levels
         The levels of the topology, from the top down.
     """
@@ -69,12 +66,10 @@ class Caches(WatchedObjects):
         own_namespace: str = "",
         miniclusters: bool = False,
         devices: bool = False,
-        coming_taints: Iterable[Taint] = (),
         levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
         super().__init__(api, miniclusters=miniclusters, devices=devices)
-        self._contexts = ContextBuilder(self, coming_taints, levels)
-        self.taints = self._contexts.taints
+        self._contexts = ContextBuilder(self, levels)
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
         self.gang_objects = GangObjects(api)

@@ -1,4 +1,4 @@
-"""The part of the cluster that decides how an object is read: queues, priorities, namespace defaults, taints and storage.
+"""The part of the cluster that decides how an object is read: queues, priorities, namespace defaults and storage.
 
 These are plain values. `fluxqueue.queue.cluster.caches` builds them from its stores, and builds them again when one of them changes.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState
-from fluxqueue.api.nodes import Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
@@ -69,8 +68,6 @@ class ClusterContext:
         Value of each PriorityClass by name, and the value for pods that name none.
     runtime_classes
         By name.
-    taints
-        All taints that nodes have at present, or that nodes to come will have.
     storage
         Claims, volumes and their classes.
     devices
@@ -89,7 +86,6 @@ class ClusterContext:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     default_priority: int = 0
     runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
     storage: Storage = NO_STORAGE
     devices: Devices = NO_DEVICES
     account: str = ""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxreservations import FluxReservation
-from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.accounts import ClusterAccounts
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults, queue_defaults
 from fluxqueue.queue.cluster.reservations import ClusterReservations, spec_changed
-from fluxqueue.queue.cluster.taint_set import TaintSet
 from fluxqueue.queue.cluster.watched_objects import WatchedObjects
 
 __all__ = ["ContextBuilder"]
@@ -27,23 +24,17 @@ class ContextBuilder:
     ----------
     objects
         What the queue watches.
-    coming_taints
-        Of nodes that the cluster may grow by: requests name these taints before any such node exists.
     levels
         The levels of the topology, from the top down.
     """
 
-    def __init__(
-        self, objects: WatchedObjects, coming_taints: Iterable[Taint] = (), levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS
-    ) -> None:
+    def __init__(self, objects: WatchedObjects, levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS) -> None:
         self._levels = levels
-        self.taints = TaintSet(coming_taints)
         self.accounts = ClusterAccounts(objects.fluxaccounts)
         self.reservations = ClusterReservations(objects.fluxreservations)
         self._objects = objects
         self._context: ClusterContext | None = None
         self._of_namespaces: dict[str, ClusterContext] = {}
-        objects.nodes.add_handler(self._node_changed)
         for cache in (objects.fluxqueues, objects.priority_classes, objects.runtime_classes):
             cache.add_handler(self._forget)
         objects.namespaces.add_handler(lambda _change: self._of_namespaces.clear())
@@ -79,14 +70,7 @@ class ContextBuilder:
             devices=self._objects.devices,
             levels=self._levels,
             reservations=self.reservations.plans,
-            taints=tuple(sorted(self.taints.taints, key=lambda taint: (taint.key, taint.value, taint.effect))),
         )
-
-    def _node_changed(self, change: Change[Node]) -> None:
-        before = self.taints.version
-        self.taints.follow(change)
-        if self.taints.version != before:
-            self._forget(change)
 
     def _reservation_changed(self, change: Change[FluxReservation]) -> None:
         if spec_changed(change):

@@ -20,12 +20,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+import msgspec
+
 from fluxqueue.api.clusterobjects import DaemonSet
 from fluxqueue.api.graphnames import POD_SLOTS
-from fluxqueue.api.nodes import Node, Taint
-from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.pods import Pod, PodSpec, Toleration
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.requests import InvalidRequest, pod_requests, sum_requests
+from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.graph.constraints import Constraint, NodeSubject, read_constraint
 from fluxqueue.fluxion.graph.nodes import graph_node
 from fluxqueue.kube.object_cache import ObjectCache
@@ -36,6 +39,7 @@ __all__ = ["NO_DAEMONSET_REQUESTS", "DaemonSetRequests", "DaemonSets", "daemonse
 
 Amounts = Mapping[str, Decimal]
 _ONE = {POD_SLOTS: Decimal(1)}
+_ADDED = tuple(Toleration(key=taint.key, operator="Exists") for taint in PRESSURES.values())
 _MAX_RULES = 1_000
 
 
@@ -107,7 +111,7 @@ class DaemonSets:
         self._daemonsets = daemonsets
         self._nodes = nodes
         self._complete = complete
-        self._rules: dict[tuple[str, str, tuple[Taint, ...]], tuple[bool, Constraint | None]] = {}
+        self._rules: dict[tuple[str, str], tuple[bool, Constraint | None]] = {}
 
     def owns(self, pod: Pod) -> str:
         """Return the uid of the DaemonSet that a pod belongs to; empty if it belongs to none that exists."""
@@ -131,8 +135,7 @@ class DaemonSets:
             return []
         spec = graph_node(node).spec
         subject = NodeSubject(spec.name, spec.properties)
-        taints = tuple(taint for taint in node.spec.taints or () if not taint.key.startswith("node.kubernetes.io/"))
-        specs = [self._complete(each) for each in missing if self._matches(each, subject, taints)]
+        specs = [self._complete(each) for each in missing if self._matches(each, subject)]
         return [spec for spec in specs if _fits(spec, node)]
 
     def coming_to(self, name: str, present: Iterable[str]) -> list[PodSpec]:
@@ -140,20 +143,21 @@ class DaemonSets:
         node = self._nodes.get("", name) if len(self._daemonsets) else None
         return self.coming(node, present) if node is not None else []
 
-    def _matches(self, daemonset: DaemonSet, subject: NodeSubject, taints: tuple[Taint, ...]) -> bool:
-        key = daemonset.metadata.uid, daemonset.metadata.resource_version, taints
+    def _matches(self, daemonset: DaemonSet, subject: NodeSubject) -> bool:
+        key = daemonset.metadata.uid, daemonset.metadata.resource_version
         if key not in self._rules:
             if len(self._rules) >= _MAX_RULES:
                 self._rules.clear()
-            self._rules[key] = _rule(daemonset.spec.template.spec, taints)
+            self._rules[key] = _rule(daemonset.spec.template.spec)
         certain, rule = self._rules[key]
         return not certain or rule is None or rule.accepts(subject)
 
 
-def _rule(pod: PodSpec, taints: Iterable[Taint]) -> tuple[bool, Constraint | None]:
+def _rule(pod: PodSpec) -> tuple[bool, Constraint | None]:
     """Return whether a DaemonSet's rules can be checked, and their constraint."""
+    tolerant = msgspec.structs.replace(pod, tolerations=[*(pod.tolerations or ()), *_ADDED])
     try:
-        return True, read_constraint(constraint_of(pod, taints))
+        return True, read_constraint(constraint_of(tolerant))
     except (InexpressibleConstraint, ValueError):
         return False, None
 

@@ -64,7 +64,7 @@ def describe_job(
     job
         As it is now.
     cluster
-        Queues, priorities and taints.
+        Queues, priorities and defaults.
     workload
         Its row and overrides, if it has any.
     has_gated_pods
@@ -127,7 +127,7 @@ def describe_pod(
     pod
         As it is now.
     cluster
-        Queues, priorities and taints.
+        Queues, priorities and defaults.
     workload
         Its row and overrides, if it has any.
     complete_group

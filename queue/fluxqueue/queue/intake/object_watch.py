@@ -13,7 +13,6 @@ from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
-from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change, ChangeKind
@@ -49,7 +48,6 @@ class ObjectWatch:
         self._ledger = ledger
         self._enqueue = enqueue
         self._started = False
-        self._taints_version = caches.taints.version
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
         caches.fluxjobs.add_handler(self._fluxjob_changed)
@@ -58,7 +56,6 @@ class ObjectWatch:
         caches.fluxreservations.add_handler(self._reservation_changed)
         caches.namespaces.add_handler(self._namespace_changed)
         caches.limit_ranges.add_handler(self._limit_range_changed)
-        caches.nodes.add_handler(self._node_changed)
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.gang_objects.add_handler(self._gang_object_changed)
@@ -160,12 +157,6 @@ class ObjectWatch:
 
     def _limit_range_changed(self, change: Change[LimitRange]) -> None:
         self.enqueue_namespace(change.obj.metadata.namespace)
-
-    def _node_changed(self, _change: Change[Node]) -> None:
-        """Enqueue all pending work if a taint appeared that no node had, or disappeared from all nodes: requests name each taint."""
-        if self._taints_version != self._caches.taints.version:
-            self._taints_version = self._caches.taints.version
-            self._enqueue_pending(_any)
 
 
 def _any(_row: Workload) -> bool:

@@ -24,7 +24,7 @@ from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
 from fluxqueue.queue.intake.min_pods_resolver import min_pods_of
 from fluxqueue.queue.intake.problems import Problem, Resolved
 from fluxqueue.queue.intake.submission import PodTemplate, Submission
-from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, label_rules, tolerance
 from fluxqueue.queue.model.jobspecs import PlacementRules, ServicesPod, SizedPods, jobspec_of, shape_of, slot_resources
 from fluxqueue.queue.noderules.device_requests import DeviceNeeds, device_needs
 from fluxqueue.queue.noderules.pod_rules import PodRules, rules_of, rules_of_all
@@ -60,7 +60,7 @@ def resolve_request(
     duration_s
         Expected wall time in seconds; None: without an end.
     cluster
-        Taints, storage and defaults.
+        Storage and defaults.
     reservation
         The FluxReservation that it is for; empty: none.
     """
@@ -84,14 +84,14 @@ def _jobspec(
     """
     namespace = submission.meta.namespace
     templates = [each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster)) for each in submission.templates]
-    constraint = _common_constraint(templates, queue, cluster)
+    constraint = _common_constraint(templates, queue)
     rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in each.labels])
     volumes = _common_volumes(templates, namespace, cluster)
     devices = _common_devices(templates, namespace, cluster)
     services, services_volumes = None, NO_VOLUMES
     if submission.services is not None:
         spec = _with_defaults(submission.services.spec, cluster)
-        constraint = _also(constraint, constraint_of(spec, cluster.taints, queue.node_selector))
+        constraint = _also(constraint, constraint_of(spec, queue.node_selector))
         services_volumes = volume_needs(spec, namespace, cluster.storage)
         apart = _keeps_off(rules, submission.services, cluster)
         services = ServicesPod({**pod_needs(spec), **services_volumes.requests}, apart)
@@ -139,17 +139,17 @@ def _with_defaults(spec: PodSpec, cluster: ClusterContext) -> PodSpec:
     return with_defaults(spec, cluster.limit_ranges, cluster.runtime_classes[name] if name else None)
 
 
-def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults, cluster: ClusterContext) -> Constraint | None:
-    """Return the constraint on nodes that all pods have."""
+def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults) -> Constraint | None:
+    """Return the constraint on nodes that all pods have; of taints, only those that all of them tolerate."""
     for each in templates:
         _check_length(each.spec)
-    constraints = [constraint_of(each.spec, cluster.taints, queue.node_selector) for each in templates]
-    if any(each != constraints[0] for each in constraints):
+    rules = [label_rules(each.spec, queue.node_selector) for each in templates]
+    if any(each != rules[0] for each in rules):
         raise InexpressibleConstraint(
-            "its pods may run on different nodes (nodeSelector, affinity, tolerations): one group is matched by one set of rules, "
-            "so give all its pods the same"
+            "its pods may run on different nodes (nodeSelector, affinity): one group is matched by one set of rules, so give all its pods "
+            "the same"
         )
-    return constraints[0]
+    return _all_of(rules[0], tolerance(each.spec for each in templates))
 
 
 def _check_length(spec: PodSpec) -> None:

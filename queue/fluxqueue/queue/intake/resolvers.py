@@ -38,7 +38,7 @@ def resolve(submission: Submission, cluster: ClusterContext, workload: WorkloadC
     submission
         As its object says it.
     cluster
-        Queues, priorities and taints.
+        Queues, priorities and defaults.
     workload
         Its row and overrides, if it has any.
     """

@@ -1,9 +1,10 @@
 """Where a pod may run, as a constraint that Fluxion can check (RFC 31).
 
 A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
-nodeSelector, a required node affinity and the taints that a pod does not tolerate become one expression over properties. Comparisons of
-numbers are no part of RFC 31, but of our matcher. A rule that no node can meet, or that has an unknown operator, is refused with the name
-of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules, and are left out.
+nodeSelector and a required node affinity become an expression over properties. Comparisons of numbers and tolerations are no part of RFC
+31, but of our matcher. Taints are never named: a request says what its pods tolerate, and the matcher compares that with each node, so the
+request stays the same when the taints of nodes change. A rule that no node can meet, or that has an unknown operator, is refused with the
+name of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules, and are left out.
 Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the pods that exist.
 """
 
@@ -12,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from fluxqueue.api.graphnames import label_property, taint_property
+from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.labelnumbers import label_number
-from fluxqueue.api.nodes import Taint
-from fluxqueue.api.pods import PodSpec, Toleration
-from fluxqueue.api.taints import HARD_EFFECTS
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.taints import TOLERATES_ALL, toleration_texts
 
-__all__ = ["InexpressibleConstraint", "constraint_of", "node_terms", "tolerates"]
+__all__ = ["InexpressibleConstraint", "constraint_of", "label_rules", "node_terms", "tolerance"]
 
 Constraint = dict[str, Any]
+_EVERYTHING: Final = frozenset({TOLERATES_ALL})
 _COMPARISONS: Final = {"Gt": "greater", "Lt": "less"}
 
 
@@ -28,26 +29,28 @@ class InexpressibleConstraint(ValueError):
     """A required placement rule that the graph cannot check; the message names the field."""
 
 
-def constraint_of(
-    spec: PodSpec,
-    taints: Iterable[Taint] = (),
-    node_selector: Mapping[str, str] | None = None,
-) -> Constraint | None:
-    """Return the placement rules of a pod as one RFC 31 constraint.
+def constraint_of(spec: PodSpec, node_selector: Mapping[str, str] | None = None) -> Constraint | None:
+    """Return the placement rules of a pod as one constraint: `label_rules` and `tolerance` together; None if any node is admitted."""
+    parts = [part for part in (label_rules(spec, node_selector), tolerance([spec])) if part is not None]
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def label_rules(spec: PodSpec, node_selector: Mapping[str, str] | None = None) -> Constraint | None:
+    """Return what a pod requires of the labels and the name of its node.
 
     Parameters
     ----------
     spec
         The pod's spec, or that of a template.
-    taints
-        Taints that nodes of the cluster have at present. Those that the pod does not tolerate are excluded.
     node_selector
         More labels that its nodes must have: those of the queue.
 
     Returns
     -------
     dict or None
-        The constraint's JSON; None if any node is admitted.
+        The constraint's JSON; None if it requires nothing.
 
     Raises
     ------
@@ -61,14 +64,17 @@ def constraint_of(
     required = ((spec.affinity or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     if required:
         parts.append(node_terms(required.get("nodeSelectorTerms") or ()))
-    excluded = sorted(
-        {
-            taint_property(taint)
-            for taint in taints
-            if taint.effect in HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in spec.tolerations or ())
-        }
-    )
-    parts.extend({"not": [{"properties": [taint]}]} for taint in excluded)
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else {"and": parts}
+
+
+def tolerance(specs: Iterable[PodSpec]) -> Constraint | None:
+    """Return which taints the nodes of several pods may have: those that all of them tolerate. None if that is any taint."""
+    tolerated = {frozenset(toleration_texts(spec.tolerations or ())) for spec in specs}
+    tolerated.discard(_EVERYTHING)
+    least = [each for each in tolerated if not any(other < each for other in tolerated)]
+    parts: list[Constraint] = [{"tolerates": texts} for texts in sorted(sorted(each) for each in least)]
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else {"and": parts}
@@ -83,17 +89,6 @@ def node_terms(terms: Iterable[Mapping[str, Any]]) -> Constraint:
         No term matches any node, or one has an unknown operator.
     """
     return _any_of(_terms(terms))
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """True if a pod with this toleration may run on a node with this taint (the kube-scheduler's rule)."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value
 
 
 def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:

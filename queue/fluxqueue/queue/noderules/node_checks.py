@@ -20,8 +20,7 @@ from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.requests import InvalidRequest, pod_requests, pod_usage
-from fluxqueue.api.taints import HARD_EFFECTS, effective_taints
-from fluxqueue.queue.model.constraints import tolerates
+from fluxqueue.api.taints import HARD_EFFECTS, effective_taints, tolerates
 from fluxqueue.queue.noderules.node_selection import selects
 
 __all__ = ["closed", "obstacle", "room_left", "room_wanted", "without_pin"]

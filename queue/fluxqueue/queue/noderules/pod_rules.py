@@ -17,8 +17,8 @@ import msgspec
 from fluxqueue.api import names
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.pods import PodSpec, Toleration
-from fluxqueue.api.taints import HARD_EFFECTS
-from fluxqueue.queue.model.constraints import InexpressibleConstraint, tolerates
+from fluxqueue.api.taints import HARD_EFFECTS, tolerates
+from fluxqueue.queue.model.constraints import InexpressibleConstraint
 from fluxqueue.queue.noderules.node_selection import meets_terms
 
 __all__ = [

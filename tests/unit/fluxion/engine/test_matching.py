@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from support.fluxion_builders import NOW, ask, check_books, engine, jobspec, node, nodes, slot
 
+from fluxqueue.api.graphnames import taint_property
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.taints import PRESSURES
 from fluxqueue.fluxion.engine.engine import Engine
 from fluxqueue.fluxion.errors import ClockMixed, InitError, NotInitialised, StaleEpoch, UnknownJob, WrongInstance
 from fluxqueue.fluxion.match.shortcuts import Shortcut
@@ -109,6 +112,32 @@ def test_a_constraint_no_node_satisfies_is_named() -> None:
     assert result.verdict is MatchVerdict.UNSATISFIABLE
     assert result.shortages[0].type == "constraint"
     assert result.shortages[0].constraint == '{"properties":["gold"]}'
+
+
+def test_tolerations_are_compared_with_the_taints_that_nodes_have_at_the_time() -> None:
+    made, gpu, disk = engine(node("a", cpu=400)), taint_property(Taint("gpu", "", "NoSchedule")), taint_property(PRESSURES["DiskPressure"])
+    intolerant, tolerant = (jobspec(slot(1, cpu=100), constraints={"tolerates": texts}) for texts in ([], ["gpu:"]))
+    made.set_properties({"a": {gpu: ""}}, NOW)
+    refused = ask(made, intolerant, 1)
+    assert (refused.verdict, refused.reason) == (
+        MatchVerdict.UNSATISFIABLE,
+        "wants 1 node, no node of 1 satisfies: without the taint gpu=:NoSchedule",
+    )
+    assert ask(made, tolerant, 2).verdict is MatchVerdict.GRANTED
+    made.set_properties({"a": {disk: ""}}, NOW)
+    assert ask(made, tolerant, 3).verdict is MatchVerdict.BUSY, "pressure passes"
+    made.set_properties({"a": {}}, NOW)
+    assert ask(made, intolerant, 1).verdict is MatchVerdict.GRANTED
+
+
+def test_what_is_short_for_the_moment_is_said_without_the_taints_of_other_nodes() -> None:
+    made = engine(node("a", cpu=400), node("b", cpu=800, labels=("x",)))
+    made.set_properties({"b": {taint_property(Taint("gpu", "", "NoSchedule")): ""}}, NOW)
+    wants = jobspec(slot(1, cpu=400), constraints={"tolerates": []})
+    assert ask(made, wants, 1).verdict is MatchVerdict.GRANTED
+    assert ask(made, wants, 2).reason == "no node has 0.4 cpu free: none has any free"
+    large = jobspec(slot(1, cpu=800), constraints={"tolerates": []})
+    assert ask(made, large, 3).reason == "no node (without the taint gpu=:NoSchedule) has 0.8 cpu: the largest has 0.4 cpu in all"
 
 
 def test_down_nodes_make_a_request_busy_and_not_unsatisfiable() -> None:

@@ -1,18 +1,36 @@
-"""What our matcher reads beyond RFC 31: numbers in labels."""
+"""What our matcher reads beyond RFC 31: numbers in labels, and tolerations."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from fluxqueue.fluxion.graph.constraints import InvalidConstraint, NodeSubject, read_constraint
+from fluxqueue.api.graphnames import taint_property
+from fluxqueue.api.nodes import Taint
+from fluxqueue.api.taints import PRESSURES
+from fluxqueue.fluxion.graph.constraints import Constraint, InvalidConstraint, NodeSubject, in_rfc31, read_constraint
+
+DISK = PRESSURES["DiskPressure"]
 
 
-def accepts(constraint: dict[str, Any], **properties: str) -> bool:
-    read = read_constraint(constraint)
+def compiled(document: dict[str, Any]) -> Constraint:
+    read = read_constraint(document)
     assert read is not None
-    return read.accepts(NodeSubject("n1", properties))
+    return read
+
+
+def accepts(document: dict[str, Any], **properties: str) -> bool:
+    return compiled(document).accepts(NodeSubject("n1", properties))
+
+
+def tainted(*taints: Taint) -> NodeSubject:
+    return NodeSubject("n1", {"disk": "ssd", **{taint_property(taint): "" for taint in taints}})
+
+
+def a_taint(key: str, effect: str = "NoSchedule", value: str = "") -> Taint:
+    return Taint(key=key, value=value, effect=effect)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +53,47 @@ def test_a_node_without_the_label_is_neither_greater_nor_less() -> None:
 def test_a_comparison_needs_a_label_and_one_whole_number(operands: list[str]) -> None:
     with pytest.raises(InvalidConstraint, match=r"constraints\.greater: a label and one whole number"):
         read_constraint({"greater": [*operands]})
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "taints", "admitted"),
+    [
+        ([], [], True),
+        ([], [a_taint("gpu")], False),
+        ([], [a_taint("busy", "PreferNoSchedule")], True),
+        (["gpu:"], [a_taint("gpu", value="yes")], True),
+        (["gpu=yes:"], [a_taint("gpu", value="no")], False),
+        (["gpu:"], [a_taint("gpu"), a_taint("gpu", "NoExecute")], True),
+        (["gpu:NoSchedule"], [a_taint("gpu"), a_taint("gpu", "NoExecute")], False),
+        (["gpu:"], [a_taint("gpu"), a_taint("spot")], False),
+        (["gpu:", ":NoSchedule"], [a_taint("gpu"), a_taint("spot")], True),
+    ],
+)
+def test_a_node_is_admitted_if_each_hard_taint_is_tolerated(tolerated: list[str], taints: list[Taint], admitted: bool) -> None:
+    assert compiled({"tolerates": [*tolerated]}).accepts(tainted(*taints)) is admitted
+
+
+def test_a_text_that_is_no_toleration_is_refused() -> None:
+    with pytest.raises(InvalidConstraint, match=r"constraints\.tolerates: 'gpu' is no toleration"):
+        read_constraint({"tolerates": ["gpu"]})
+
+
+def test_pressure_is_tolerated_where_it_is_asked_whether_a_request_could_ever_fit() -> None:
+    asked = compiled({"and": [{"properties": ["disk"]}, {"not": [{"not": [{"tolerates": []}]}]}]})
+    assert not asked.accepts(tainted(DISK))
+    assert asked.lasting.accepts(tainted(DISK))
+    assert not asked.lasting.accepts(tainted(DISK, a_taint("gpu")))
+    plain = compiled({"properties": ["disk"]})
+    assert plain.lasting is plain
+
+
+def test_for_people_a_constraint_names_the_taints_that_are_not_tolerated() -> None:
+    taints = [a_taint("spot"), a_taint("gpu", value="yes"), a_taint("busy", "PreferNoSchedule")]
+    shunned = {"not": [{"properties": ["taint:spot=:NoSchedule"]}]}
+    assert in_rfc31(compiled({"tolerates": ["gpu:"]}), taints) == shunned
+    assert in_rfc31(compiled({"tolerates": ["gpu:"]}), taints[1:]) == {}
+    both = {"and": [{"properties": ["disk"]}, {"tolerates": ["gpu:"]}]}
+    assert in_rfc31(compiled(both), taints) == {"and": [{"properties": ["disk"]}, shunned]}
+    assert in_rfc31(compiled(both), taints[1:]) == {"properties": ["disk"]}
+    named = in_rfc31(compiled({"tolerates": []}), [a_taint(f"t{number}") for number in range(100)])
+    assert len(json.dumps(named)) < 1_200

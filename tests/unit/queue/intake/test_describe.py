@@ -9,7 +9,6 @@ from support.queue_builders import a_job, a_pod, a_workload, around
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Members, QueueState
-from fluxqueue.api.nodes import Taint
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.queue.cluster.context import QueueDefaults
 from fluxqueue.queue.intake.describe import describe_job, describe_pod
@@ -237,7 +236,7 @@ def test_a_template_gets_what_admission_will_give_its_pods_and_a_pod_has_it_alre
 
 def test_the_nodes_of_the_queue_are_required() -> None:
     found = described(make_job(), queues={"default": QueueDefaults(node_selector={"pool": "hpc"})})
-    assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"properties": ["pool=hpc"]}
+    assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"and": [{"properties": ["pool=hpc"]}, {"tolerates": []}]}
 
 
 def test_pods_that_keep_apart_become_nodes_with_a_slot_each() -> None:
@@ -306,12 +305,11 @@ def test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else() ->
     assert described(make_job(), queues={"default": for_others}, namespace_labels={"team": "x"}).reason is Reason.QUEUE_HELD
 
 
-def test_taints_it_does_not_tolerate_and_labels_it_selects_become_the_constraint() -> None:
-    job = make_job().with_("spec.template.spec.nodeSelector", {"disk": "ssd"})
-    constraint = json.loads(described(job, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),)).jobspec)["attributes"]["system"][
-        "constraints"
-    ]
-    assert constraint == {"and": [{"properties": ["disk=ssd"]}, {"not": [{"properties": ["taint:gpu=yes:NoSchedule"]}]}]}
+def test_the_labels_it_selects_and_what_it_tolerates_become_the_constraint() -> None:
+    tolerated = [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    job = make_job().with_("spec.template.spec.nodeSelector", {"disk": "ssd"}).with_("spec.template.spec.tolerations", tolerated)
+    constraint = json.loads(described(job).jobspec)["attributes"]["system"]["constraints"]
+    assert constraint == {"and": [{"properties": ["disk=ssd"]}, {"tolerates": ["gpu:NoSchedule"]}]}
 
 
 def test_equal_requests_have_equal_shapes_whatever_their_names() -> None:

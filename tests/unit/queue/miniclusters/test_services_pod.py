@@ -134,7 +134,7 @@ def test_brokers_on_a_node_each_may_share_one_with_it_unless_their_rule_names_it
 def test_all_go_where_each_of_them_may() -> None:
     both = minicluster(pod={"nodeSelector": {"zone": "a"}})
     system = orjson.loads(described(both).jobspec)["attributes"]["system"]
-    assert system["constraints"] == {"properties": ["zone=a"]}
+    assert system["constraints"] == {"and": [{"properties": ["zone=a"]}, {"tolerates": []}]}
     more = minicluster(pod={"nodeSelector": {"zone": "a"}}, podTemplate={"spec": {"nodeSelector": {"disk": "ssd"}}})
     found = orjson.loads(described(more).jobspec)["attributes"]["system"]["constraints"]
     assert "disk=ssd" in str(found)

@@ -3,11 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fluxqueue.api.nodes import Taint
-from fluxqueue.api.pods import PodSpec, Toleration
-from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, tolerates
-
-GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.queue.model.constraints import InexpressibleConstraint, constraint_of, label_rules, tolerance
 
 
 def spec(**said: Any) -> PodSpec:
@@ -22,9 +19,9 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
-def test_nothing_asked_is_no_constraint() -> None:
-    assert constraint_of(spec()) is None
-    assert constraint_of(spec(affinity={"nodeAffinity": {}, "podAffinity": {}})) is None
+def test_nothing_asked_is_no_rule_about_labels() -> None:
+    assert label_rules(spec()) is None
+    assert label_rules(spec(affinity={"nodeAffinity": {}, "podAffinity": {}})) is None
 
 
 @pytest.mark.parametrize(
@@ -71,12 +68,12 @@ def test_nothing_asked_is_no_constraint() -> None:
     ],
 )
 def test_required_rules_become_expressions_over_properties(pod: PodSpec, constraint: dict[str, Any]) -> None:
-    assert constraint_of(pod) == constraint
+    assert label_rules(pod) == constraint
 
 
 def test_the_nodes_of_a_queue_are_required_as_well() -> None:
-    assert constraint_of(spec(nodeSelector={"a": "1"}), (), {"b": "2", "a": "1"}) == {"properties": ["a=1", "b=2"]}
-    contradictory = constraint_of(spec(nodeSelector={"a": "1"}), (), {"a": "2"})
+    assert label_rules(spec(nodeSelector={"a": "1"}), {"b": "2", "a": "1"}) == {"properties": ["a=1", "b=2"]}
+    contradictory = label_rules(spec(nodeSelector={"a": "1"}), {"a": "2"})
     assert contradictory == {"properties": ["a=1", "a=2"]}, "no node has both, which is what was asked"
 
 
@@ -91,7 +88,7 @@ def test_the_nodes_of_a_queue_are_required_as_well() -> None:
 )
 def test_required_rules_that_the_graph_cannot_check_are_refused_by_name(pod: PodSpec, said: str) -> None:
     with pytest.raises(InexpressibleConstraint, match=said):
-        constraint_of(pod)
+        label_rules(pod)
 
 
 @pytest.mark.parametrize(
@@ -104,27 +101,25 @@ def test_required_rules_that_the_graph_cannot_check_are_refused_by_name(pod: Pod
     ],
 )
 def test_preferences_and_rules_about_other_pods_are_no_rules_about_nodes(pod: PodSpec) -> None:
-    assert constraint_of(pod) is None
+    assert label_rules(pod) is None
 
 
-def test_taints_it_does_not_tolerate_are_shunned_and_soft_ones_are_not() -> None:
-    soft = Taint(key="busy", effect="PreferNoSchedule")
-    assert constraint_of(spec(), (GPU, soft)) == {"not": [{"properties": ["taint:gpu=yes:NoSchedule"]}]}
-    assert constraint_of(spec(tolerations=[{"key": "gpu", "value": "yes"}]), (GPU,)) is None
+def test_a_request_says_what_it_tolerates_and_names_no_taint() -> None:
+    assert constraint_of(spec()) == {"tolerates": []}
+    tolerant = spec(tolerations=[{"key": "gpu", "value": "yes"}, {"key": "a", "operator": "Exists", "effect": "NoExecute"}])
+    assert constraint_of(tolerant) == {"tolerates": ["a:NoExecute", "gpu=yes:"]}
+    assert constraint_of(spec(tolerations=[{"operator": "Exists"}, {"key": "gpu"}])) is None, "it may run anywhere"
 
 
-@pytest.mark.parametrize(
-    ("toleration", "does"),
-    [
-        pytest.param(Toleration(key="gpu", value="yes"), True, id="equal"),
-        pytest.param(Toleration(key="gpu", value="no"), False, id="another value"),
-        pytest.param(Toleration(key="gpu", operator="Exists"), True, id="any value"),
-        pytest.param(Toleration(operator="Exists"), True, id="everything"),
-        pytest.param(Toleration(key="gpu", operator="Exists", effect="NoExecute"), False, id="another effect"),
-        pytest.param(Toleration(key="gpu", operator="Exists", effect="NoSchedule"), True, id="this effect"),
-        pytest.param(Toleration(key="disk", operator="Exists"), False, id="another key"),
-        pytest.param(Toleration(value="yes"), False, id="no key, which only Exists may lack"),
-    ],
-)
-def test_tolerations_are_those_of_the_scheduler(toleration: Toleration, does: bool) -> None:
-    assert tolerates(toleration, GPU) is does
+def test_what_decides_about_no_node_that_is_up_is_left_out() -> None:
+    gone = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"} for what in ("not-ready", "unreachable")]
+    soft = [{"key": "busy", "operator": "Exists", "effect": "PreferNoSchedule"}, {"value": "no key"}, {"key": "gpu", "operator": "Gt"}]
+    assert constraint_of(spec(tolerations=[*gone, *soft])) == {"tolerates": []}
+
+
+def test_pods_that_start_together_get_nodes_that_all_of_them_tolerate() -> None:
+    nothing, gpu, both = (spec(tolerations=[{"key": key, "operator": "Exists"} for key in keys]) for keys in ("", "g", "gs"))
+    assert tolerance([nothing, gpu, both]) == {"tolerates": []}
+    assert tolerance([both, gpu, both]) == {"tolerates": ["g:"]}
+    other = spec(tolerations=[{"key": "s", "operator": "Exists"}])
+    assert tolerance([gpu, other]) == {"and": [{"tolerates": ["g:"]}, {"tolerates": ["s:"]}]}

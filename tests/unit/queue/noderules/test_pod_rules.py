@@ -51,7 +51,9 @@ def test_rules_stand_in_the_request_and_belong_to_its_shape() -> None:
 def test_a_request_is_matched_with_what_its_rules_come_to_and_without_them() -> None:
     found = described(asking("podAffinity", term(MINE, ZONE)).with_("spec.template.spec.nodeSelector", {"disk": "ssd"}))
     spec = json.loads(with_admitted_nodes(found.jobspec, AdmittedNodes({"properties": ["zone=a"]})))
-    assert spec["attributes"]["system"]["constraints"] == {"and": [{"properties": ["disk=ssd"]}, {"properties": ["zone=a"]}]}
+    assert spec["attributes"]["system"]["constraints"] == {
+        "and": [{"and": [{"properties": ["disk=ssd"]}, {"tolerates": []}]}, {"properties": ["zone=a"]}]
+    }
     assert "podRules" not in spec["attributes"]["system"]
 
 

@@ -167,7 +167,7 @@ def described(cluster: Cluster, pods: int, *claims: str) -> NewWorkload:
 def test_the_rules_and_counts_of_volumes_are_in_the_request_of_a_job() -> None:
     cluster = Cluster().has_claim("data", "pv").has_volume("pv", ON_B, csi={"driver": DRIVER}).has_limit("n", 3)
     spec = json.loads(described(cluster, 2, "data").jobspec)
-    assert spec["attributes"]["system"]["constraints"] == {"properties": ["kubernetes.io/hostname=b"]}
+    assert spec["attributes"]["system"]["constraints"] == {"and": [{"tolerates": []}, {"properties": ["kubernetes.io/hostname=b"]}]}
     assert {"type": f"volumes:csi:{DRIVER}", "count": 1} in spec["resources"][0]["with"]
 
 
