@@ -5,6 +5,8 @@ The structs are partial, like those of `fluxqueue.api.metadata`: they are never 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
 from fluxqueue.api.pods import PodTemplateSpec
 
@@ -202,6 +204,8 @@ class ScaledStatus(PartialObject, frozen=True):
 
 class ScaledWorkload(PartialObject, frozen=True):
     """A Deployment, ReplicaSet or StatefulSet."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata", "spec.template.metadata")
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ScaledSpec = ScaledSpec()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
 from fluxqueue.api.pods import PodTemplateSpec
 
@@ -58,6 +60,8 @@ class JobStatus(PartialObject, frozen=True):
 
 class Job(PartialObject, frozen=True):
     """A batch/v1 Job."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata", "spec.template.metadata")
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()

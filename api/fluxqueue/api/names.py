@@ -109,6 +109,8 @@ TOPOLOGY_KEYS: Final = (
     KUEUE_SLICE_SIZE_ANNOTATION,
 )
 """Annotations about the topology (`fluxqueue.api.topology`), Kueue's included."""
+SPEC_DIGEST_ANNOTATION: Final = "fluxqueue/spec-digest"
+"""On a MiniCluster's Job: the digest of the spec that it was made from, so that every edit of the spec is noticed."""
 SUSPENDED_BY_ANNOTATION: Final = "fluxqueue/suspended-by"
 SUSPENDED_BY_WEBHOOK: Final = "webhook"
 

@@ -6,7 +6,7 @@ elsewhere, such as ``affinity``, stay decoded JSON.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -236,6 +236,8 @@ class PodStatus(PartialObject, frozen=True):
 
 class Pod(PartialObject, frozen=True):
     """A Pod."""
+
+    trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()

@@ -4,20 +4,23 @@ A list is decoded in one typed pass. If one object of a page does not fit its st
 is left out and reported, so that a single invalid object does not stop the queue. A watch event is decoded in two steps, because its type
 decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced
 (`fluxqueue.api.texts`): this is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
-nothing. It stores no text, and its patches must repeat what its user wrote.
+nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are dropped from Jobs, pods and
+templates (`fluxqueue.api.annotations`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import GenericAlias
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from fluxqueue.api.metadata import PartialObjectMetadata
+from fluxqueue.api.annotations import forget_unread
+from fluxqueue.api.metadata import ObjectMeta, PartialObjectMetadata
 from fluxqueue.api.nesting import decode_limited
 from fluxqueue.api.texts import without_controls
 from fluxqueue.kube.errors import Undecodable
@@ -99,8 +102,20 @@ def decode_object(data: bytes | msgspec.Raw, of: type[S]) -> S:
         return decode_limited(_decoder_of(of), data)  # its object is decoded later, where its type is known
     text = bytes(data)
     clean = without_controls(text)
-    decoded = decode_limited(_decoder_of(of), clean)
+    decoded = _trimmed(decode_limited(_decoder_of(of), clean))
     return decoded if clean is text else _with_exact_fields(decoded, text)
+
+
+def _trimmed(decoded: S) -> S:
+    """Return the same object without the annotations that nobody reads."""
+    for path in _paths_to_trim(cast("Hashable", type(decoded))):
+        forget_unread(path(decoded))
+    return decoded
+
+
+@functools.cache
+def _paths_to_trim(of: Hashable) -> tuple[Callable[[Any], ObjectMeta], ...]:
+    return tuple(attrgetter(path) for path in getattr(of, "trimmed_annotations", ()))
 
 
 def _with_exact_fields(decoded: S, text: bytes) -> S:
@@ -122,7 +137,7 @@ def decode_page(data: bytes, of: type[T], action: str) -> Page[T]:
         return _piecewise(data, of, action)
     except msgspec.MsgspecError as error:
         raise Undecodable(action, str(error)) from error
-    return Page(whole.items or [], whole.metadata.resource_version, whole.metadata.continue_)
+    return Page([_trimmed(item) for item in whole.items or []], whole.metadata.resource_version, whole.metadata.continue_)
 
 
 def _exact_fields(of: type[Any]) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from fluxqueue.api.clusterobjects import ScaledWorkload
+from fluxqueue.api.jobs import Job
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.decoding import decode, decode_page
@@ -37,14 +39,14 @@ def test_an_object_that_does_not_fit_is_left_out_and_named() -> None:
 
 
 def pod(message: str) -> str:
-    return json.dumps({"metadata": {"name": "p", "annotations": {"a": "\x1b[2J"}}, "status": {"message": message}})
+    return json.dumps({"metadata": {"name": "p", "annotations": {"fluxqueue/after": "\x1b[2J"}}, "status": {"message": message}})
 
 
 def test_control_characters_of_what_is_stored_or_shown_become_pictures() -> None:
     one = decode(pod("out\0\tof\nmemory").encode(), Pod, "get")
     (listed_one,) = decode_page(f'{{"metadata":{{}},"items":[{pod("out" + chr(0))}]}}'.encode(), Pod, "list").items
     assert one.status.message == "out\u2400\tof\nmemory"
-    assert one.metadata.annotation("a") == "\u241b[2J"
+    assert one.metadata.annotation("fluxqueue/after") == "\u241b[2J"
     assert listed_one.status.message == "out\u2400"
 
 
@@ -65,3 +67,23 @@ def test_a_minicluster_with_a_nul_is_refused_with_the_field() -> None:
 def test_text_that_is_not_utf_8_is_an_error_of_the_response() -> None:
     with pytest.raises(Undecodable, match="not UTF-8"):
         decode(b'{"metadata":{"name":"\xff"}}', Pod, "get")
+
+
+LARGE = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 1_000, "team/note": "x"}
+READ = {"fluxqueue/duration": "1h", "kueue.x-k8s.io/podset-slice-size": "4"}
+
+
+@pytest.mark.parametrize("of", [Job, ScaledWorkload])
+def test_annotations_that_nobody_reads_are_dropped_from_objects_and_templates(of: type[Job] | type[ScaledWorkload]) -> None:
+    template = {"metadata": {"annotations": LARGE}}
+    text = json.dumps({"metadata": {"name": "a", "annotations": {**LARGE, **READ}}, "spec": {"template": template}})
+    (listed_one,) = decode_page(f'{{"metadata":{{}},"items":[{text}]}}'.encode(), of, "list").items
+    for each in (decode(text.encode(), of, "get"), listed_one):
+        assert each.metadata.annotations == READ
+        assert each.spec.template.metadata.annotations == {}, "not None: there are annotations, which a patch must not replace"
+
+
+def test_the_annotations_of_pods_that_are_read_stay() -> None:
+    kept = {"batch.kubernetes.io/job-completion-index": "3", "scheduling.k8s.io/group-name": "g", "fluxqueue/allocation": "7"}
+    assert decode(json.dumps({"metadata": {"annotations": {**kept, **LARGE}}}).encode(), Pod, "get").metadata.annotations == kept
+    assert decode(b'{"metadata": {}}', Pod, "get").metadata.annotations is None

@@ -31,7 +31,6 @@ from fluxqueue.queue.miniclusters.owned_objects import NameConflict, OwnedObject
 from fluxqueue.queue.miniclusters.preparations import CONFLICT_RETRY_S, MiniClusterSettings
 from fluxqueue.queue.miniclusters.problems import KnownProblems
 from fluxqueue.queue.model.minicluster_jobs import (
-    DIGEST_ANNOTATION,
     PASSED_ON_ANNOTATIONS,
     deadline_of,
     digest_of,
@@ -124,7 +123,7 @@ class MiniClusterObjects:
         """Apply what was edited since the Job was created, as far as possible; return the seconds after which to try again."""
         if job.finished or self._problems.invalid(minicluster):
             return None
-        if job.metadata.annotation(DIGEST_ANNOTATION) != digest_of(minicluster.spec):
+        if job.metadata.annotation(names.SPEC_DIGEST_ANNOTATION) != digest_of(minicluster.spec):
             await self._replace_job(minicluster, job)
             return None
         self._problems.accept(minicluster)

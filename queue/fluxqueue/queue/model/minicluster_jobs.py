@@ -34,7 +34,6 @@ from fluxqueue.minicluster.injection_settings import (
 from fluxqueue.minicluster.pods import services_pod
 
 __all__ = [
-    "DIGEST_ANNOTATION",
     "PASSED_ON_ANNOTATIONS",
     "FluxPods",
     "annotated",
@@ -51,9 +50,6 @@ __all__ = [
     "shares_for",
     "with_flux",
 ]
-
-DIGEST_ANNOTATION = "fluxqueue/spec-digest"
-"""On a MiniCluster's Job: the digest of the spec that it was made from, so that every edit of the spec is noticed."""
 
 _APPLIED_LIVE = ("size", "min_size", "max_size", "cleanup", "deadline_seconds", "form_timeout_seconds", "queue", "priority", "duration")
 """Fields of a spec that its Job is not made from, or that are applied to a Job that exists."""
@@ -148,7 +144,7 @@ def queued_job(rendered: Json, minicluster: MiniCluster) -> Json:
     """
     spec, metadata, job = minicluster.spec, dict(rendered["metadata"]), dict(rendered["spec"])
     labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
-    annotations |= {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK, DIGEST_ANNOTATION: digest_of(spec)}
+    annotations |= {names.SUSPENDED_BY_ANNOTATION: names.SUSPENDED_BY_WEBHOOK, names.SPEC_DIGEST_ANNOTATION: digest_of(spec)}
     labels[names.SEEN_LABEL] = names.SEEN_VALUE
     if spec.queue:
         labels[names.QUEUE_LABEL] = spec.queue

@@ -85,9 +85,12 @@ def _affinity(present: Mapping[str, Any] | None, wanted: Mapping[str, Any] | Non
 
 
 def _entries(path: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> Iterator[Operation]:
-    """Yield operations that set the wanted entries of a map and remove those that are None."""
+    """Yield operations that set the wanted entries of a map and remove those that are None.
+
+    A map that is there but empty is one of annotations that nobody reads (`fluxqueue.api.annotations`): they must stay.
+    """
     new = {key: value for key, value in wanted.items() if value is not None}
-    if new and not present:
+    if new and present is None:
         yield {"op": "add", "path": path, "value": new}
         return
     for key, value in wanted.items():

@@ -15,6 +15,7 @@ from support.queue_builders import EPOCH
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.jobs import Job, JobSpec
+from fluxqueue.kube.decoding import decode
 from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.release.generation_patches import by_generation
 from fluxqueue.queue.release.patches import gate_release_job, hold_node_release_job, pin_release_job
@@ -60,6 +61,7 @@ def decoded(document: Any) -> Job:
     [
         pytest.param(JOB, id="as the webhook leaves it"),
         pytest.param(JOB.annotation("team~a/b", "x").pod_annotation("kept", "y"), id="annotations of others"),
+        pytest.param(JOB.pod_annotation("team/a", "x"), id="only annotations that nobody reads"),
         pytest.param(JOB.with_("metadata.annotations", {}), id="our mark is gone"),
         pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": "theirs"}]), id="another gate"),
         pytest.param(JOB.with_("spec.template.spec.schedulingGates", [{"name": names.GATE}]), id="our gate is there"),
@@ -72,12 +74,13 @@ def decoded(document: Any) -> Job:
 )
 def test_it_does_what_the_merge_patch_does(builder: JobBuilder) -> None:
     document = builder.build()
-    for patch in patches(decoded(document)):
-        operations = by_generation(decoded(document), patch)
+    job = decode(msgspec.json.encode(document), Job, "get")
+    for patch in patches(job):
+        operations = by_generation(job, patch)
         assert operations is not None
         wanted = decoded(merged(document, {**patch, "metadata": {**patch["metadata"], "resourceVersion": None}}, by_key=True))
         found = decoded(apply_patch(document, operations))
-        assert normalised(found.spec) == normalised(wanted.spec)
+        assert normalised(found.spec) == normalised(wanted.spec), "with the annotations of others"
         assert (found.metadata.labels, found.metadata.annotations or {}) == (wanted.metadata.labels, wanted.metadata.annotations or {})
 
 
