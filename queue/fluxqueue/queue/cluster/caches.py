@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import cache
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
@@ -105,7 +106,7 @@ class Caches(WatchedObjects):
         return bool(node_checks.closed(self.nodes.get("", node), spec))
 
     def closed_to_job(self, job: Job, pods: Iterable[Pod], *, started: bool, refused: Container[str] = ()) -> Callable[[str], bool]:
-        """Return a function that is true for the name of a node that takes no more pods of a released Job.
+        """Return a function that is true for the name of a node that takes no more pods of a released Job. It reads each node once.
 
         Parameters
         ----------
@@ -118,7 +119,7 @@ class Caches(WatchedObjects):
         """
         spec = job.spec.template.spec
         if not started:
-            return lambda node: node in refused or self.closed(node, spec)
+            return cache(lambda node: node in refused or self.closed(node, spec))
         leaving = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp}
 
         def has_obstacle(node: str) -> bool:
@@ -127,7 +128,7 @@ class Caches(WatchedObjects):
             present = [pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving]
             return bool(node_checks.obstacle(self.nodes.get("", node), spec, present))
 
-        return has_obstacle
+        return cache(has_obstacle)
 
     # ---- objects of workloads --------------------------------------------------------------------------------------------------
 

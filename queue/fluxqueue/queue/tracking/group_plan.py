@@ -7,12 +7,15 @@ succeeded ends at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
+from fluxqueue.queue.noderules.node_checks import node_rules
+from fluxqueue.queue.tracking.free_slots import FreeSlots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
 
 __all__ = ["conclude_group", "plan_group_slots"]
@@ -52,7 +55,8 @@ def plan_group_slots(
     awaited
         The number of slots kept for pods that are created only after others run.
     closed
-        True if a node does not take this pod at present: the pod is not released onto it.
+        True if a node does not take this pod at present: the pod is not released onto it. Pods with the same rules about nodes are
+        answered alike.
     order
         Sort key of the pods that get slots.
     """
@@ -63,8 +67,9 @@ def plan_group_slots(
     done = {slot.rank for slot in idle if seen.get(slot.pod_uid or "") == "Succeeded"}
     free = [slot for slot in idle if slot.rank not in done]
     take, assign = _place(sorted((pod for uid, pod in living.items() if uid not in placed), key=order), free, label_of, closed)
+    got = {rank for rank, _ in (*take, *assign)}
     assign += [(slot.rank, living[slot.pod_uid]) for slot in slots if slot.pod_uid in living and still_gated(living[slot.pod_uid])]
-    end = done | {slot.rank for slot in free if slot.rank in expired}
+    end = done | {slot.rank for slot in free if slot.rank not in got}.intersection(expired)
     left = len(slots) - len(end)
     bound = sum(1 for uid in placed if living[uid].spec.node_name) + len(take)
     state, outcome, message = (None, Outcome.NONE, "") if left else conclude_group(len(allocation.slots), seen)
@@ -81,20 +86,26 @@ def plan_group_slots(
 
 
 def _place(
-    pods: Sequence[Pod], free: list[Slot], label_of: Callable[[Pod], str | None], closed: Callable[[Pod, str], bool]
+    pods: Sequence[Pod], slots: Iterable[Slot], label_of: Callable[[Pod], str | None], closed: Callable[[Pod, str], bool]
 ) -> tuple[RankedPods, RankedPods]:
-    """Give each pod a free slot of its size, in this order, and remove these slots from ``free``: those to take, those to assign."""
+    """Give each pod a free slot of its size, in this order: those to take, those to assign."""
     take: RankedPods = []
     assign: RankedPods = []
+    by_label: dict[str, list[Slot]] = {}
+    for slot in slots:
+        by_label.setdefault(slot.label, []).append(slot)
+    sizes = {label: FreeSlots(free) for label, free in by_label.items()}
     for pod in pods:
         gated, tied = pod.held, pod.spec.node_name or pinned_node(pod)
         if gated and pod.metadata.deletion_timestamp:
             continue
-        label = label_of(pod)
-        slot = next((slot for slot in free if slot.label == label and (not closed(pod, slot.node) if gated else slot.node == tied)), None)
-        if slot is not None:
-            free.remove(slot)
-            (assign if gated else take).append((slot.rank, pod))
+        free = sizes.get(label_of(pod) or "")
+        if free is None:
+            continue
+        chosen = free.first_open(node_rules(pod.spec), partial(closed, pod)) if gated else free.on_node(tied or "")
+        if chosen is not None:
+            free.take(chosen)
+            (assign if gated else take).append((chosen.rank, pod))
     return take, assign
 
 

@@ -156,8 +156,8 @@ class GroupTracker:
             return []
         living = {pod.metadata.uid for pod in pods if not pod.terminal}
         spec = without_pin(pods[0].spec)
-        closed = [slot for slot in allocation.open_slots if self._caches.closed(slot.node, spec)]
-        return [slot.rank for slot in closed if slot.pod_uid not in living]
+        closed = {node for node in {slot.node for slot in allocation.open_slots} if self._caches.closed(node, spec)}
+        return [slot.rank for slot in allocation.open_slots if slot.node in closed and slot.pod_uid not in living]
 
     def _update_empty(self, workload: Workload, allocation: Allocation, changes: SlotChanges, reserved: Collection[int]) -> None:
         """Start the grace time of slots that became empty, and stop it for the others."""

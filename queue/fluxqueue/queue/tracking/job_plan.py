@@ -9,7 +9,7 @@ A slot is not reused while its node takes no pod, because the node is drained, l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,6 +22,7 @@ from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
+from fluxqueue.queue.tracking.free_slots import FreeSlots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
 from fluxqueue.queue.tracking.slot_ends import finished_ranks, has_succeeded, unneeded_ranks
 
@@ -160,17 +161,17 @@ def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequenc
     """Give each living pod without a slot a free one, the oldest pod first."""
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     placed = {slot.pod_uid: slot for slot in slots if slot.pod_uid in living}
-    free = [slot for slot in slots if slot.pod_uid not in living]
-    vacated = [slot for slot in free if slot.state is SlotState.TAKEN]
+    empty = [slot for slot in slots if slot.pod_uid not in living]
+    vacated = [slot for slot in empty if slot.state is SlotState.TAKEN]
+    free = FreeSlots(sorted(empty, key=lambda slot: slot.pod_uid is not None))
     take: list[tuple[int, Pod]] = []
     assign: list[tuple[int, Pod]] = []
     for pod in sorted((pod for uid, pod in living.items() if uid not in placed), key=age):
-        gated = pod.held
-        slot = _slot_for(pod, job, (slot for slot in free if not (gated and closed.to_job(slot.node))))
+        slot = _slot_for(pod, job, free, closed)
         if slot is None:
             continue
-        free.remove(slot)
-        if not gated:
+        free.take(slot)
+        if not pod.held:
             take.append((slot.rank, pod))
         elif phase is JobPhase.ACTIVE:
             assign.append((slot.rank, pod))
@@ -187,20 +188,21 @@ def _place(job: Job | None, phase: JobPhase, pods: Sequence[Pod], slots: Sequenc
     )
 
 
-def _slot_for(pod: Pod, job: Job | None, free: Iterable[Slot]) -> Slot | None:
+def _slot_for(pod: Pod, job: Job | None, free: FreeSlots, closed: ClosedNodes) -> Slot | None:
     """Return the slot a pod has or gets: by node if it is tied to one, else by completion index, else the first free one.
 
     A slot that never had a pod is preferred to one whose pod has ended. So each pod of a gang gets the slot that was matched for it, even
     if the first pod ends before the last is released.
     """
-    candidates = list(free)
-    tied = pod.spec.node_name or pinned_node(pod)
-    if tied and not pod.held:
-        candidates = [slot for slot in candidates if slot.node == tied]
+    gated = pod.held
+    tied = None if gated else pod.spec.node_name or pinned_node(pod)
     index = pod.completion_index
     if index is not None and job is not None and is_elastic(job):
-        return next((slot for slot in candidates if slot.rank == index), None)
-    return min(candidates, key=lambda slot: slot.pod_uid is not None, default=None)
+        slot = free.of_rank(index)
+        return None if slot is None or (tied and slot.node != tied) or (gated and closed.to_job(slot.node)) else slot
+    if tied:
+        return free.on_node(tied)
+    return free.first_open(gated, closed.to_job if gated else _none)
 
 
 def _slots_to_end(

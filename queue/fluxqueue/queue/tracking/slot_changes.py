@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import Allocation, SlotState, Workload
+from fluxqueue.queue.model.records import Allocation, Workload
 
 __all__ = ["PlannedChanges", "SlotChanges", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods"]
 
@@ -102,14 +102,11 @@ def still_gated(pod: Pod) -> bool:
 def empty_ranks(allocation: Allocation, changes: SlotChanges) -> set[int]:
     """Return the open slots that have no pod once the changes are carried out."""
     busy = {rank for rank, _ in (*changes.take, *changes.assign)} | set(changes.end)
-    return {
-        slot.rank
-        for slot in allocation.slots
-        if slot.state is not SlotState.ENDED and slot.rank not in busy and (slot.pod_uid is None or slot.rank in changes.vacate)
-    }
+    vacated = set(changes.vacate)
+    return {slot.rank for slot in allocation.open_slots if slot.rank not in busy and (slot.pod_uid is None or slot.rank in vacated)}
 
 
 def unplaced_pods(pods: Sequence[Pod], allocation: Allocation, changes: SlotChanges) -> list[Pod]:
     """Return the gated pods that get no slot: their node may take no pod any more, so each may have to be matched alone."""
-    placed = {pod.metadata.uid for _, pod in changes.assign} | {slot.pod_uid for slot in allocation.slots}
+    placed = {pod.metadata.uid for _, pod in changes.assign} | allocation.pod_uids
     return [pod for pod in pods if pod.active and pod.held and pod.metadata.uid not in placed]
