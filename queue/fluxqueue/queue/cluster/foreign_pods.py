@@ -15,7 +15,7 @@ DaemonSets are subtracted from what the node has (`fluxqueue.queue.cluster.daemo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 import structlog
@@ -189,12 +189,12 @@ class ForeignPods:
     def _ours(self, here: Iterable[Pod]) -> dict[str, tuple[Allocation, Slot]]:
         """Return the pods (by uid) that count through a slot. Each slot counts for one pod, and first for the pod that it names."""
         found: dict[str, tuple[Allocation, Slot]] = {}
-        used: set[tuple[FluxionJobId, int]] = set()
+        left: dict[tuple[Slot, ...], Iterator[Slot]] = {}
         held = [(pod, allocation) for pod in here if (allocation := self._held_by(pod)) is not None]
         for pod, allocation in sorted(held, key=lambda item: item[0].metadata.uid not in item[1].pod_uids):
-            slot = next((slot for slot in _slots_for(pod, allocation) if (slot.jobid, slot.rank) not in used), None)
+            slots = _slots_for(pod, allocation)
+            slot = next(left.setdefault(slots[:1], iter(slots)), None)
             if slot is not None:
-                used.add((slot.jobid, slot.rank))
                 found[pod.metadata.uid] = allocation, slot
         return found
 
@@ -234,8 +234,7 @@ class ForeignPods:
         allocation = self._held_by(pod) if pod is not None else None
         if allocation is None:
             return {}
-        here = [slot for slot in allocation.open_slots if slot.node == node and slot.pod_uid in (uid, None)]
-        slot = next((slot for slot in here if slot.pod_uid == uid), here[0] if here else None)
+        slot = next(iter(allocation.open_slots_for(uid, node)), None)
         return self._size(allocation, slot) if slot is not None else {}
 
     def _beyond(self, pod: Pod, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
@@ -251,7 +250,7 @@ class ForeignPods:
 
     def _size(self, allocation: Allocation, slot: Slot) -> Mapping[str, int]:
         """Return what is booked for a slot."""
-        share = next((share for share in allocation.shares if share.node == slot.node), None)
+        share = allocation.share_on(slot.node)
         if share is not None and len(share.slots) == 1:
             places = max(share.slots.get(slot.label, 1), 1)
             return {kind: amount // places for kind, amount in share.amounts.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason, State
@@ -28,7 +27,8 @@ from fluxqueue.queue.model.groups import (
     owner_of_group,
 )
 from fluxqueue.queue.model.jobspecs import label_for
-from fluxqueue.queue.model.records import Allocation, NewWorkload, Slot, Workload
+from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
+from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["GroupOwner", "GroupReader", "Membership"]
@@ -76,13 +76,16 @@ class _Slots:
     taken, active
         Uids of the pods in them that exist, and of those that run or may still run.
     free
-        Slots without an active pod.
+        Label and node of the slots without an active pod.
+    fitting
+        Whether one of these is for pods of a size and with rules about nodes, as far as that was asked.
     """
 
     allocation: Allocation | None
     taken: frozenset[str]
     active: frozenset[str]
-    free: tuple[Slot, ...]
+    free: frozenset[tuple[str, str]]
+    fitting: dict[tuple[str | None, bytes], bool] = field(default_factory=dict)
 
 
 class GroupReader:
@@ -178,7 +181,7 @@ class GroupReader:
         slots = self._slots_of(key, group)
         if uid in slots.taken:
             return _MEMBER
-        if row is None and slots.free and self._fits(pod, group, slots.free):
+        if row is None and slots.free and self._fits(pod, group, slots):
             return _MEMBER
         return excess if len(slots.active) >= group.pods else _ALONE
 
@@ -203,20 +206,23 @@ class GroupReader:
             slots = allocation.open_slots if allocation is not None else ()
             present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
             active = frozenset(each.metadata.uid for each in present if each.active)
-            free = tuple(slot for slot in slots if slot.pod_uid not in active)
+            free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
             known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free)
         return known
 
     def _waiting(self, key: GroupKey) -> list[Pod]:
         return [pod for pod in self._caches.pods_of_group(key) if pod.held and not pod.metadata.deletion_timestamp and not pod.terminal]
 
-    def _fits(self, pod: Pod, group: Workload, free: Sequence[Slot]) -> bool:
+    def _fits(self, pod: Pod, group: Workload, slots: _Slots) -> bool:
         """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
         try:
             label = label_for(group.jobspec, pod_needs(pod.spec))
         except InvalidRequest:
             return False
-        return any(slot.label == label and not self._caches.closed(slot.node, pod.spec) for slot in free)
+        kind = label, node_rules(pod.spec)
+        if kind not in slots.fitting:
+            slots.fitting[kind] = any(size == label and not self._caches.closed(node, pod.spec) for size, node in slots.free)
+        return slots.fitting[kind]
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:

@@ -23,7 +23,7 @@ from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
 from fluxqueue.queue.model.moldable import growth_of, started_pods
 from fluxqueue.queue.model.pods import owning_job_uid
-from fluxqueue.queue.model.records import NO_REQUEUE_STATE, Allocation, NewWorkload, Workload
+from fluxqueue.queue.model.records import NO_REQUEUE_STATE, Allocation, NewWorkload, Workload, WorkloadId
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -62,10 +62,12 @@ class ObjectReader:
         self._extra_requests = ExtraRequestLearner(caches, ledger, enqueue_namespace)
         self._known = KnownDescriptions(ledger)
         self._job_slots: dict[str, JobSlots] = {}
+        self._known_beside: dict[WorkloadId, tuple[str, ...]] = {}
 
     def begin(self) -> None:
         """Begin to read some objects together: until the next call, nothing that they are read from changes."""
         self._job_slots.clear()
+        self._known_beside.clear()
 
     def forget_ended(self) -> None:
         """Forget what is known of workloads that do not exist any more."""
@@ -187,10 +189,13 @@ class ObjectReader:
 
     def _beside(self, workload: Workload) -> tuple[str, ...]:
         """Return the properties of the nodes next to the other pods of a workload that must lie below one vertex."""
-        allocation = self._ledger.allocation(workload.id)
-        nodes = [slot.node for slot in allocation.open_slots] if allocation is not None else []
-        levels = self._caches.cluster_context(workload.namespace).levels
-        return properties_beside(workload.jobspec, (self._caches.nodes.get("", node) for node in nodes), levels)
+        if workload.id not in self._known_beside:
+            allocation = self._ledger.allocation(workload.id)
+            nodes = {slot.node: None for slot in allocation.open_slots} if allocation is not None else {}
+            levels = self._caches.cluster_context(workload.namespace).levels
+            found = properties_beside(workload.jobspec, (self._caches.nodes.get("", node) for node in nodes), levels)
+            self._known_beside[workload.id] = found
+        return self._known_beside[workload.id]
 
     def _job_without_slot_for(self, pod: Pod, job_uid: str, row: Workload | None) -> Workload | None:
         """Return the workload of a pod's Job if that was released and has no slot for the pod; None otherwise.

@@ -407,6 +407,14 @@ class Allocation:
         own = self._open_by_pod.get((pod_uid, node))
         return own or self._open_by_pod.get((None, node), ())
 
+    def share_on(self, node: str) -> NodeShare | None:
+        """Return its share of a node; None if it has none."""
+        return self._share_by_node.get(node)
+
+    @cached_property
+    def _share_by_node(self) -> dict[str, NodeShare]:
+        return {share.node: share for share in reversed(self.shares)}
+
     @cached_property
     def _open_by_pod(self) -> dict[tuple[str | None, str | None], tuple[Slot, ...]]:
         found: dict[tuple[str | None, str | None], list[Slot]] = {}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from support.builders import make_pod
 from support.queue_builders import a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
+from support.work_counts import assert_linear
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.foreign_pods import ForeignPods
+from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Allocation, Workload
+
+ONE_CPU = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, 1)], duration_s=60)
 
 
 class Bench:
@@ -65,3 +71,34 @@ def test_a_new_pod_is_compared_with_those_of_its_own_allocation_only(monkeypatch
         bench.put(row)
     assert set(compared) == {f"{name}-0" for name in "abcdefgh"}
     assert len(compared) == 2 * len(bench.rows)
+
+
+def test_the_pods_of_a_node_are_counted_in_proportion_to_their_number() -> None:
+    def count(pods: int) -> Callable[[], object]:
+        row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
+        ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
+        foreign = ForeignPods(cache, ledger)
+        for number in range(pods):
+            pod = make_pod(f"p{number}").owned_by("Job", "mpi").on_node("n0").cpu("1").annotation("fluxqueue/allocation", "7")
+            cache.apply(a_pod(pod, uid=f"p{number}"))
+        return lambda: foreign.shares(["n0"])
+
+    assert_linear(count)
+
+
+def test_the_slots_of_a_gang_on_many_nodes_are_sized_in_proportion_to_its_pods() -> None:
+    def note(pods: int) -> Callable[[], object]:
+        row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
+        ledger, cache = RecordingLedger((row, an_allocation([f"n{each}" for each in range(pods)]))), ObjectCache[Pod]()
+        foreign = ForeignPods(cache, ledger)
+        builders = [make_pod(f"p{each}").owned_by("Job", "mpi").on_node(f"n{each}").cpu("1") for each in range(pods)]
+        bound = [a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"]) for each in builders]
+
+        def run() -> None:
+            for pod in bound:
+                cache.apply(pod)
+                foreign._booked_for(pod.metadata.uid, pod.spec.node_name or "")
+
+        return run
+
+    assert_linear(note)

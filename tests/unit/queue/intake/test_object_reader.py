@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from support.controller_bench import managed_caches
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
+from support.work_counts import assert_linear
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
@@ -136,3 +138,30 @@ def test_the_slots_of_a_job_are_shared_out_once_for_the_pods_read_together(
         described = [reader.describe(f"p{number:02}", None) for number in range(30)]
         assert [each.uid for each in described if each is not None] == ["p29"]
         assert len(made) == batch
+
+
+def newcomers(count: int, *, required: str = "") -> Callable[[], object]:
+    """Return the reading of as many pods of a group that runs, when all its nodes are closed."""
+    ledger, caches = RecordingLedger(), managed_caches(MemoryApi())
+    placement = PlacementRules(topology=TopologyRequest(required=required) if required else TopologyRequest())
+    text = jobspec_of("default/mpi", [SizedPods({"cpu": Decimal(1)}, count)], duration_s=60, placement=placement)
+    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=count, jobspec=text, state=State.RUNNING)
+    ledger.put(group, an_allocation([f"n{number}" for number in range(count)]))
+    pods = [a_pod(member(f"p{number}").cpu("1"), uid=f"p{number}") for number in range(count)]
+    for pod in pods:
+        caches.pods.apply(pod)
+    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+
+    def read() -> None:
+        for pod in pods:
+            assert reader.describe(pod.metadata.uid, None) is not None
+
+    return read
+
+
+def test_reading_many_pods_of_a_group_costs_in_proportion_to_their_number() -> None:
+    assert_linear(newcomers)
+
+
+def test_the_nodes_beside_many_pods_are_found_once() -> None:
+    assert_linear(lambda count: newcomers(count, required="rack"))
