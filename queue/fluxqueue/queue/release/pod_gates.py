@@ -3,10 +3,13 @@
 The slot is stored before its pod is released, so a crash in between repeats the same patch. Two kinds of pods are left alone: one whose
 slot was freed meanwhile, and one from which the queue takes its allocation just now (`PodGates.kept_for_withdrawal`). A pod is not patched
 again before the watch shows a later version of it.
+
+A large gang does not take all connections to the API server: only so many pods are patched at once, and other work goes on beside them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +31,8 @@ __all__ = ["PodGates"]
 
 log = structlog.get_logger()
 
+_CONCURRENT = 16
+"""Half of what one process may have under way."""
 _CONFLICT_RETRY_S = 0.2
 _ERROR_RETRY_S = 1.0
 _BROKEN_RETRY_S = 10.0
@@ -52,6 +57,7 @@ class PodGates:
         self._pod_of = pod_of
         self._removed: dict[str, str] = {}
         self._kept: Counter[str] = Counter()
+        self._room = asyncio.Semaphore(_CONCURRENT)
 
     def note_removed(self, uid: str, resource_version: str) -> None:
         """Note that the gate of a pod, read at this version, was removed."""
@@ -91,6 +97,10 @@ class PodGates:
         float or None
             The seconds after which the workload is to be planned again; None if the pod was released.
         """
+        async with self._room:
+            return await self._remove(workload, allocation, rank, pod, gang)
+
+    async def _remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
         meta = pod.metadata
         where = f"{meta.namespace}/{meta.name}"
         if not self._has_slot(allocation, rank, pod):

@@ -1,12 +1,14 @@
 """Carries planned changes out: stores them, and then releases the gated pods that got a slot.
 
-A slot is stored before its pod is released, so a crash in between repeats the same patch.
+A slot is stored before its pod is released, so a crash in between repeats the same patch. Of a large gang some pods are released at a time,
+and the others with the next plan: the pods of others that are planned together wait only for those.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from fluxqueue.api import names
@@ -51,6 +53,8 @@ def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
     return writes
 
 
+_PODS_AT_ONCE = 128
+"""Pods of one workload that are released before it is planned again."""
 _NOBODY_WAITS_S = 0.5
 """How long the matcher may hold what nobody waits for. The next arrival requests a cycle at once, and that returns it first."""
 
@@ -93,7 +97,12 @@ class SlotWriter:
         for each in planned:
             if pods := [(rank, pod) for rank, pod in each.changes.assign if not self._gates.removed(pod)]:
                 gang = self._gates.gang_size(each.workload, each.allocation)
-                due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in pods]
+                due += [
+                    _DuePod(each.workload, each.allocation, rank, pod, gang)
+                    for rank, pod in sorted(pods, key=itemgetter(0))[:_PODS_AT_ONCE]
+                ]
+                if len(pods) > _PODS_AT_ONCE:
+                    self._plan_after(each.workload.id, 0)
         if not due:
             return
         reach(CrashPoint.SLOTS_TAKEN)

@@ -11,15 +11,15 @@ import pytest
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
-from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.changes import Eviction, SlotWrites
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState
 from fluxqueue.queue.release.pod_gates import PodGates
-from fluxqueue.queue.tracking import tracker
+from fluxqueue.queue.tracking import slot_writer, tracker
 from fluxqueue.queue.tracking.tracker import Tracker
 
 JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
@@ -85,6 +85,43 @@ async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(
         await until(lambda: len(bench.released()) == 2)
     assert len(counted) == 1
     assert bench.server.get("pods", "mpi-0")["metadata"]["annotations"]["fluxqueue/gang-size"] == "2"
+
+
+async def test_a_large_gang_is_released_in_parts_that_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    monkeypatch.setattr(slot_writer, "_PODS_AT_ONCE", 1)
+    plans: list[int] = []
+    write = bench.ledger.write_slots
+
+    async def note(writes: SlotWrites) -> None:
+        plans.append(len(bench.released()))
+        await write(writes)
+
+    monkeypatch.setattr(bench.ledger, "write_slots", note)
+    bench.put(pod("mpi-1", 1), pod("mpi-0", 0))
+    async with running_controllers(bench.tracker):
+        await until(lambda: len(bench.released()) == 2)
+    assert bench.released() == ["mpi-0", "mpi-1"]
+    assert plans[:2] == [0, 1], "the second is released after another plan"
+
+
+async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    under_way: list[int] = []
+    now = 0
+
+    async def remove(*_due: object) -> None:
+        nonlocal now
+        now += 1
+        under_way.append(now)
+        await asyncio.sleep(0)
+        now -= 1
+
+    monkeypatch.setattr(bench.gates, "_remove", remove)
+    due = a_pod(pod("mpi-0", 0), uid="mpi-0")
+    await asyncio.gather(*(bench.gates.remove(bench.row, an_allocation(["n0"]), 0, due, 1) for _ in range(100)))
+    assert len(under_way) == 100
+    assert max(under_way) == 16
 
 
 async def test_the_leading_broker_of_a_flux_cluster_is_released_before_its_followers() -> None:
