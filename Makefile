@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -176,6 +176,10 @@ bench-dashboard: setup-test setup-browser controlplane
 # The whole service against an API server stand-in, up to 100,000 pending on 5,000 nodes: half an hour and more. SCALE_OPTIONS: smaller ones.
 bench-scale: setup-test
 	PYTHONPATH=tests $(BIN)/python benchmarks/scale/scale_bench.py --json benchmarks/results/scale.json --markdown benchmarks/results/scale.md $(SCALE_OPTIONS)
+
+# Gangs of 100 to 10,000 pods, a stranger's Job every second beside each: an hour. BENCH: other sizes and kinds, for example --sizes 1000.
+bench-growth: setup-test controlplane
+	$(BIN)/python benchmarks/growth.py $(BENCH)
 
 proto: setup-proto
 	$(BIN)/python proto/generate.py
