@@ -87,6 +87,12 @@ def bound(stage: Stage) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in stage.items("pods", Pod) if pod.active and pod.spec.node_name}
 
 
+def released(stage: Stage, count: int) -> list[str]:
+    """Return the pods (uids) without our gate, once there are this many."""
+    uids = [pod.metadata.uid for pod in stage.items("pods", Pod) if not pod.held]
+    return uids if len(uids) == count else []
+
+
 def pods_of(stage: Stage, job: str) -> dict[str, Pod]:
     """Return the active pods of a Job, by uid."""
     name = "batch.kubernetes.io/job-name"
@@ -146,6 +152,18 @@ def test_a_running_job_is_not_suspended_for_a_pod_that_does_not_start(stage: Sta
         assert stays.metadata.uid in pods_of(stage, "mpi")
     assert (stage.row("mpi").requeues, stage.job("mpi").spec.suspend) == (before, False)
     assert stays.metadata.uid in pods_of(stage, "mpi")
+
+
+def test_a_gang_of_which_no_pod_is_bound_is_matched_again_with_its_next_pods(stage: Stage) -> None:
+    web = deployment("web", 2)
+    web["spec"]["template"]["metadata"]["annotations"][names.GANG_ANNOTATION] = "true"
+    with scheduler_paused(stage):
+        stage.apply(web)
+        first = stage.until("both were released", lambda: released(stage, 2))
+        stage.until("both were replaced", lambda: not {pod.metadata.uid for pod in stage.items("pods", Pod)} & {*first}, 60)
+    stage.until("both run", lambda: len(bound(stage)) == 2, 90)
+    assert "it is matched again (start 2 of 3)" in stage.kubectl("get", "events", "-o", "jsonpath={.items[*].message}").stdout
+    stage.until_consistent()
 
 
 def test_a_pod_that_does_not_start_is_kept_if_its_deletion_would_fail_its_job(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from fluxqueue.queue.intake.endings import cancelled
 from fluxqueue.queue.intake.group_reader import GroupOwner, GroupReader
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
-from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, group_of_workload
+from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, awaits_replaced_pods, group_of_workload
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.status.failures import FailureReporter
 from fluxqueue.queue.status.subjects import object_subjects
@@ -154,6 +154,8 @@ class IntakeController:
             raise owner
         group = self._groups.gather(key, row, owner)
         if group is None:
+            if row is not None and awaits_replaced_pods(row, self._ledger.clock()):
+                return  # it is read again when that time is over
             if row is not None:
                 changes.endings.append(cancelled(row, _gone(key)))
             if key.source:

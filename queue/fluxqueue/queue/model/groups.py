@@ -27,7 +27,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fluxqueue.api import names
 from fluxqueue.api.clusterobjects import ScaledWorkload
@@ -50,8 +50,10 @@ __all__ = [
     "JOB_SET",
     "OVERDUE_S",
     "POD_GROUP",
+    "REPLACED_WITHIN",
     "GatheredGroup",
     "GroupKey",
+    "awaits_replaced_pods",
     "gather",
     "gather_gang",
     "gather_jobset",
@@ -75,6 +77,9 @@ GROUP_UID = "group-"
 
 OVERDUE_S = 600.0
 """A group that is incomplete for this many seconds is reported as late, with an Event of its own."""
+
+REPLACED_WITHIN = timedelta(seconds=10)
+"""How long a group whose pods were deleted, so that its owner replaces them, waits for these pods before it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,12 @@ def group_key(workload: Workload | NewWorkload) -> GroupKey:
 def group_of_workload(workload: Workload) -> GroupKey | None:
     """Return the key of a group's workload; None for other workloads."""
     return group_key(workload) if workload.release_mode is ReleaseMode.GROUP else None
+
+
+def awaits_replaced_pods(group: Workload, now: datetime) -> bool:
+    """True if a group without pods may get those that replace its own in a moment."""
+    until = group.requeue_state.not_before
+    return until is not None and now < until <= now + REPLACED_WITHIN
 
 
 def is_pod_group(workload: Workload) -> bool:

@@ -23,7 +23,8 @@ from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASES
 from fluxqueue.queue.model.gangs import gang_size
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.jobids import jobid_of
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
 from fluxqueue.queue.release.patches import release_pod
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -58,6 +59,7 @@ class PodGates:
         self._removed: dict[str, str] = {}
         self._kept: Counter[str] = Counter()
         self._room = asyncio.Semaphore(_CONCURRENT)
+        self._kept_allocations: Counter[FluxionJobId] = Counter()
 
     def note_removed(self, uid: str, resource_version: str) -> None:
         """Note that the gate of a pod, read at this version, was removed."""
@@ -81,13 +83,20 @@ class PodGates:
 
     @contextmanager
     def kept_for_withdrawal(self, pods: Iterable[Pod]) -> Iterator[None]:
-        """Keep pods from being released while their allocation is taken from them and their slots are freed."""
+        """Keep pods from being released while their allocation is taken from them and their slots are freed.
+
+        No other pod is released onto these allocations meanwhile: it may replace one of the pods.
+        """
+        pods = list(pods)
         uids = [pod.metadata.uid for pod in pods]
+        jobids = [jobid for jobid in {jobid_of(pod.metadata) for pod in pods} if jobid is not None]
         self._kept.update(uids)
+        self._kept_allocations.update(jobids)
         try:
             yield
         finally:
             self._kept -= Counter(uids)
+            self._kept_allocations -= Counter(jobids)
 
     async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
         """Release a pod onto its slot; ``gang`` pods of its allocation are bound together (`gang_size`).
@@ -129,7 +138,9 @@ class PodGates:
     def _has_slot(self, allocation: Allocation, rank: int, pod: Pod) -> bool:
         """True if the slot is still the pod's: pods may be evicted while a plan is carried out."""
         current = self._ledger.allocation_of_job(allocation.jobid)
-        return not self.withdrawing(pod.metadata.uid) and current is not None and current.slots[rank].pod_uid == pod.metadata.uid
+        if self.withdrawing(pod.metadata.uid) or allocation.jobid in self._kept_allocations:
+            return False
+        return current is not None and current.slots[rank].pod_uid == pod.metadata.uid
 
     def gang_size(self, workload: Workload, allocation: Allocation) -> int:
         """Count the pods that are bound together, with the slots as they are stored now: once for all pods that are released together."""

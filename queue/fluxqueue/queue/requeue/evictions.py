@@ -14,12 +14,14 @@ The counts start again for a workload that ran for ten minutes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.records import NodeRefusal, RequeueState, Workload
 from fluxqueue.queue.requeue.start_failures import StartFailure
 
@@ -30,6 +32,7 @@ __all__ = [
     "evict_after_lost_node",
     "evict_after_pod_refusal",
     "evict_after_timeout",
+    "evict_group_after_timeout",
     "recent_state",
     "replace_after_timeout",
     "state_after_bind_refusal",
@@ -73,6 +76,18 @@ def evict_after_timeout(workload: Workload, failure: StartFailure, now: datetime
             failure=failure.message[:_LONGEST_FAILURE],
         ),
     )
+
+
+def evict_group_after_timeout(workload: Workload, failure: StartFailure, now: datetime, *, replaced: bool) -> Eviction:
+    """Match a group of which nothing was bound again on other nodes, or hold it.
+
+    If its pods are ``replaced``, the group waits for a moment: without pods it would end, and what is known of its starts with it.
+    """
+    eviction = evict_after_timeout(workload, failure, now)
+    if not replaced or eviction.requeue_state is None:
+        return eviction
+    state = msgspec.structs.replace(eviction.requeue_state, not_before=now + REPLACED_WITHIN)
+    return replace(eviction, requeue_state=state)
 
 
 def replace_after_timeout(workload: Workload, failure: StartFailure, now: datetime, owner: str) -> Eviction:

@@ -177,28 +177,61 @@ class PodEvictor:
         return withdrawn
 
     async def evict_group(self, eviction: Eviction, pods: Sequence[Pod]) -> list[Pod]:
-        """Withdraw all pods of a group and requeue it. If one was bound meanwhile, the others are matched alone.
+        """Take back all pods of a group and requeue it. If one was bound meanwhile, the others are matched alone.
+
+        Pods of our own scheduler are withdrawn, and others are deleted in the version that was read.
 
         Parameters
         ----------
         eviction
             Of an Allocated group.
         pods
-            All its released pods.
+            All its released pods. Each can be withdrawn, or its owner replaces it.
 
         Returns
         -------
         list[Pod]
-            Those that are matched alone.
+            Those that are matched alone, or their replacements are.
+
+        Raises
+        ------
+        ApiError
+            A pod could not be patched or deleted; the group keeps its slots, and replacements get those of the pods that are gone.
         """
         with self._gates.kept_for_withdrawal(pods):
-            done = await asyncio.gather(*(self.withdraw(pod) for pod in pods))
-            withdrawn = [pod for pod, out in zip(pods, done, strict=True) if out]
-            if len(withdrawn) == len(pods):
+            done = await asyncio.gather(*(self._take_back(pod) for pod in pods), return_exceptions=True)
+            failed = [error for error in done if isinstance(error, BaseException)]
+            if failed:
+                raise failed[0]
+            taken = [pod for pod, out in zip(pods, done, strict=True) if out]
+            if len(taken) == len(pods):
                 await self._requeue(eviction)
                 return []
-            await self._free_slots_of(withdrawn)
-        return withdrawn
+            await self._free_slots_of(taken)
+        return taken
+
+    async def _take_back(self, pod: Pod) -> bool:
+        """Withdraw a pod, or delete it while it has no node; False if it is bound by now. A pod that is gone is taken back."""
+        if pod.fluxion_binds:
+            return await self.withdraw(pod)
+        meta = pod.metadata
+        for _ in range(_TRIES):
+            try:
+                await self.delete(pod, unchanged=True)
+            except NotFound:
+                return True
+            except Conflict:
+                try:
+                    pod = await self._api.get(PODS, meta.name, meta.namespace)
+                except NotFound:
+                    return True
+                if pod.metadata.uid != meta.uid:
+                    return True
+                if pod.spec.node_name:
+                    return False
+            else:
+                return True
+        return False
 
     async def _requeue(self, eviction: Eviction) -> None:
         """Requeue a workload whose pods were all withdrawn."""

@@ -4,7 +4,8 @@
 - If a sibling runs, only the pods that did not start are deleted. Their replacements are created gated, and each is matched alone.
   A deleted pod counts as a failure of its Job. So no pod is deleted if that would fail the Job
   (`fluxqueue.queue.requeue.deletion_budget`), or while the template still pins new pods to the same node.
-- Of a group, only pods whose node closed are deleted, and only if an owner replaces them.
+- A group of which nothing was bound in time is matched again as a whole, if an owner replaces all of its pods: they are deleted. If some of
+  it runs, only pods whose node closed are deleted, and only if an owner replaces them.
 - The pod of another owner is deleted, so that its replacement is matched. A bare Pod is never deleted.
 - A pod that waits for the scheduling gate of another controller keeps its slot: its replacement would have the gate too.
 
@@ -25,7 +26,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import (
@@ -33,6 +34,7 @@ from fluxqueue.queue.requeue.evictions import (
     evict_after_closed_node,
     evict_after_pod_refusal,
     evict_after_timeout,
+    evict_group_after_timeout,
     recent_state,
     replace_after_timeout,
 )
@@ -41,6 +43,7 @@ from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCau
 __all__ = ["StartDecision", "decide_group", "decide_job", "decide_pod", "keep"]
 
 _REPLACED = "only what did not start is replaced"
+_FAILS_JOB = "to delete it would fail its Job (backoffLimit)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class StartDecision:
     ----------
     eviction
         The workload is evicted as a whole.
+    group_pods
+        Of a group that is evicted as a whole: its pods.
     evicted_pods
         These pods are deleted, or withdrawn, and the rest of the workload goes on.
     requeue_state
@@ -60,6 +65,7 @@ class StartDecision:
     """
 
     eviction: Eviction | None = None
+    group_pods: tuple[Pod, ...] = ()
     evicted_pods: tuple[Pod, ...] = ()
     requeue_state: RequeueState | None = None
     reason: ReasonChange | None = None
@@ -122,11 +128,46 @@ def _pins(workload: Workload, job: Job, now: datetime) -> bool:
     return workload.release_mode is ReleaseMode.PIN and pin_until(job.spec.template.metadata) + MARGIN > now
 
 
-def decide_group(workload: Workload, failure: StartFailure, budget: DeletionBudget) -> StartDecision:
-    """Decide about a group: only pods whose node closed are evicted, if they can be withdrawn or their owner replaces them."""
-    closed_out = failure.pods if failure.cause is StartFailureCause.CLOSED else ()
-    evicted = tuple(pod for pod in closed_out if pod.revocable or (owner_and_revision(pod) and budget.take(pod)))
-    return StartDecision(evicted_pods=evicted, reason=keep(workload, failure, _REPLACED if evicted else "").reason)
+def decide_group(
+    workload: Workload, allocation: Allocation, pods: Sequence[Pod], failure: StartFailure, budget: DeletionBudget, now: datetime
+) -> StartDecision:
+    """Decide about a group.
+
+    It is evicted as a whole if nothing of it was bound in time. Else only pods whose node closed are evicted. A pod is evicted if it can be
+    withdrawn, or if its owner replaces it.
+
+    Parameters
+    ----------
+    workload, allocation
+        The group and its slots.
+    pods
+        Those in its slots.
+    failure
+        What does not start.
+    budget
+        Pods that may be deleted; those of the decision are counted.
+    now
+        The time of the database.
+    """
+    if failure.cause is StartFailureCause.CLOSED:
+        evicted = tuple(pod for pod in failure.pods if pod.revocable or (owner_and_revision(pod) and budget.take(pod)))
+        return StartDecision(evicted_pods=evicted, reason=keep(workload, failure, _REPLACED if evicted else "").reason)
+    if failure.foreign_gate or _has_begun(workload, allocation, pods):
+        return keep(workload, failure)
+    deleted = [pod for pod in pods if not pod.revocable]
+    if (bare := next((pod for pod in deleted if not owner_and_revision(pod)), None)) is not None:
+        remedy = f"pod {bare.metadata.name} has no controller: delete it and create it again to have it matched again"
+        return keep(workload, failure, remedy)
+    if not all(budget.take(pod) for pod in deleted):
+        return keep(workload, failure, _FAILS_JOB)
+    return StartDecision(eviction=evict_group_after_timeout(workload, failure, now, replaced=bool(deleted)), group_pods=tuple(pods))
+
+
+def _has_begun(workload: Workload, allocation: Allocation, pods: Sequence[Pod]) -> bool:
+    """True if a pod of a group was bound, or may be released just now."""
+    if workload.state is not State.ALLOCATED or any(slot.state is SlotState.ENDED for slot in allocation.slots):
+        return True
+    return not pods or any(pod.held or not pod.active or pod.spec.node_name for pod in pods)
 
 
 def decide_pod(workload: Workload, pod: Pod | None, failure: StartFailure, budget: DeletionBudget, now: datetime) -> StartDecision:
@@ -137,7 +178,7 @@ def decide_pod(workload: Workload, pod: Pod | None, failure: StartFailure, budge
     if failure.foreign_gate or pod is None or not (owner := owner_and_revision(pod)):
         return keep(workload, failure)
     if not budget.take(pod):
-        return keep(workload, failure, "to delete it would fail its Job (backoffLimit)")
+        return keep(workload, failure, _FAILS_JOB)
     if closed:
         return StartDecision(eviction=evict_after_closed_node(workload, failure, now))
     return StartDecision(eviction=replace_after_timeout(workload, failure, now, owner))

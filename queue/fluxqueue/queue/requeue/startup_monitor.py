@@ -28,6 +28,7 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import is_pinned
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NODE_NAME
@@ -67,6 +68,8 @@ class _Outcome:
     ----------
     evictions
         Workloads that are evicted as a whole.
+    groups
+        Groups that are evicted as a whole, with their pods.
     evicted_pods
         Pods that are evicted without their siblings, by message.
     requeue_states
@@ -76,12 +79,15 @@ class _Outcome:
     """
 
     evictions: list[Eviction] = field(default_factory=list)
+    groups: list[tuple[Eviction, tuple[Pod, ...]]] = field(default_factory=list)
     evicted_pods: dict[str, list[Pod]] = field(default_factory=dict)
     requeue_states: dict[WorkloadId, RequeueState] = field(default_factory=dict)
     reasons: list[ReasonChange] = field(default_factory=list)
 
     def add(self, workload: WorkloadId, decision: StartDecision, message: str) -> None:
-        if decision.eviction is not None:
+        if decision.eviction is not None and decision.group_pods:
+            self.groups.append((decision.eviction, decision.group_pods))
+        elif decision.eviction is not None:
             self.evictions.append(decision.eviction)
         if decision.evicted_pods:
             self.evicted_pods.setdefault(message, []).extend(decision.evicted_pods)
@@ -186,7 +192,7 @@ class StartupMonitor:
                 continue
             try:
                 failure = self._failure(workload, allocation, late.get(workload.id, set()), now)
-                decision = self._decide(workload, failure, budget, now) if failure is not None else None
+                decision = self._decide(workload, allocation, failure, budget, now) if failure is not None else None
             except Exception:
                 OBJECT_FAILURES.labels("starts").inc()
                 log.exception("start.check_broken", object=workload.ref, workload=workload.id)
@@ -202,10 +208,17 @@ class StartupMonitor:
         await self._ledger.set_reasons(outcome.reasons, live=True)
         await self._ledger.set_requeue_states(outcome.requeue_states)
         await self._requeuer.evict(outcome.evictions)
+        for eviction, members in outcome.groups:
+            try:
+                await self._requeuer.pods.evict_group(eviction, members)
+            except ApiError as error:
+                log.warning("group.not_evicted", workload=eviction.workload, error=str(error))  # the next check finds it again
         for message, pods in outcome.evicted_pods.items():
             await self._requeuer.pods.evict(pods, message)
 
-    def _decide(self, workload: Workload, failure: StartFailure, budget: DeletionBudget, now: datetime) -> StartDecision:
+    def _decide(
+        self, workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
+    ) -> StartDecision:
         if failure.scheduler_waits:
             return keep(workload, failure)
         if workload.kind == "Job":
@@ -214,7 +227,7 @@ class StartupMonitor:
                 return StartDecision()
             return decide_job(workload, job, self._caches.pods_of_job(workload.uid), failure, budget, now)
         if workload.release_mode is ReleaseMode.GROUP:
-            return decide_group(workload, failure, budget)
+            return decide_group(workload, allocation, self._pods(workload, allocation), failure, budget, now)
         return decide_pod(workload, self._caches.pods.get_by_uid(workload.uid), failure, budget, now)
 
     def _ends(self, workload: Workload) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import NewWorkload, RequeueState
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
@@ -137,6 +138,21 @@ async def test_an_incomplete_pod_group_waits_and_is_matched_when_all_pods_exist(
         row = bench.ledger.group(key)
         assert row is not None
         assert (row.pods, row.reason) == (2, reason)
+
+
+@pytest.mark.parametrize(("left_s", "waits"), [(9, True), (-1, False), (60, False)])
+async def test_a_group_whose_pods_are_being_replaced_stays_for_a_moment(bench: Bench, left_s: int, waits: bool) -> None:
+    key = GroupKey("default", "mpi")
+    for uid in ("p0", "p1"):
+        pod = make_pod(uid).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
+        bench.caches.pods.apply(a_pod(pod, uid=uid))
+    await bench.intake.take_in([key])
+    row = bench.ledger.group(key)
+    assert row is not None
+    await bench.ledger.set_requeue_states({row.id: RequeueState(starts=1, not_before=bench.ledger.clock() + timedelta(seconds=left_s))})
+    bench.caches.pods.replace([])
+    await bench.intake.take_in([key])
+    assert (bench.ledger.group(key) is not None) is waits
 
 
 async def test_a_gang_whose_owner_cannot_be_read_is_not_taken_in_yet(bench: Bench) -> None:

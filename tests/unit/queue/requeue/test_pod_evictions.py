@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
-from support.queue_builders import EPOCH, a_job, a_workload, an_allocation
+from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
@@ -68,9 +68,11 @@ class _Cluster:
         self._effects.append(("patched", name))
         self._caches.pods.apply(self._read(name))
 
-    async def delete(self, _kind: object, name: str, **_how: object) -> None:
+    async def delete(self, _kind: object, name: str, resource_version: str | None = None, **_how: object) -> None:
         if (error := self.refusing.get(name)) is not None:
             raise error
+        if resource_version not in (None, self.pods[name]["metadata"].get("resourceVersion")):
+            raise Conflict(409, "Conflict", name)
         self._effects.append(("deleted", name))
 
 
@@ -132,7 +134,7 @@ class Bench:
         uid = uids[0] if kind == "Pod" else "job-uid"
         self.row = a_workload("w", kind=kind, uid=uid, release_mode=mode, state=State.ALLOCATED, jobid=7)
         allocation = an_allocation(["n1"] * len(pods), states=[SlotState.TAKEN] * len(pods), pods=uids)
-        ledger = cast(Ledger, _Ledger(self.row, allocation, self.effects))
+        self.ledger = ledger = cast(Ledger, _Ledger(self.row, allocation, self.effects))
         self.reread: list[str] = []
         api, trigger = cast(Api, self.cluster), cast(Trigger, _Trigger())
         self.gates = PodGates(api, ledger, self.caches.pods.get_by_uid)
@@ -219,6 +221,44 @@ async def test_of_a_group_of_which_one_pod_was_bound_meanwhile_the_others_wait_a
     alone = await bench.requeuer.pods.evict_group(bench.wanted, bench.pods)
     assert [pod.metadata.name for pod in alone] == ["p0", "p2"]
     assert bench.effects == [("patched", "p0"), ("patched", "p2"), ("ended", 0), ("ended", 2)]
+
+
+def stock(name: str, version: int = 1) -> PodBuilder:
+    pod = make_pod(name).uid(name).allocation("n1").owned_by("StatefulSet", "web")
+    return pod.with_("metadata.resourceVersion", str(version))
+
+
+async def test_pods_of_a_group_that_the_stock_scheduler_binds_are_deleted() -> None:
+    bench = Bench(ReleaseMode.GROUP, stock("p0"), stock("p1"))
+    bench.cluster.change(stock("p1", version=2))
+    assert await bench.requeuer.pods.evict_group(bench.wanted, bench.pods) == []
+    assert [effect[:2] for effect in bench.effects[:2]] == [("deleted", "p0"), ("deleted", "p1")]
+    assert [effect[0] for effect in bench.effects[2:]] == ["requeue state", "requeued"]
+
+
+async def test_a_pod_that_the_stock_scheduler_bound_meanwhile_is_not_deleted() -> None:
+    bench = Bench(ReleaseMode.GROUP, stock("p0"), stock("p1"))
+    bench.cluster.change(stock("p1", version=2).on_node("n1"))
+    await bench.requeuer.pods.evict_group(bench.wanted, bench.pods)
+    assert bench.effects == [("deleted", "p0"), ("ended", 0)]
+
+
+async def test_a_group_keeps_its_slots_if_one_of_its_pods_may_not_be_deleted() -> None:
+    bench = Bench(ReleaseMode.GROUP, stock("p0"), stock("p1"))
+    bench.cluster.refusing["p1"] = Forbidden(403, "Forbidden", "a webhook refuses")
+    with pytest.raises(Forbidden):
+        await bench.requeuer.pods.evict_group(bench.wanted, bench.pods)
+    assert bench.effects == [("deleted", "p0")]
+
+
+async def test_a_replacement_is_not_released_onto_a_slot_that_is_being_freed() -> None:
+    bench = Bench(ReleaseMode.GROUP, stock("p0"))
+    slots = an_allocation(["n1"], states=[SlotState.TAKEN], pods=["p0-again"])
+    replacement = a_pod(make_pod("p0").gate("fluxqueue"), uid="p0-again")
+    cast(Any, bench.ledger).held = slots
+    with bench.gates.kept_for_withdrawal(bench.pods):
+        assert await bench.gates.remove(bench.row, slots, 0, replacement, 1) is not None
+    assert bench.effects == []
 
 
 async def test_a_pod_is_not_to_be_released_before_its_slot_is_free() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
-from support.queue_builders import EPOCH, a_job, a_pod, a_workload
+from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, Workload
+from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.start_decisions import StartDecision, decide_group, decide_job, decide_pod
 from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause
@@ -98,13 +99,68 @@ def test_a_withdrawal_needs_no_budget_and_waits_for_no_pin_window() -> None:
     assert evicts(decide(closed, waits, RUNS, workload=row(ReleaseMode.PIN), job=job))
 
 
-def test_of_a_group_only_pods_on_closed_nodes_are_evicted_and_only_with_an_owner() -> None:
-    owned = a_pod(make_pod("web-0").owned_by("StatefulSet", "web"), uid="owned")
-    group = a_workload("web", kind="PodGroup", release_mode=ReleaseMode.GROUP, state=State.RUNNING, pods=2)
-    closed = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS, owned), cause=StartFailureCause.CLOSED)
-    decision = decide_group(group, closed, no_jobs())
-    assert (decision.evicted_pods, decision.eviction) == ((owned,), None)
-    assert keeps(decide_group(group, LATE, no_jobs()))
+OWNED = tuple(a_pod(make_pod(f"web-{i}").owned_by("StatefulSet", "web"), uid=f"web-{i}") for i in range(2))
+LATE_GROUP = StartFailure(Reason.BIND_FAILED, "pod web-0 could not be bound", ("n0",), pods=OWNED)
+
+
+def decide_about(
+    failure: StartFailure, pods: Sequence[Pod], budget: DeletionBudget | None = None, state: State = State.ALLOCATED, starts: int = 0
+) -> StartDecision:
+    group = a_workload(
+        "web", kind="PodGroup", release_mode=ReleaseMode.GROUP, state=state, pods=2, requeue_state=RequeueState(starts=starts)
+    )
+    slots = an_allocation(["n0", "n1"], states=[SlotState.TAKEN] * 2, pods=[pod.metadata.uid for pod in pods])
+    return decide_group(group, slots, pods, failure, budget or no_jobs(), EPOCH)
+
+
+def test_if_a_group_runs_only_pods_on_closed_nodes_are_evicted_and_only_with_an_owner() -> None:
+    closed = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS, OWNED[0]), cause=StartFailureCause.CLOSED)
+    decision = decide_about(closed, [WAITS, OWNED[0]], state=State.RUNNING)
+    assert (decision.evicted_pods, decision.eviction) == ((OWNED[0],), None)
+    assert keeps(decide_about(LATE_GROUP, OWNED, state=State.RUNNING))
+    bound = a_pod(make_pod("web-1").owned_by("StatefulSet", "web").on_node("n1"), uid="web-1")
+    assert keeps(decide_about(LATE_GROUP, [OWNED[0], bound]))
+
+
+def test_a_group_of_which_nothing_is_bound_is_matched_again_as_a_whole() -> None:
+    decision = decide_about(LATE_GROUP, OWNED)
+    assert decision.eviction is not None
+    assert decision.group_pods == OWNED
+    assert "it is matched again (start 2 of 3), for 10 min not on n0" in decision.eviction.message
+    state = decision.eviction.requeue_state
+    assert state is not None
+    assert (state.starts, state.not_before) == (1, EPOCH + timedelta(seconds=10))
+
+
+def test_a_group_that_did_not_start_three_times_is_held() -> None:
+    decision = decide_about(LATE_GROUP, OWNED, starts=2)
+    assert decision.eviction is not None
+    assert decision.eviction.reason is Reason.HELD
+
+
+def test_a_group_of_our_scheduler_is_withdrawn_and_needs_no_owner() -> None:
+    pods = [a_pod(make_pod(f"web-{i}").by_fluxion("n0"), uid=f"web-{i}") for i in range(2)]
+    decision = decide_about(LATE_GROUP, pods)
+    assert decision.eviction is not None
+    assert decision.eviction.requeue_state is not None
+    assert decision.eviction.requeue_state.not_before is None
+
+
+def test_a_group_with_a_bare_pod_keeps_its_nodes_and_says_what_to_do() -> None:
+    decision = decide_about(LATE_GROUP, [OWNED[0], WAITS])
+    assert keeps(decision)
+    assert decision.reason is not None
+    assert decision.reason.message.endswith("pod mpi-1 has no controller: delete it and create it again to have it matched again")
+
+
+def test_no_group_is_matched_again_if_that_would_fail_a_job_of_it() -> None:
+    job = a_job(JOB.with_("spec.backoffLimit", 1))
+    pods = [a_pod(make_pod(f"mpi-{i}").owned_by("Job", "mpi"), uid=f"mpi-{i}") for i in range(2)]
+    assert keeps(decide_about(LATE_GROUP, pods, DeletionBudget(lambda _uid: job, lambda _uid: [])))
+
+
+def test_a_group_with_the_gate_of_another_controller_keeps_its_nodes() -> None:
+    assert keeps(decide_about(StartFailure(Reason.START_TIMEOUT, "gate", foreign_gate=True, pods=OWNED), OWNED))
 
 
 def test_the_pod_of_an_owner_is_replaced_and_a_bare_pod_keeps_its_node() -> None:

@@ -39,6 +39,7 @@ class _Requeuer:
     def __init__(self) -> None:
         self.evictions: list[Eviction] = []
         self.evicted_pods: list[tuple[str, list[str]]] = []
+        self.groups: list[tuple[Eviction, list[str]]] = []
         self.pods = self
 
     async def evict(self, evicted: Sequence[Any], message: str | None = None) -> None:
@@ -46,6 +47,9 @@ class _Requeuer:
             self.evictions += evicted
         else:
             self.evicted_pods.append((message, [pod.metadata.name for pod in cast(Sequence[Pod], evicted)]))
+
+    async def evict_group(self, eviction: Eviction, pods: Sequence[Pod]) -> None:
+        self.groups.append((eviction, [pod.metadata.name for pod in pods]))
 
 
 class Bench:
@@ -225,6 +229,16 @@ async def test_pods_that_our_own_scheduler_holds_keep_their_slots() -> None:
     (change,) = bench.ledger.written("set_reasons")
     assert "is the scheduler of fluxqueue running?" in change.message
     assert (bench.requeuer.evictions, bench.requeuer.evicted_pods) == ([], [])
+
+
+async def test_a_group_of_which_no_pod_is_bound_in_time_is_evicted_as_a_whole() -> None:
+    bench = Bench(job=make_job("other"), kind="StatefulSet", release_mode=ReleaseMode.GROUP)
+    for name in ("mpi-0", "mpi-1"):
+        bench.server.put("pods", pod(name).owned_by("StatefulSet", "mpi").annotation("fluxqueue/gang", "true").build())
+    await bench.monitor.check()
+    ((eviction, members),) = bench.requeuer.groups
+    assert (eviction.workload, sorted(members)) == (bench.row.id, ["mpi-0", "mpi-1"])
+    assert bench.requeuer.evictions == []
 
 
 async def test_remnants_and_evicted_work_are_left_alone() -> None:
