@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.builders import JobBuilder, Json, make_job
+from support.builders import JobBuilder, Json, make_job, make_pod
 from support.collectors import Collector, collector
 from support.end_to_end import Stage, managed_namespace, scheduler_paused
 
@@ -110,6 +110,46 @@ def quota_of_no_pods(stage: Stage) -> Iterator[None]:
         stage.kubectl("delete", "resourcequota", "none", "--ignore-not-found")
 
 
+_INDEX = "int(object.metadata.annotations['batch.kubernetes.io/job-completion-index'])"
+_NO_HIGH_INDEX: Json = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "no-high-index"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+        },
+        "validations": [{"expression": f"{_INDEX} < 2", "message": "no index above 1"}],
+    },
+}
+
+
+@contextmanager
+def only_two_indexes(stage: Stage) -> Iterator[None]:
+    """Have the API server refuse all pods of Indexed Jobs in this namespace except those of index 0 and 1, until the end."""
+    bound_here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}}
+    binding: Json = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-high-index"},
+        "spec": {"policyName": "no-high-index", "validationActions": ["Deny"], "matchResources": bound_here},
+    }
+    probe = make_pod("probe").with_("metadata.namespace", stage.namespace)
+    probe = probe.annotation("batch.kubernetes.io/job-completion-index", "2")
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [_NO_HIGH_INDEX, binding]}))
+    try:
+        stage.until(
+            "the policy counts",
+            lambda: (
+                "no index" in stage.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(probe.build()), check=False).stderr
+            ),
+        )
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            stage.kubectl("delete", kind, "no-high-index", "--ignore-not-found")
+
+
 @contextmanager
 def closed(stage: Stage, node: str, spec: Json) -> Iterator[None]:
     """Cordon or taint a node, so that it accepts no new pods until the end."""
@@ -130,6 +170,24 @@ def test_fm28_pods_refused_by_a_quota_free_the_nodes_until_the_quota_is_removed(
         stage.until("the nodes are free", lambda: not stage.fluxion_jobs())
     row = stage.until_state("pair", State.RUNNING)
     assert row.ran_on == row.hosts
+    stage.until_consistent()
+
+
+def test_nodes_of_pods_that_the_api_server_refuses_are_given_back_and_the_others_run(stage: Stage) -> None:
+    with only_two_indexes(stage):
+        stage.apply(job("four", 4, "forever").build())
+        fluxjob = stage.until_reason("four", "ReleaseFailed")
+        assert "no index above 1" in fluxjob.status.message
+        stage.until("its other nodes are given back", lambda: "hold no nodes any more" in stage.fluxjobs()[0].status.message)
+        runs = pods_of(stage, "four").keys()
+        assert len(runs) == 2
+        stage.apply(job("other", 4).build())
+        stage.until_state("other", State.COMPLETED)
+        assert pods_of(stage, "four").keys() == runs
+    stage.until("all four run", lambda: len(bound(stage)) == 4, 120)
+    assert len(set(bound(stage).values())) == 4
+    assert runs < pods_of(stage, "four").keys()
+    stage.until("nothing is the matter", lambda: not any(each.status.reason for each in stage.fluxjobs()))
     stage.until_consistent()
 
 

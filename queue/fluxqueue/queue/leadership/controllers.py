@@ -16,6 +16,7 @@ from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.release.releaser import Releaser
 from fluxqueue.queue.requeue.bind_refusals import BindRefusals
 from fluxqueue.queue.requeue.cancellation import Canceller
+from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 from fluxqueue.queue.requeue.requeuer import Requeuer
@@ -78,13 +79,15 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     fluxaccounts = FluxAccountWriter(api, caches, ledger, recorder)
     settings = MiniClusterSettings(config.image, config.cluster_domain)
     miniclusters = MiniClusterController(api, caches, ledger, requeuer.evict, recorder, settings, blockers)
-    pod_refusals = PodRefusals(caches, ledger, trigger)
+    backoffs = JobBackoffs(caches, ledger.clock)
+    pod_refusals = PodRefusals(caches, ledger, trigger, backoffs)
     bind_refusals = BindRefusals(caches, ledger, requeuer, recorder)
     startup_monitor = StartupMonitor(
         caches,
         ledger,
         requeuer,
         pod_refusals,
+        backoffs,
         start_timeout_s=config.start_timeout_seconds,
         node_lost_s=config.node_lost_seconds,
     )

@@ -28,6 +28,7 @@ from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
@@ -53,10 +54,13 @@ class PodRefusals:
     ----------
     caches, ledger, trigger
         The cluster, the queue, and the control tasks.
+    backoffs
+        When pods of Jobs failed.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger) -> None:
+    def __init__(self, caches: Caches, ledger: Ledger, trigger: Trigger, backoffs: JobBackoffs) -> None:
         self._ledger = ledger
+        self._backoffs = backoffs
         self._trigger = trigger
         self._reported: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
         self._waiting: dict[str, set[WorkloadId]] = {}
@@ -83,9 +87,12 @@ class PodRefusals:
         await self._keys.run(self._retry, limit=_BATCH)
 
     def of(self, workload: Workload, allocation: Allocation) -> StartFailure | None:
-        """Return the refusal of a Job's pods since its allocation; None if there is none. It may come before the release is stored."""
+        """Return the refusal of a Job's pods since its allocation; None if there is none. It may come before the release is stored.
+
+        A refusal from before the latest failure of a pod is none any more: since then, the Job controller waits, or has created pods.
+        """
         message, at = self._reported.get(workload.uid, ("", None))
-        if at is None or at < allocation.granted_at:
+        if at is None or at < max(allocation.granted_at, self._backoffs.failed_at(workload.uid) or at):
             return None
         return StartFailure(Reason.RELEASE_FAILED, f"the API server refuses its pods: {message}", cause=StartFailureCause.REFUSED)
 

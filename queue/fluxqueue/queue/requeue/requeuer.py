@@ -112,6 +112,10 @@ class Requeuer:
             self._keys.add(each.workload)
         return refused
 
+    def schedule(self) -> None:
+        """Request a scheduling cycle: nodes were freed."""
+        self._trigger.schedule()
+
     async def run(self) -> None:
         """Work until cancelled."""
         await run_workers(self._keys, _WORKERS, self._proceed)

@@ -4,6 +4,8 @@
 - If a sibling runs, only the pods that did not start are deleted. Their replacements are created gated, and each is matched alone.
   A deleted pod counts as a failure of its Job. So no pod is deleted if that would fail the Job
   (`fluxqueue.queue.requeue.deletion_budget`), or while the template still pins new pods to the same node.
+- If a sibling runs and pods were not even created in the time for a start, their slots are given back. A pod that is created later is
+  gated, and is matched alone.
 - A group of which nothing was bound in time is matched again as a whole, if an owner replaces all of its pods: they are deleted. If some of
   it runs, only pods whose node closed are deleted, and only if an owner replaces them.
 - The pod of another owner is deleted, so that its replacement is matched. A bare Pod is never deleted.
@@ -26,7 +28,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
-from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, SlotState, Workload
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import (
@@ -43,6 +45,7 @@ from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCau
 __all__ = ["StartDecision", "decide_group", "decide_job", "decide_pod", "keep"]
 
 _REPLACED = "only what did not start is replaced"
+_GIVEN_BACK = "the missing pods hold no nodes any more: each is matched alone once it is created"
 _FAILS_JOB = "to delete it would fail its Job (backoffLimit)"
 
 
@@ -58,6 +61,8 @@ class StartDecision:
         Of a group that is evicted as a whole: its pods.
     evicted_pods
         These pods are deleted, or withdrawn, and the rest of the workload goes on.
+    given_back
+        These slots are freed, and the rest of the workload goes on.
     requeue_state
         With which the replacements of these pods begin.
     reason
@@ -67,13 +72,14 @@ class StartDecision:
     eviction: Eviction | None = None
     group_pods: tuple[Pod, ...] = ()
     evicted_pods: tuple[Pod, ...] = ()
+    given_back: tuple[Slot, ...] = ()
     requeue_state: RequeueState | None = None
     reason: ReasonChange | None = None
 
 
 def keep(workload: Workload, failure: StartFailure, remark: str = "") -> StartDecision:
     """Leave the slots of a workload as they are, and write the reason."""
-    partly = workload.state is State.RUNNING and workload.pods > 1
+    partly = (workload.state is State.RUNNING and workload.pods > 1) or remark == _GIVEN_BACK
     doing = "runs, but not all of it" if partly else "keeps its nodes and does not start"
     text = f"{workload.ref} {doing}: {failure.message}" + (f"; {remark}" if remark else "")
     return StartDecision(reason=ReasonChange(workload=workload.id, reason=failure.reason, message=text))
@@ -99,9 +105,11 @@ def decide_job(
     """
     if not any(pod.active and pod.spec.node_name for pod in pods):
         return StartDecision(eviction=_evict_job(workload, failure, now))
+    if failure.empty_slots and not _pins(workload, job, now):
+        return StartDecision(given_back=failure.empty_slots, reason=keep(workload, failure, _GIVEN_BACK).reason)
     deleted = sum(1 for pod in failure.pods if not pod.revocable)
     if not failure.pods or failure.foreign_gate or deleted > budget.left(job) or (deleted and _pins(workload, job, now)):
-        return keep(workload, failure)
+        return keep(workload, failure, _GIVEN_BACK if failure.without_slots else "")
     if failure.cause is StartFailureCause.TIMEOUT and recent_state(workload, now).starts + 1 >= MOST_STARTS:
         return keep(workload, failure)
     budget.spend(workload.uid, deleted)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.refusals import refusal
 from fluxqueue.api.templatepins import is_pinned
+from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot
 from fluxqueue.queue.noderules.node_checks import closed
@@ -27,6 +29,8 @@ __all__ = [
     "StartFailureCause",
     "find_bind_refusal",
     "find_closed_nodes",
+    "find_empty_slots",
+    "find_retry",
     "find_timeout",
     "lost_nodes",
 ]
@@ -41,6 +45,8 @@ class StartFailureCause(enum.Enum):
     """Their node takes no pods of this kind any more."""
     REFUSED = "refused"
     """The API server refuses to create them."""
+    RETRIED = "retried"
+    """The Job controller waits before it replaces pods that failed."""
     UNBINDABLE = "unbindable"
     """Our own scheduler reports that it cannot bind them to their nodes."""
 
@@ -61,6 +67,10 @@ class StartFailure:
         True if a pod has the scheduling gate of another controller. Its replacement would have it too.
     pods
         The pods that exist and have no node.
+    empty_slots
+        Slots whose pods do not exist although the time for the first start is over, if no other pod waits.
+    without_slots
+        True if pods that do not exist have no slots, because these were given back.
     cause
         Decides when the workload is matched again.
     scheduler_waits
@@ -73,6 +83,8 @@ class StartFailure:
     nodes: tuple[str, ...] = ()
     foreign_gate: bool = False
     pods: tuple[Pod, ...] = ()
+    empty_slots: tuple[Slot, ...] = ()
+    without_slots: bool = False
     cause: StartFailureCause = StartFailureCause.TIMEOUT
     scheduler_waits: bool = False
 
@@ -115,8 +127,27 @@ def find_timeout(
             Reason.START_TIMEOUT,
             f"{missing} of {len(slots)} pods were not created in {within_s:g} s: a quota or an admission plugin may refuse them, "
             "see the Events of their owner",
+            empty_slots=find_empty_slots(allocation, active),
         )
     return None
+
+
+def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> StartFailure | None:
+    """Return how many pods of a Job the Job controller creates again after a pause, at this time at the latest; None if none is missing."""
+    missing = len(allocation.open_slots) - sum(1 for pod in pods if pod.active)
+    if missing <= 0:
+        return None
+    what, them = ("pod is", "it") if missing == 1 else ("pods are", "them")
+    text = f"{missing} {what} missing because a pod failed: the Job controller creates {them} again by {until:%H:%M:%S} UTC (its back-off)"
+    return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.RETRIED)
+
+
+def find_empty_slots(allocation: Allocation, pods: Sequence[Pod]) -> tuple[Slot, ...]:
+    """Return the slots that no pod has; none while one of the active pods has no node, or no slot is stored for it."""
+    active = {pod.metadata.uid for pod in pods if pod.active}
+    if any(pod.active and not pod.spec.node_name for pod in pods) or active - {slot.pod_uid for slot in allocation.open_slots}:
+        return ()
+    return tuple(slot for slot in allocation.open_slots if slot.label != SERVICES_SLOT and slot.pod_uid not in active)
 
 
 def _refused_by_scheduler(refused: Sequence[Pod], unbound: Sequence[Pod], slots: Sequence[Slot], within_s: float) -> StartFailure:

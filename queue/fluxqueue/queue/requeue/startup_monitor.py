@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -36,16 +37,26 @@ from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.changes import Eviction, ReasonChange
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
+from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
-from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, Workload, WorkloadId
 from fluxqueue.queue.noderules.node_checks import obstacle
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node
+from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.node_losses import NodeLosses
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.start_decisions import StartDecision, decide_group, decide_job, decide_pod, keep
-from fluxqueue.queue.requeue.start_failures import StartFailure, find_closed_nodes, find_timeout, lost_nodes
+from fluxqueue.queue.requeue.start_failures import (
+    StartFailure,
+    StartFailureCause,
+    find_closed_nodes,
+    find_empty_slots,
+    find_retry,
+    find_timeout,
+    lost_nodes,
+)
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -72,6 +83,8 @@ class _Outcome:
         Groups that are evicted as a whole, with their pods.
     evicted_pods
         Pods that are evicted without their siblings, by message.
+    given_back
+        Slots whose pods do not exist.
     requeue_states
         Of workloads that go on.
     reasons
@@ -81,6 +94,7 @@ class _Outcome:
     evictions: list[Eviction] = field(default_factory=list)
     groups: list[tuple[Eviction, tuple[Pod, ...]]] = field(default_factory=list)
     evicted_pods: dict[str, list[Pod]] = field(default_factory=dict)
+    given_back: list[Slot] = field(default_factory=list)
     requeue_states: dict[WorkloadId, RequeueState] = field(default_factory=dict)
     reasons: list[ReasonChange] = field(default_factory=list)
 
@@ -91,6 +105,7 @@ class _Outcome:
             self.evictions.append(decision.eviction)
         if decision.evicted_pods:
             self.evicted_pods.setdefault(message, []).extend(decision.evicted_pods)
+        self.given_back += decision.given_back
         if decision.requeue_state is not None:
             self.requeue_states[workload] = decision.requeue_state
         if decision.reason is not None:
@@ -108,6 +123,8 @@ class StartupMonitor:
         Evicts workloads and pods.
     refusals
         Reports whose pods the API server refuses.
+    backoffs
+        When pods of Jobs failed.
     start_timeout_s
         How long pods may take to be bound after their release.
     node_lost_s
@@ -120,6 +137,7 @@ class StartupMonitor:
         ledger: Ledger,
         requeuer: Requeuer,
         refusals: PodRefusals,
+        backoffs: JobBackoffs,
         *,
         start_timeout_s: float,
         node_lost_s: float,
@@ -128,6 +146,7 @@ class StartupMonitor:
         self._ledger = ledger
         self._requeuer = requeuer
         self._refusals = refusals
+        self._backoffs = backoffs
         self._start_timeout_s = start_timeout_s
         self._pause_s = max(min(start_timeout_s / 10, node_lost_s / 10, 5.0), _PACE_S)
         self._losses = NodeLosses(caches, ledger, start_timeout_s=start_timeout_s, node_lost_s=node_lost_s)
@@ -207,6 +226,7 @@ class StartupMonitor:
     async def _carry_out(self, outcome: _Outcome) -> None:
         await self._ledger.set_reasons(outcome.reasons, live=True)
         await self._ledger.set_requeue_states(outcome.requeue_states)
+        await self._give_back(outcome.given_back)
         await self._requeuer.evict(outcome.evictions)
         for eviction, members in outcome.groups:
             try:
@@ -216,10 +236,16 @@ class StartupMonitor:
         for message, pods in outcome.evicted_pods.items():
             await self._requeuer.pods.evict(pods, message)
 
+    async def _give_back(self, slots: Sequence[Slot]) -> None:
+        if slots:
+            await self._ledger.end_slots([(slot.jobid, slot.rank) for slot in slots])
+            log.info("slots.given_back", allocations=sorted({slot.jobid for slot in slots}), slots=len(slots))
+            self._requeuer.schedule()
+
     def _decide(
         self, workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
     ) -> StartDecision:
-        if failure.scheduler_waits:
+        if failure.scheduler_waits or failure.cause is StartFailureCause.RETRIED:
             return keep(workload, failure)
         if workload.kind == "Job":
             job = self._caches.jobs.get_by_uid(workload.uid)
@@ -239,10 +265,11 @@ class StartupMonitor:
 
     def _failure(self, workload: Workload, allocation: Allocation, late: set[str], now: datetime) -> StartFailure | None:
         """Return what keeps pods of a workload from their nodes; None if nothing does, or if they still have time."""
-        if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
-            return refused
         assert allocation.released_at is not None
         due = workload.state is State.ALLOCATED and (now - allocation.released_at).total_seconds() > self._start_timeout_s
+        if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
+            empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due else ()
+            return replace(refused, empty_slots=empty, without_slots=self._lacks_slots(workload, allocation))
         if not due and workload.id not in self._with_unbound:
             return None
         pods = self._pods(workload, allocation)
@@ -251,8 +278,21 @@ class StartupMonitor:
         if closed is not None:
             return closed
         if due:
-            return find_timeout(allocation, pods, self._start_timeout_s)
+            failure = find_timeout(allocation, pods, self._start_timeout_s)
+            retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
+            return failure if retried is None else find_retry(allocation, pods, retried)
         return find_timeout(allocation, pods, self._start_timeout_s, late=late) if late else None
+
+    def _lacks_slots(self, workload: Workload, allocation: Allocation) -> bool:
+        """True if a Job wants more pods than it has slots."""
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        return job is not None and sum(1 for slot in allocation.open_slots if slot.label != SERVICES_SLOT) < pods_wanted(job)
+
+    def _retried_until(self, workload: Workload, now: datetime) -> datetime | None:
+        """Return until when the Job controller waits before it replaces failed pods of a Job; None if it does not wait."""
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        until = self._backoffs.until(job) if job is not None else None
+        return until if until is not None and until > now else None
 
     def _obstacle_to_later_pod(self, workload: Workload, pod: Pod, node: str) -> str:
         """Return what fills the node of a pod that came after the first start and can only run there, as its template holds the node."""

@@ -43,7 +43,7 @@ def evicts(decision: StartDecision) -> bool:
 
 
 def keeps(decision: StartDecision) -> bool:
-    return decision.reason is not None and decision.eviction is None and decision.evicted_pods == ()
+    return decision.reason is not None and decision == StartDecision(reason=decision.reason)
 
 
 @pytest.mark.parametrize("failure", [LATE, CLOSED, MISSING])
@@ -61,6 +61,25 @@ def test_if_a_sibling_runs_only_the_pods_that_did_not_start_are_evicted() -> Non
     assert late.reason.message.endswith("runs, but not all of it: pod mpi-1 could not be bound; only what did not start is replaced")
     assert evicts(decide(CLOSED, WAITS, RUNS))
     assert keeps(decide(MISSING, RUNS))
+
+
+def test_slots_of_pods_that_were_not_created_are_given_back_and_the_others_run_on() -> None:
+    empty = an_allocation(["n0", "n1"]).slots[1:]
+    refused = StartFailure(Reason.RELEASE_FAILED, "exceeded quota", empty_slots=empty, cause=StartFailureCause.REFUSED)
+    decision = decide(refused, RUNS)
+    assert (decision.given_back, decision.eviction, decision.evicted_pods) == (empty, None, ())
+    assert decision.reason is not None
+    assert decision.reason.message.endswith(
+        "runs, but not all of it: exceeded quota; the missing pods hold no nodes any more: each is matched alone once it is created"
+    )
+    assert decide(refused).eviction is not None, "nothing of it runs"
+
+
+def test_while_the_template_pins_new_pods_no_slot_is_given_back() -> None:
+    until = {"fluxqueue/pin-until": (EPOCH + timedelta(seconds=1)).isoformat()}
+    job = JOB.with_("spec.template.metadata.annotations", until)
+    missing = StartFailure(Reason.START_TIMEOUT, "1 of 2 pods were not created", empty_slots=an_allocation(["n0"]).slots)
+    assert keeps(decide(missing, RUNS, workload=row(ReleaseMode.PIN), job=job))
 
 
 def test_no_pod_is_deleted_if_that_would_fail_the_job() -> None:

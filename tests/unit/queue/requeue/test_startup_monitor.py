@@ -21,6 +21,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, SlotState
 from fluxqueue.queue.requeue import startup_monitor
+from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals
 from fluxqueue.queue.requeue.requeuer import Requeuer
 from fluxqueue.queue.requeue.startup_monitor import StartupMonitor
@@ -48,6 +49,8 @@ class _Requeuer:
         else:
             self.evicted_pods.append((message, [pod.metadata.name for pod in cast(Sequence[Pod], evicted)]))
 
+    def schedule(self) -> None: ...
+
     async def evict_group(self, eviction: Eviction, pods: Sequence[Pod]) -> None:
         self.groups.append((eviction, [pod.metadata.name for pod in pods]))
 
@@ -63,12 +66,14 @@ class Bench:
         self.ledger.now = EPOCH + timedelta(seconds=301)
         self.server, self.requeuer = MemoryApi(), _Requeuer()
         self.caches = Caches(self.server.api)
-        self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger)
+        backoffs = JobBackoffs(self.caches, self.ledger.clock)
+        self.refusals = PodRefusals(self.caches, self.ledger, TriggerLog().trigger, backoffs)
         self.monitor = StartupMonitor(
             self.caches,
             self.ledger,
             cast(Requeuer, self.requeuer),
             self.refusals,
+            backoffs,
             start_timeout_s=timeout_s,
             node_lost_s=lost_s,
         )
@@ -166,6 +171,70 @@ async def test_a_job_whose_pods_the_api_server_refuses_is_evicted_at_once(messag
     bench.server.put("events", refusal(f"Error creating: {message}"))
     await bench.monitor.check()
     assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED] * evicted
+
+
+@pytest.mark.parametrize(("after_s", "freed"), [(299, []), (301, [1])])
+async def test_the_slot_of_a_refused_pod_is_given_back_after_the_time_for_a_start(after_s: int, freed: list[int]) -> None:
+    bench = Bench(pod("mpi-0", "n0"))
+    bench.ledger.put(bench.row, an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None]))
+    bench.ledger.now = EPOCH + timedelta(seconds=after_s)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    assert [rank for _, rank in bench.ledger.written("end_slots")] == freed
+    (change,) = bench.ledger.written("set_reasons")
+    assert ("hold no nodes any more" in change.message) is bool(freed)
+    assert bench.requeuer.evictions == []
+
+
+def fail(bench: Bench, name: str, at_s: int) -> None:
+    """Let a pod run and fail so many seconds after the release."""
+    bench.ledger.now = EPOCH + timedelta(seconds=at_s)
+    bench.server.put("pods", pod(name, "n0").build())
+    bench.server.put("pods", pod(name, "n0").phase("Failed").build())
+
+
+async def test_the_back_off_of_the_job_controller_is_no_refusal_and_is_said() -> None:
+    bench = Bench(job=JOB.with_("status.failed", 5))
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.ledger.now = EPOCH + timedelta(seconds=1)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    fail(bench, "mpi-0", 200)
+    bench.ledger.now = EPOCH + timedelta(seconds=301)
+    await bench.monitor.check()
+    (change,) = bench.ledger.written("set_reasons")
+    assert change.message.endswith(
+        "2 pods are missing because a pod failed: the Job controller creates them again by 00:06:05 UTC (its back-off)"
+    )
+    assert bench.requeuer.evictions == []
+    bench.ledger.now = EPOCH + timedelta(seconds=366)
+    await bench.monitor.check()
+    assert ["2 of 2 pods were not created" in eviction.message for eviction in bench.requeuer.evictions] == [True]
+
+
+async def test_a_refusal_after_a_failure_counts() -> None:
+    bench = Bench()
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    fail(bench, "mpi-0", 200)
+    bench.ledger.now = EPOCH + timedelta(seconds=230)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    assert [eviction.reason for eviction in bench.requeuer.evictions] == [Reason.RELEASE_FAILED]
+
+
+async def test_the_reason_says_that_missing_pods_hold_no_nodes_until_they_exist() -> None:
+    bench = Bench(pod("mpi-0", "n0"))
+    ended = an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.ENDED], pods=["mpi-0", None])
+    bench.ledger.put(replace(bench.row, state=State.RUNNING), ended)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    (change,) = bench.ledger.written("set_reasons")
+    assert change.message.endswith("the missing pods hold no nodes any more: each is matched alone once it is created")
+    bench.ledger.put(replace(bench.row, state=State.RUNNING, reason=Reason.RELEASE_FAILED), ended)
+    bench.server.put("pods", pod("mpi-1", "n1").build())
+    await bench.monitor.check()
+    assert bench.ledger.written("set_reasons")[-1].reason is Reason.NONE
 
 
 async def test_a_job_that_cannot_be_checked_does_not_keep_others_from_being_checked(monkeypatch: pytest.MonkeyPatch) -> None:
