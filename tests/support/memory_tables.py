@@ -79,9 +79,11 @@ class MemoryTables(Store):
     async def now(self) -> datetime:
         return self._clock()
 
-    async def keep_clock(self, epoch: Epoch, expected: datetime | None = None) -> datetime:
+    async def read_clocks(self) -> tuple[datetime, datetime | None]:
+        return self._clock(), None
+
+    async def keep_clock(self, epoch: Epoch, time: datetime) -> None:
         self._hold(epoch)
-        return max(self._clock(), expected) if expected is not None else self._clock()
 
     async def stalled_tasks(self, shard: str = "default") -> list[StalledTask]:
         return []

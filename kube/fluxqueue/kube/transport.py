@@ -8,10 +8,13 @@ requests are small dictionaries.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import enum
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ import orjson
 from fluxqueue.api.names import FIELD_MANAGER
 from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
-from fluxqueue.kube.errors import Undecodable
+from fluxqueue.kube.errors import Forbidden, Undecodable
 from fluxqueue.kube.kinds import PODS, Kind, T
 from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
 
@@ -351,6 +354,15 @@ class Api:
     async def version(self) -> str:
         """Return the server's version, for example ``v1.36.3``."""
         return decode(await self.request("GET", "/version"), ServerVersion, "get /version").git_version
+
+    async def time(self) -> datetime | None:
+        """Return the time by the server's clock, which it tells in whole seconds; None if it does not."""
+        with contextlib.suppress(Forbidden):  # it has a date too
+            await self.version()
+        try:
+            return parsedate_to_datetime(self._wire.date or "") + timedelta(seconds=0.5)
+        except ValueError:
+            return None
 
     def watch(
         self,

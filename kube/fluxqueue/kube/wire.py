@@ -120,6 +120,8 @@ class Wire:
         Hook that is called when the response of a request begins or fails, for metrics; it must be fast and must not raise.
     may_write
         Returns true if writes may be sent now; None: always.
+    date
+        The time by the server's clock, of the last response; None if it did not say.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class Wire:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.on_call: Callable[[CompletedCall], None] | None = None
         self.may_write: Callable[[], bool] | None = None
+        self.date: str | None = None
 
     @classmethod
     @asynccontextmanager
@@ -260,7 +263,7 @@ class Wire:
         status = 0
         try:
             async with await self._open(request, header, read_timeout_s=read_timeout_s) as response:
-                status = response.status
+                status, self.date = response.status, response.headers.get("Date")
                 if status >= 300:
                     raise await _refusal(response, request.action)
                 return await response.read()

@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 __all__ = [
     "API_CALLS",
+    "CLOCK_OFFSET_SECONDS",
     "CONTROLLER_RESTARTS",
     "CYCLES",
     "CYCLE_SECONDS",
@@ -48,6 +49,9 @@ TRACES = Counter("fluxqueue_traces_exported_total", "Traces that the collector t
 WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])
 API_CALLS = Counter("fluxqueue_api_calls_total", "Calls to the API server", ["verb", "kind", "code"])
 FLUXION_UP = Gauge("fluxqueue_fluxion_up", "1 if Fluxion answers")
+CLOCK_OFFSET_SECONDS = Gauge(
+    "fluxqueue_clock_offset_seconds", "By how much a clock is ahead of the time of day, as the leader knows it", ["clock"]
+)
 LOOP_BLOCKED_SECONDS = Histogram(
     "fluxqueue_loop_blocked_seconds", "Blocks of the event loop that were longer than 250 ms", buckets=(0.5, 1, 2, 5, 10, 30)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ async def test_reads_what_it_wrote(api: Api, room: str) -> None:
     assert "value" not in repr(read)
     assert (await api.version()).startswith("v1.")
     assert room in {namespace.metadata.name for namespace in await api.list(NAMESPACES)}
+
+
+async def test_the_server_tells_its_time(api: Api) -> None:
+    time = await api.time()
+    assert time is not None
+    assert abs(time - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 async def test_refusals_are_narrow_and_name_the_object(api: Api, room: str) -> None:

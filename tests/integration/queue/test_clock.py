@@ -1,107 +1,89 @@
-"""The clock of Postgres steps, for example after a failover to a server that is behind or ahead. No work waits longer because of it."""
+"""The clock of Postgres is wrong for a while, for example after a failover to a server that is ahead. No row and no work notices it."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.queue_records import Leader
-from support.stepped_clock import read_the_clock_by_its_function
+from support.stepped_clock import SteppedPostgres
 
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Database, Store
 from fluxqueue.queue.store.clock import LeaderClock
 
-STEP = timedelta(minutes=10)
-SLACK = timedelta(seconds=5)
-
-
-@pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_the_clock_by_its_function(monkeypatch)
+HOUR = timedelta(hours=1)
+SLACK = timedelta(seconds=30)
 
 
 @pytest.fixture
-def leader(store: Store, epoch: Epoch) -> Leader:
-    return Leader(store, epoch)
+def postgres_clock(pool: Database) -> SteppedPostgres:
+    return SteppedPostgres(pool)
 
 
-async def step(pool: Database, minutes: int) -> None:
-    """Replace the clock of Postgres with one that is this many minutes ahead."""
-    async with pool.connection() as connection:
-        await connection.execute(
-            f"""CREATE OR REPLACE FUNCTION fluxqueue.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
-                SELECT clock_timestamp() + interval '{minutes} minutes'
-                       + COALESCE((SELECT max(clock_ahead) FROM fluxqueue.leader), interval '0')
-            $$"""
-        )
+async def now() -> datetime:
+    return datetime.now(UTC)
 
 
-async def a_clock(leader: Leader) -> LeaderClock:
-    clock = LeaderClock(leader.store, leader.epoch)
+async def a_leader(pool: Database, postgres: SteppedPostgres, name: str = "replica-0") -> tuple[Leader, LeaderClock]:
+    epoch: Epoch = await postgres.acquire_leadership(name)
+    clock = LeaderClock(postgres, epoch, now)
     await clock.keep()
-    return clock
+    return Leader(Store(pool, clock), epoch), clock
 
 
-async def test_the_tables_continue_at_the_leaders_time_when_postgres_steps_back(leader: Leader, pool: Database) -> None:
-    clock = await a_clock(leader)
-    before = clock()
-    await step(pool, -10)
-    assert await leader.store.now() < before - STEP + SLACK
-    await clock.keep()
-    assert before <= clock() < before + SLACK
-    assert abs(await leader.store.now() - clock()) < SLACK
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+async def test_a_postgres_that_is_wrong_for_a_while_changes_no_time(
+    pool: Database, postgres_clock: SteppedPostgres, ahead: timedelta
+) -> None:
+    leader, clock = await a_leader(pool, postgres_clock)
+    for step in (ahead, timedelta()):
+        postgres_clock.ahead = step
+        await clock.keep()
+        (row,) = await leader.submit(f"job-{step.total_seconds():.0f}")
+        for time in (clock(), clock.wall(), row.submitted_at, await leader.store.now()):
+            assert abs(time - await now()) < SLACK
 
 
-async def test_a_release_due_before_the_step_is_due_after_it(leader: Leader, pool: Database) -> None:
-    clock = await a_clock(leader)
+async def test_the_doctor_is_told_by_how_much_postgres_is_wrong(pool: Database, postgres_clock: SteppedPostgres) -> None:
+    _, clock = await a_leader(pool, postgres_clock)
+    postgres_clock.ahead = HOUR
+    offsets_s = await clock.compare()
+    assert offsets_s["postgres"] == pytest.approx(3600, abs=30)
+    assert abs(offsets_s["queue"]) < 1
+
+
+async def test_a_claim_is_due_after_its_time_by_the_leaders_clock(pool: Database, postgres_clock: SteppedPostgres) -> None:
+    leader, _ = await a_leader(pool, postgres_clock)
     await leader.allocate("granted")
-    await step(pool, -10)
-    assert await leader.store.claim_releases(leader.epoch, 10, 20.0) == []
-    await clock.keep()
-    ((workload, _),) = await leader.store.claim_releases(leader.epoch, 10, 20.0)
-    assert workload.name == "granted"
-    assert await leader.store.claim_releases(leader.epoch, 10, 20.0) == [], "a claim holds as long as ever"
+    assert len(await leader.store.claim_releases(leader.epoch, 10, 20.0)) == 1
+    later = Store(pool, lambda: datetime.now(UTC) + timedelta(seconds=19))
+    assert await later.claim_releases(leader.epoch, 10, 20.0) == []
+    due = Store(pool, lambda: datetime.now(UTC) + timedelta(seconds=60))
+    assert len(await due.claim_releases(leader.epoch, 10, 20.0)) == 1
 
 
-async def test_the_time_of_the_next_leader_is_not_before_the_last_write(leader: Leader, pool: Database) -> None:
-    await a_clock(leader)
-    (granted,) = await leader.allocate("granted")
-    await step(pool, -10)
-    second = Leader(leader.store, await leader.store.acquire_leadership("replica-1"))
-    clock = await a_clock(second)
+async def test_the_next_leader_does_not_begin_before_the_last_write(pool: Database, postgres_clock: SteppedPostgres) -> None:
+    former = Leader(Store(pool, lambda: datetime.now(UTC) + HOUR), await postgres_clock.acquire_leadership("replica-0"))
+    (granted,) = await former.allocate("granted")
+    leader, clock = await a_leader(pool, postgres_clock, "replica-1")
     assert granted.allocated_at is not None
     assert clock() >= granted.allocated_at
-    assert len(await second.store.claim_releases(second.epoch, 10, 20.0)) == 1
+    assert abs(clock.wall() - await now()) < SLACK
+    assert len(await leader.store.claim_releases(leader.epoch, 10, 20.0)) == 1, "what was due is due"
 
 
-async def test_the_time_of_the_next_leader_is_not_before_the_last_sweep_of_an_idle_one(leader: Leader, pool: Database) -> None:
-    seen = (await a_clock(leader))()
-    await step(pool, -10)
-    second = Leader(leader.store, await leader.store.acquire_leadership("replica-1"))
-    assert (await a_clock(second))() >= seen - timedelta(seconds=1)
+async def test_the_next_leader_does_not_begin_before_the_last_sweep_of_an_idle_one(pool: Database, postgres_clock: SteppedPostgres) -> None:
+    epoch = await postgres_clock.acquire_leadership("replica-0")
+    ahead = await now() + HOUR
+    await postgres_clock.keep_clock(epoch, ahead)
+    _, clock = await a_leader(pool, postgres_clock, "replica-1")
+    assert clock() >= ahead
 
 
-async def test_rows_written_after_a_step_have_the_leaders_time(leader: Leader, pool: Database) -> None:
-    clock = await a_clock(leader)
-    await step(pool, -10)
-    await clock.keep()
-    (later,) = await leader.submit("later")
-    assert abs(later.submitted_at - clock()) < SLACK
-
-
-async def test_the_leader_follows_a_postgres_that_steps_ahead(leader: Leader, pool: Database) -> None:
-    clock = await a_clock(leader)
-    before = clock()
-    await step(pool, 10)
-    await clock.keep()
-    assert abs(clock() - (before + STEP)) < SLACK
-
-
-async def test_a_clock_without_a_step_is_not_corrected(leader: Leader, pool: Database) -> None:
-    clock = await a_clock(leader)
-    for _ in range(5):
-        await clock.keep()
-    async with pool.connection() as connection:
-        rows = await (await connection.execute("SELECT clock_ahead FROM fluxqueue.leader")).fetchall()
-    assert rows == [(timedelta(0),)]
+async def test_the_function_of_the_tables_follows_the_leaders_clock(pool: Database, postgres_clock: SteppedPostgres) -> None:
+    epoch = await postgres_clock.acquire_leadership("replica-0")
+    await postgres_clock.keep_clock(epoch, await now() + HOUR)
+    assert abs(await postgres_clock.now() - await now() - HOUR) < SLACK
+    await postgres_clock.keep_clock(epoch, await now())
+    assert abs(await postgres_clock.now() - await now()) < SLACK

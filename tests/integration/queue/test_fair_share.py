@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.queue_records import Leader
-from support.stepped_clock import read_the_clock_by_its_function
+from support.stepped_clock import SteppedClock
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.queue.model.changes import Ending
@@ -20,32 +20,22 @@ RATE = 4
 """Cores of an allocation on two nodes."""
 
 
-@pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_the_clock_by_its_function(monkeypatch)
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
 
 
 @pytest.fixture
-def leader(store: Store, epoch: Epoch) -> Leader:
-    return Leader(store, epoch)
+def leader(pool: Database, epoch: Epoch, clock: SteppedClock) -> Leader:
+    return Leader(Store(pool, clock), epoch)
 
 
-async def at(pool: Database, minutes: float) -> None:
-    """Set the clock of Postgres to a number of minutes after noon."""
-    async with pool.connection() as connection:
-        await connection.execute(
-            f"""CREATE OR REPLACE FUNCTION fluxqueue.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
-                SELECT timestamptz '2026-01-01 12:00+00' + interval '{minutes * 60} seconds'
-            $$"""
-        )
-
-
-async def run(leader: Leader, pool: Database, name: str, account: str, begin: float, end: float | None) -> None:
+async def run(leader: Leader, clock: SteppedClock, name: str, account: str, begin: float, end: float | None) -> None:
     """Run work of an account from one minute to another; None: it still runs."""
-    await at(pool, begin)
+    clock.set(begin)
     (workload,) = await leader.allocate(name, account=account)
     if end is not None:
-        await at(pool, end)
+        clock.set(end)
         await leader.store.finish(leader.epoch, [Ending(workload.id, State.COMPLETED, Outcome.SUCCEEDED)])
 
 
@@ -60,43 +50,43 @@ def decayed(minutes_ago_began: float, minutes_ago_ended: float = 0) -> float:
     return RATE * factor * halved
 
 
-async def test_use_counts_from_the_grant_to_the_end_and_half_after_a_half_life(leader: Leader, pool: Database) -> None:
-    await run(leader, pool, "ended", "physics", 0, 30)
-    await run(leader, pool, "runs", "biology", 20, None)
-    await run(leader, pool, "nobody's", "", 20, None)
-    await at(pool, 60)
+async def test_use_counts_from_the_grant_to_the_end_and_half_after_a_half_life(leader: Leader, clock: SteppedClock) -> None:
+    await run(leader, clock, "ended", "physics", 0, 30)
+    await run(leader, clock, "runs", "biology", 20, None)
+    await run(leader, clock, "nobody's", "", 20, None)
+    clock.set(60)
     assert await charge(leader) == pytest.approx({"physics": decayed(60, 30), "biology": decayed(40)})
-    await at(pool, 120)
+    clock.set(120)
     assert await charge(leader) == pytest.approx({"physics": decayed(60, 30) / 2, "biology": decayed(100)})
 
 
-async def test_it_does_not_matter_how_often_accounts_are_charged(leader: Leader, pool: Database) -> None:
-    await run(leader, pool, "a", "physics", 0, None)
+async def test_it_does_not_matter_how_often_accounts_are_charged(leader: Leader, clock: SteppedClock) -> None:
+    await run(leader, clock, "a", "physics", 0, None)
     for minute in (1, 2, 2, 3, 30, 90):
-        await at(pool, minute)
+        clock.set(minute)
         found = await charge(leader)
     assert found == pytest.approx({"physics": decayed(90)})
     for minute in (80, 90):
-        await at(pool, minute)
+        clock.set(minute)
         assert await charge(leader) == pytest.approx({"physics": decayed(90)}), "a clock that went back charges nothing twice"
 
 
-async def test_use_of_long_ago_is_forgotten_and_not_charged_again(leader: Leader, pool: Database) -> None:
-    await run(leader, pool, "a", "physics", 0, 1)
-    await at(pool, 60 * 24 * 365 * 10)
+async def test_use_of_long_ago_is_forgotten_and_not_charged_again(leader: Leader, clock: SteppedClock) -> None:
+    await run(leader, clock, "a", "physics", 0, 1)
+    clock.set(60 * 24 * 365 * 10)
     assert set(await charge(leader)) == {"physics"}
     assert await charge(leader) == {}
-    await run(leader, pool, "b", "biology", 60 * 24 * 365 * 10, None)
-    await at(pool, 60 * 24 * 365 * 10 + 1)
+    await run(leader, clock, "b", "biology", 60 * 24 * 365 * 10, None)
+    clock.set(60 * 24 * 365 * 10 + 1)
     assert await charge(leader) == pytest.approx({"biology": decayed(1)})
 
 
-async def test_each_resource_counts_by_its_weight(leader: Leader, pool: Database) -> None:
-    await run(leader, pool, "a", "physics", 0, None)
-    await at(pool, 1)
+async def test_each_resource_counts_by_its_weight(leader: Leader, clock: SteppedClock) -> None:
+    await run(leader, clock, "a", "physics", 0, None)
+    clock.set(1)
     found = await leader.store.charge_accounts(leader.epoch, 1e9, {"memory": 10.0, "nvidia.com:gpu": 1.0})
     assert found == pytest.approx({"physics": 2 * 4 * 10.0 * timedelta(minutes=1).total_seconds()}, rel=1e-5)
-    await at(pool, 2)
+    clock.set(2)
     assert await leader.store.charge_accounts(leader.epoch, 1e9, {}) == pytest.approx(found, rel=1e-5)
 
 

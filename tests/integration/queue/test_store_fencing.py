@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
@@ -86,7 +86,7 @@ CHANGES: dict[str, Change] = {
     "prune_history": lambda by, there: by.store.prune_history(by.epoch, [there.cancelled.id]),
     "expire_months": lambda by, there: by.store.expire_months(by.epoch, 0, drop=True),
     "requeue_tasks": lambda by, there: by.store.requeue_tasks(by.epoch, [1]),
-    "keep_clock": lambda by, there: by.store.keep_clock(by.epoch),
+    "keep_clock": lambda by, there: by.store.keep_clock(by.epoch, datetime.now(UTC)),
 }
 
 

@@ -142,7 +142,7 @@ class DependencyTracker:
 
     def _early(self, new: NewWorkload, conditions: StartConditions) -> Problem:
         """Return the reason of work that may not begin yet, and have it described again when it may."""
-        at, now = conditions.not_before, self._ledger.clock()
+        at, now = conditions.not_before, self._ledger.wall()
         if at is None or at <= now:
             return NO_PROBLEM
         left_s = (at - now).total_seconds()

@@ -229,5 +229,5 @@ class ObjectReader:
 
     def _as_growth(self, workload: Workload, allocation: Allocation, row: Workload | None) -> Workload:
         """Return the workload of a Job that was started with fewer pods, for a pod by which it grows. A pod keeps its first duration."""
-        grown = growth_of(workload, allocation, self._ledger.clock())
+        grown = growth_of(workload, allocation, self._ledger.wall())
         return grown if row is None else replace(grown, duration_s=row.duration_s)

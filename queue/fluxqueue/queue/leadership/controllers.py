@@ -92,7 +92,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
         node_lost_s=config.node_lost_seconds,
     )
     release_settings = ReleaseSettings(config.pin_window_seconds, config.scheduler)
-    objects = ObjectReleaser(api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings)
+    objects = ObjectReleaser(api, caches, ledger.clock, gates, miniclusters.preparations.prepare, release_settings, ledger.wall)
     releaser = Releaser(objects, ledger, trigger, intake.enqueue)
     controllers = (
         intake,

@@ -12,10 +12,13 @@ While Postgres is unavailable, running work continues. When it is back, the lead
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from datetime import datetime
 
 import structlog
 
 from fluxqueue.fluxion.rpc.interface import Fluxion
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue import collector
@@ -42,6 +45,8 @@ __all__ = ["Leader"]
 log = structlog.get_logger()
 
 _RETRY_S = 0.5
+_ANSWER_S = 2.0
+"""An API server that does not tell the time within this is not waited for."""
 _GRACE_S = 0.3
 """How long a control task may continue after the process was terminated: the next leader waits for it."""
 
@@ -99,10 +104,11 @@ class Leader:
         store = Store(self._database)
         epoch = await self._acquire_epoch(store)
         reach(CrashPoint.EPOCH_RAISED)
-        clock = LeaderClock(store, epoch)
+        clock = LeaderClock(store, epoch, self._ask_api_server)
         await clock.keep()
         log.info("leader.acquired", holder=self._holder, epoch=epoch)
-        ledger = Ledger(store, epoch, clock)
+        store = Store(self._database, clock)
+        ledger = Ledger(store, epoch, clock, clock.wall)
         async with ControlTasks(self._settings.session_url, store, grace_s=_GRACE_S) as tasks:
             recorder = EventRecorder(self._api, instance=self._holder)
             context = LeaderContext(self._api, self._caches, ledger, tasks.trigger, recorder, self._settings.config)
@@ -119,7 +125,13 @@ class Leader:
         parts.fluxaccounts.show_guarantees(planning.guaranteed)
         planning.priorities.subscribe(parts.fluxaccounts.resync)
         scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
-        sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease)
+        sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease, clock)
+
+        def plan_again() -> None:
+            capacity.graph.invalidate()  # its clock does not go back
+            context.trigger.schedule()
+
+        clock.stepped = plan_again
         async with asyncio.TaskGroup() as group:
             for name, run in upkeep(self._settings, self._api, Store(self._database), clock()):
                 group.create_task(keep_running(name, run))
@@ -160,6 +172,12 @@ class Leader:
             except (WorkersEnded, DatabaseUnavailable) as error:
                 away = True
                 await self._wait_for_postgres(error)
+
+    async def _ask_api_server(self) -> datetime | None:
+        with contextlib.suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._api.time()
+        return None
 
     async def _acquire_epoch(self, store: Store) -> Epoch:
         while True:

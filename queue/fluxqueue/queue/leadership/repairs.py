@@ -10,12 +10,17 @@ from fluxqueue.queue.recovery.adoption import adopt_released
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.recovery.sweep import Sweeper
+from fluxqueue.queue.store.clock import LeaderClock
 
 __all__ = ["make_sweeper"]
 
 
 def make_sweeper(
-    context: LeaderContext, capacity: Capacity, controllers: Sequence[Controller], scheduler_lease: tuple[str, str] | None
+    context: LeaderContext,
+    capacity: Capacity,
+    controllers: Sequence[Controller],
+    scheduler_lease: tuple[str, str] | None,
+    clock: LeaderClock,
 ) -> Sweeper:
     """Build the sweep.
 
@@ -29,9 +34,11 @@ def make_sweeper(
         Resynced in each sweep.
     scheduler_lease
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
+    clock
+        Of the leader; the doctor compares others with it.
     """
     caches, ledger = context.caches, context.ledger
-    doctor = Doctor(context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease)
+    doctor = Doctor(context.api, caches, ledger, capacity.graph, capacity.foreign_pods, scheduler_lease, clock.compare)
     pruner = Pruner(ledger, caches.exists, retention_s=context.config.retention_seconds, accounting=context.config.accounting)
 
     async def adopt() -> int:

@@ -77,7 +77,7 @@ class MiniClusterController:
         self._objects = MiniClusterObjects(api, owned, caches, ledger, self._problems, settings)
         self._services = ServicesPods(owned, caches)
         self._formation = FormationTimeout(evict, self._problems, ledger.clock)
-        self._status = MiniClusterStatusWriter(api, ledger.clock)
+        self._status = MiniClusterStatusWriter(api, ledger.wall)
         self._keys = MiniClusterKeys(caches, ledger, blockers, self.preparations, self._problems)
 
     def resync(self) -> None:

@@ -164,7 +164,7 @@ class MiniClusterObjects:
 
     def _rendered(self, minicluster: MiniCluster) -> list[Json]:
         meta, spec = minicluster.metadata, minicluster.spec
-        certificate = curve.read(spec.flux.curve_cert) if spec.flux.curve_cert else curve.make(meta.name, self._ledger.clock())
+        certificate = curve.read(spec.flux.curve_cert) if spec.flux.curve_cert else curve.make(meta.name, self._ledger.wall())
         token = secrets.token_urlsafe(32) if spec.serves_rest and not spec.restful.token_secret else None
         return objects(
             minicluster,

@@ -189,7 +189,7 @@ class Preparations:
         try:
             rendered = annotated_objects(
                 minicluster_of_job(job),
-                certificate=curve.make(job.metadata.name, self._ledger.clock()),
+                certificate=curve.make(job.metadata.name, self._ledger.wall()),
                 cluster_domain=self._settings.cluster_domain,
             )
         except InvalidInjection as error:

@@ -69,7 +69,7 @@ async def _adopt(caches: Caches, ledger: Ledger, candidates: Sequence[AdoptionCa
     if not accepted:
         return 0
     await ledger.upsert([candidate.new for candidate in accepted])
-    now = ledger.clock()
+    now = ledger.wall()
     grants = [
         Grant(
             workload=row.id,
@@ -107,7 +107,7 @@ def _unknown_objects(caches: Caches, ledger: Ledger) -> Iterator[AdoptionCandida
             if new is None:
                 continue
             wanted = pods_wanted(job) if started_with_fewer(job) else new.pods
-            claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), wanted, ledger.clock())
+            claim = claim_of_job(job, caches.pods_of_job(job.metadata.uid), wanted, ledger.wall())
             if claim is not None and _has_one_size(new):
                 yield AdoptionCandidate(new, claim, _confirms(caches, new, claim))
     for pod in caches.pods.list():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fluxqueue.queue.recovery.clock_comparison import compare_clocks
 from fluxqueue.queue.recovery.cluster_comparison import compare_cluster
 from fluxqueue.queue.recovery.findings import Finding
 from fluxqueue.queue.recovery.graph_comparison import compare_graph
@@ -22,7 +23,7 @@ __all__ = ["differences", "lasting"]
 
 def differences(snapshot: SystemSnapshot) -> list[Finding]:
     """Return everything that contradicts itself."""
-    return [*compare_cluster(snapshot), *compare_queue(snapshot), *compare_graph(snapshot)]
+    return [*compare_cluster(snapshot), *compare_queue(snapshot), *compare_graph(snapshot), *compare_clocks(snapshot)]
 
 
 def lasting(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:

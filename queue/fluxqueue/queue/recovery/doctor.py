@@ -12,7 +12,7 @@ object and row is compared again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -51,6 +51,8 @@ class Doctor:
         The API server, what the watches know of it, the queue, the graph in Fluxion, and the pods that are not ours.
     scheduler
         Namespace and name of the Lease of our own scheduler; None where it is not installed.
+    compare_clocks
+        Returns by how many seconds each clock is ahead of the time of day.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class Doctor:
         graph: GraphKeeper,
         foreign: ForeignPods,
         scheduler: tuple[str, str] | None = None,
+        compare_clocks: Callable[[], Awaitable[Mapping[str, float]]] | None = None,
     ) -> None:
         self._api = api
+        self._compare_clocks = compare_clocks
         self._scheduler = scheduler
         self._caches = caches
         self._ledger = ledger
@@ -147,6 +151,8 @@ class Doctor:
             specs=specs(usable),
             foreign={share.node: share.amounts for share in self._foreign.shares(use.node for use in graph_nodes)},
             now=ledger.clock(),
+            wall=ledger.wall(),
+            clocks=await self._compare_clocks() if from_api and self._compare_clocks is not None else {},
             thorough=thorough,
             scheduler=await self.scheduler_state(pods) if from_api else SchedulerState.UNKNOWN,
         )
@@ -168,7 +174,7 @@ class Doctor:
             return SchedulerState.AWAY
         except Forbidden:
             return SchedulerState.UNKNOWN
-        return SchedulerState.LEADS if _renewed(lease, self._ledger.clock()) else SchedulerState.AWAY
+        return SchedulerState.LEADS if _renewed(lease, self._ledger.wall()) else SchedulerState.AWAY
 
 
 def _renewed(lease: LeaseSpec, now: datetime) -> bool:

@@ -28,6 +28,7 @@ class Difference(enum.StrEnum):
     GRAPH_JOBS = "graph-jobs"
     GRAPH_NODES = "graph-nodes"
     GRAPH_FOREIGN = "graph-foreign"
+    CLOCK = "clock"
 
     @property
     def invariant(self) -> str:
@@ -54,6 +55,7 @@ _INVARIANTS: Mapping[Difference, str] = {
     Difference.GRAPH_JOBS: "I1",
     Difference.GRAPH_NODES: "I1",
     Difference.GRAPH_FOREIGN: "I1",
+    Difference.CLOCK: "I8",
 }
 _SWEEP = "the sweep repairs it within a minute, --repair at once"
 _REMEDIES: Mapping[Difference, str] = {
@@ -70,6 +72,7 @@ _REMEDIES: Mapping[Difference, str] = {
     Difference.GRAPH_JOBS: "the sweep fills the graph again within a minute, --repair at once",
     Difference.GRAPH_NODES: "the sweep fills the graph again within a minute, --repair at once",
     Difference.GRAPH_FOREIGN: "the sweep fills the graph again within a minute, --repair at once",
+    Difference.CLOCK: "set the clock of that machine by NTP; the time of the queue returns by itself, at a fifth of a second each second",
 }
 
 

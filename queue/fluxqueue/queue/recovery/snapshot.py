@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fluxqueue.api.fluxjobs import FluxJob
@@ -48,8 +48,10 @@ class SystemSnapshot:
         What Fluxion holds, and its nodes.
     specs, foreign
         What the graph should have of each node, and what pods that are not ours take of it.
-    now
-        On the clock of the tables.
+    now, wall
+        The time of the queue and the time of day.
+    clocks
+        By how many seconds each clock is ahead of the time of day; empty if they were not read.
     thorough
         True if Fluxion reported what its jobs hold where, and its nodes; else only the ids of its jobs are known.
     scheduler
@@ -70,12 +72,14 @@ class SystemSnapshot:
     specs: Mapping[str, GraphNodeSpec]
     foreign: Mapping[str, Mapping[str, int]]
     now: datetime
+    wall: datetime
+    clocks: Mapping[str, float] = field(default_factory=dict)
     thorough: bool = True
     scheduler: SchedulerState = SchedulerState.UNKNOWN
 
     def is_old(self, created: str | None) -> bool:
         """True if an object has existed long enough to be in the queue; one without a readable creation time counts as old."""
         try:
-            return created is None or self.now - datetime.fromisoformat(created) > FRESH
+            return created is None or self.wall - datetime.fromisoformat(created) > FRESH
         except ValueError:
             return True

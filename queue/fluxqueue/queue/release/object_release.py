@@ -83,13 +83,15 @@ class ObjectReleaser:
     caches
         The cluster.
     clock
-        Returns the time of the database.
+        Returns the time of the queue.
     gates
         Notes which pods were released.
     prepare
         Writes what the pods of a Job need before it is released.
     settings
         How Jobs are released.
+    wall
+        Returns the time of day, with which the webhook compares; the same as `clock` if it is not given.
     """
 
     def __init__(
@@ -100,10 +102,12 @@ class ObjectReleaser:
         gates: PodGates,
         prepare: Prepare,
         settings: ReleaseSettings | None = None,
+        wall: Callable[[], datetime] | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
         self._clock = clock
+        self._wall = wall or clock
         self._gates = gates
         self._prepare = prepare
         self._settings = settings or ReleaseSettings()
@@ -221,7 +225,7 @@ class ObjectReleaser:
             return gate_release_job(job, allocation.jobid, scheduler, parallelism=parallelism)
         if template_can_hold_node(job, scheduler) and not is_moldable(workload):
             return hold_node_release_job(job, allocation.jobid, allocation.hosts[0], scheduler)
-        pin_until = self._clock() + pin_window(len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting)
+        pin_until = self._wall() + pin_window(len(allocation.slots), self._settings.pin_window_s, self._new_jobs.waiting)
         gang = len(allocation.open_slots)
         return pin_release_job(job, allocation.jobid, allocation.hosts, pin_until, scheduler, gang, parallelism=parallelism)
 

@@ -101,12 +101,12 @@ class Maintenances:
 
     def _wait_s(self) -> float:
         """Seconds until a time begins or ends, but no more than half a minute."""
-        now = self._ledger.clock().timestamp()
+        now = self._ledger.wall().timestamp()
         edges = (edge for each in (self._booked() or {}).values() for time in each.times[:2] for edge in (time.start, time.end))
         return min((edge - now for edge in (*edges, now + _EVERY_S) if edge > now), default=_EVERY_S)
 
     async def _compare(self, booked: Mapping[str, BookedReservation]) -> None:
-        now = int(self._ledger.clock().timestamp())
+        now = int(self._ledger.wall().timestamp())
         reservations = list(booked.values())
         cordoned = nodes_in_maintenance(reservations, now, (AtStart.DRAIN, AtStart.EVICT))
         writes = writes_for(self._caches.nodes.list(), cordoned)

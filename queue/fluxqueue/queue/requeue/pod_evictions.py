@@ -272,7 +272,7 @@ class PodEvictor:
         job = self._caches.jobs.get_by_uid(workload.uid) if workload is not None else None
         if workload is None or job is None or workload.release_mode is not ReleaseMode.PIN:
             return False
-        return pin_until(job.spec.template.metadata) + MARGIN > self._ledger.clock()
+        return pin_until(job.spec.template.metadata) + MARGIN > self._ledger.wall()
 
     async def _shown(self, uid: str) -> bool:
         """Wait until the cache has the pod without its allocation; False if that takes too long, or the pod is gone."""

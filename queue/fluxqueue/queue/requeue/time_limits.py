@@ -180,7 +180,7 @@ class TimeLimits:
         started = job.status.start_time
         if started is None:
             return 1
-        return max(int((self._ledger.clock() - datetime.fromisoformat(started)).total_seconds()), 1)
+        return max(int((self._ledger.wall() - datetime.fromisoformat(started)).total_seconds()), 1)
 
     async def _delete(self, pods: Iterable[Pod]) -> float | None:
         """Delete pods in whatever state, each with its grace period."""

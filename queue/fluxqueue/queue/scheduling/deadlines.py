@@ -73,14 +73,14 @@ class Deadlines:
         """Replace the reasons of work that waits for nodes and will miss its deadline."""
         if not self._with_deadline:
             return list(changes)
-        now = self._ledger.clock()
+        now = self._ledger.wall()
         return [self._refined(change, now) if change.workload in self._with_deadline else change for change in changes]
 
     async def report(self) -> None:
         """Compare all deadlines with new estimates, and store what changed."""
         if not self._with_deadline:
             return
-        now, changes = self._ledger.clock(), list[ReasonChange]()
+        now, changes = self._ledger.wall(), list[ReasonChange]()
         for workload_id in sorted(self._with_deadline):
             workload = self._ledger.get(workload_id)
             if workload is None or workload.reason not in _WAITING | {Reason.DEADLINE_UNREACHABLE}:

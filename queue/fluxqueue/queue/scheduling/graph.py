@@ -99,7 +99,7 @@ class GraphKeeper:
 
     def call(self) -> CallContext:
         """Return time, epoch and instance for a call to the graph."""
-        return CallContext(now=int(self._ledger.clock().timestamp()), epoch=self._ledger.epoch, instance=self._instance)
+        return CallContext(now=int(self._ledger.wall().timestamp()), epoch=self._ledger.epoch, instance=self._instance)
 
     def take_capacity_changed(self) -> bool:
         """Return whether something may have been freed or changed since the last call."""

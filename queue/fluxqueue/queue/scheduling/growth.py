@@ -120,7 +120,7 @@ class Growth:
         """Look at the Jobs that run with fewer pods than they asked for, in policy order."""
         if not self._small:
             return
-        now = self._ledger.clock()
+        now = self._ledger.wall()
         asked: list[tuple[Workload, JobPods, int]] = []
         left = _MOST_PODS
         for workload in self._chosen(now):

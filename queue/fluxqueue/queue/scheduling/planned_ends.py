@@ -41,10 +41,10 @@ class PlannedEnds:
 
         Its nodes are then reserved for the work that waits for them. Until it ends, no other work may delay that.
         """
-        now = self._ledger.clock()
+        now, wall = self._ledger.clock(), self._ledger.wall()
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.evicting():
-            soon = now + timedelta(seconds=grace_left_s(workload, now) + _DRAIN_S)
+            soon = wall + timedelta(seconds=grace_left_s(workload, now) + _DRAIN_S)
             if allocation.end is not None and allocation.end <= soon:
                 continue
             answer = await self._graph.fluxion.extend(allocation.jobid, int(soon.timestamp()), call=self._graph.call())
@@ -74,7 +74,7 @@ class PlannedEnds:
 
     async def extend_overruns(self, reservations: ReservationKeeper) -> dict[WorkloadId, str]:
         """Move the ends of work beyond its planned end; return the cause of each reservation that this displaced."""
-        now, displaced = self._ledger.clock(), dict[WorkloadId, str]()
+        now, displaced = self._ledger.wall(), dict[WorkloadId, str]()
         ends: list[tuple[FluxionJobId, datetime]] = []
         for workload, allocation in self._ledger.planned_to_end(now):
             if allocation.end is None or not allocation.start < allocation.end:

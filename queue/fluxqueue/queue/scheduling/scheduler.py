@@ -155,7 +155,7 @@ class Scheduler:
     def _wake_when_planned(self) -> None:
         """Request a cycle for the next planned event: a reservation begins, or an allocation should have ended."""
         starts, reserved_time = self._phases.reserved_starts(), self._phases.next_reserved_time()
-        now = self._ledger.clock()
+        now = self._ledger.wall()
         if reserved_time < float("inf"):
             self.soon(min(max(reserved_time - now.timestamp(), 0), _FURTHEST_S) + SOON_S)
         if not starts:

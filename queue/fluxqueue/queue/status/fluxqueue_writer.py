@@ -74,7 +74,7 @@ class FluxQueueWriter(WorkStatusWriter[FluxQueue]):
     def _differing(self, names: Sequence[str]) -> list[tuple[FluxQueue, FluxQueueStatus]]:
         """Return the queues that do not show what they should, with that."""
         usage = usage_by_queue(self._ledger.all(), self._ledger.live())
-        nodes, now = self._nodes.list(), self._ledger.clock()
+        nodes, now = self._nodes.list(), self._ledger.wall()
         differing: list[tuple[FluxQueue, FluxQueueStatus]] = []
         for name in names:
             queue = self._objects.get("", name)

@@ -60,7 +60,7 @@ class FluxReservationWriter(WorkStatusWriter[FluxReservation]):
             try:
                 here = sorted({number for node in booked.nodes for number in by_node.get(node, ())})
                 conflicts = conflicts_of(booked, all_booked, [live[number] for number in here], nodes)
-                status = reservation_status(reservation, booked, usage.get(name, WorkUsage()), conflicts, self._ledger.clock())
+                status = reservation_status(reservation, booked, usage.get(name, WorkUsage()), conflicts, self._ledger.wall())
                 if status != reservation.status:
                     await self._patch(name, status, _own_fields(status))
             except Exception as error:

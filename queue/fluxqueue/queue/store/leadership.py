@@ -15,7 +15,7 @@ the version before reads; a second node set with a leader of its own would be a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -27,7 +27,6 @@ from fluxqueue.queue.store.transactions import Statement, Transactions
 __all__ = ["Leadership"]
 
 _log = structlog.get_logger(__name__)
-_NOTABLE = timedelta(seconds=1)
 STALLED_S: Final = 3.0
 """A change takes milliseconds, and the next leader waits longer than this for the Lease of a frozen one."""
 
@@ -74,30 +73,18 @@ class Leadership(Transactions):
         return Epoch(rows[0]["epoch"]) if rows else None
 
     async def now(self) -> datetime:
-        """Return the time of the tables: Postgres' clock, which never steps back (`keep_clock`)."""
+        """Return the time by the function of the tables, which follows the leader's clock (`keep_clock`)."""
         now: datetime = (await self._read("now"))[0]["now"]
         return now
 
-    async def keep_clock(self, epoch: Epoch, expected: datetime | None = None) -> datetime:
-        """Keep the clock from going back, as it would after a failover to a Postgres whose clock is behind.
+    async def read_clocks(self) -> tuple[datetime, datetime | None]:
+        """Return the time by Postgres' own clock, and the last time that a leader wrote, if there is one."""
+        (row,) = await self._read("read_clocks")
+        return row["postgres"], row["seen"]
 
-        Parameters
-        ----------
-        epoch
-            Of the leader.
-        expected
-            The time, if the caller knows it; the tables' time may be later.
-
-        Returns
-        -------
-        datetime
-            The time.
-        """
-        (rows,) = await self._write(epoch, Statement("keep_clock", {"epoch": epoch, "expected": expected}))
-        now: datetime = rows[0]["now"]
-        if rows[0]["stepped_back"] > _NOTABLE:
-            _log.warning("clock.stepped_back", by_s=rows[0]["stepped_back"].total_seconds())
-        return now
+    async def keep_clock(self, epoch: Epoch, time: datetime) -> None:
+        """Tell the tables the leader's time, which no later leader begins before."""
+        await self._write(epoch, Statement("keep_clock", {"epoch": epoch, "time": time}))
 
     async def stalled_tasks(self, shard: str = "default") -> list[StalledTask]:
         """Return the control tasks of a shard that are marked as running, oldest first; some of them may have no process any more."""

@@ -64,12 +64,12 @@ class Ledger(LedgerTables):
         The tables.
     epoch
         The leadership under which changes are made: the store refuses those of an older one.
-    clock
-        Postgres' time, known without a query.
+    clock, wall
+        The time of the queue and the time of day (`fluxqueue.queue.store.clock`).
     """
 
-    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
-        super().__init__(store, epoch, clock)
+    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime], wall: Callable[[], datetime] | None = None) -> None:
+        super().__init__(store, epoch, clock, wall)
         self.in_doubt = asyncio.Event()
         """Set while the copy may differ from the tables."""
         self._lock = asyncio.Lock()

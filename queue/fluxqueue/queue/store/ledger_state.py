@@ -64,11 +64,14 @@ class LedgerState:
     Parameters
     ----------
     clock
-        The leader's time.
+        The time of the queue, which is in its rows and never goes back.
+    wall
+        The time of day, for what people write; the same as `clock` if it is not given.
     """
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
+    def __init__(self, clock: Callable[[], datetime], wall: Callable[[], datetime] | None = None) -> None:
         self.clock = clock
+        self.wall = wall or clock
         self.owner_requeue_states = OwnerRequeueStates()
         """Requeue states of pods that a controller replaces, of the last half hour."""
         self._workloads: dict[WorkloadId, Workload] = {}

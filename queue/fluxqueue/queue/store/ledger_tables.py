@@ -28,12 +28,12 @@ class LedgerTables(LedgerState):
         The tables.
     epoch
         The leadership under which changes are made.
-    clock
-        The leader's time.
+    clock, wall
+        The time of the queue and the time of day.
     """
 
-    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock)
+    def __init__(self, store: Store, epoch: Epoch, clock: Callable[[], datetime], wall: Callable[[], datetime] | None = None) -> None:
+        super().__init__(clock, wall)
         self.epoch = epoch
         self.reserved_nodes: ReservedNodes = store
         self._store = store

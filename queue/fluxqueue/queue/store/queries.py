@@ -3,8 +3,7 @@
 A line ``-- name --`` begins a query, and comment lines after it explain it. Parameters are psycopg's ``%(name)s``. Indentation is removed:
 psycopg remembers how a query is parsed only if that is not too long.
 
-The queries read the clock by its function, and are sent with the expression in it: Postgres before 18 plans an SQL function again in each
-statement that calls it, which costs more than to insert a row. The queries about the leader, which set the clock, keep the function.
+The parameter ``now`` is the time, by the clock of whoever sends the query: no row has a time of Postgres' own clock.
 """
 
 from __future__ import annotations
@@ -12,11 +11,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-__all__ = ["CLOCK", "QUERIES", "parse"]
-
-CLOCK = b"(clock_timestamp() + COALESCE((SELECT max(clock_ahead) FROM fluxqueue.leader), interval '0'))"
-"""The expression of ``fluxqueue.clock()``."""
-_SETS_THE_CLOCK = "leadership.sql"
+__all__ = ["QUERIES", "parse"]
 
 _HEADING = re.compile(r"^-- (\w+) --$", re.MULTILINE)
 
@@ -55,8 +50,7 @@ def _load() -> dict[str, bytes]:
             parsed = parse(entry.read_text("utf-8"))
             if twice := queries.keys() & parsed.keys():
                 raise ValueError(f"queries in two files: {', '.join(sorted(twice))}")
-            clock = b"fluxqueue.clock()" if entry.name == _SETS_THE_CLOCK else CLOCK
-            queries |= {name: query.replace(b"fluxqueue.clock()", clock) for name, query in parsed.items()}
+            queries |= parsed
     return queries
 
 

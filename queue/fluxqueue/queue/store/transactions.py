@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -55,10 +56,19 @@ class Statement(NamedTuple):
 
 
 class Transactions:
-    """Transactions on a database."""
+    """Transactions on a database.
 
-    def __init__(self, database: Database) -> None:
+    Parameters
+    ----------
+    database
+        Its connections.
+    clock
+        Returns the time that is the parameter ``now`` of each statement; a leader gives its own.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._database = database
+        self._clock = clock
 
     async def _read(self, name: str, /, **parameters: Any) -> list[Row]:
         """Return the rows of one statement."""
@@ -117,7 +127,7 @@ class Transactions:
         if len(statements) > 1:
             return await self._send_together(connection, statements)
         cursor = connection.cursor(row_factory=dict_row, binary=True)
-        await _execute(cursor, statements[0])
+        await self._execute(cursor, statements[0])
         return [cursor]
 
     async def _send_together(
@@ -127,16 +137,16 @@ class Transactions:
         async with connection.pipeline():
             try:
                 for cursor, statement in zip(cursors, statements, strict=True):
-                    await _execute(cursor, statement)
+                    await self._execute(cursor, statement)
             except BaseException as error:
                 if not isinstance(error, psycopg.Error) or error.sqlstate is None:
                     await connection.close()  # the end of the pipeline would commit the statements that were sent
                 raise
         return cursors
 
-
-async def _execute(cursor: psycopg.AsyncCursor[Row], statement: Statement) -> None:
-    await cursor.execute(QUERIES[statement.name], with_array_texts(statement.parameters), prepare=_prepare(statement))
+    async def _execute(self, cursor: psycopg.AsyncCursor[Row], statement: Statement) -> None:
+        parameters = {"now": self._clock(), **with_array_texts(statement.parameters)}
+        await cursor.execute(QUERIES[statement.name], parameters, prepare=_prepare(statement))
 
 
 def _prepare(statement: Statement) -> bool | None:

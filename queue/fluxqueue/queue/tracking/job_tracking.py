@@ -80,16 +80,16 @@ class JobTracker:
         if pinned and wants_no_pods(workload, job, pods):
             await self._evict([eviction_at_zero(workload)])  # its slot cannot be freed before its template is cleared
             return None
-        now, closes_at = self._ledger.clock(), pin_until(job.spec.template.metadata) + MARGIN
+        wall, closes_at = self._ledger.wall(), pin_until(job.spec.template.metadata) + MARGIN
         started = workload.state is State.RUNNING
-        refused = workload.refused_by(now, since=allocation.granted_at)
+        refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         closed = ClosedNodes(
             to_job=self._caches.closed_to_job(job, pods, started=started, refused=refused),
             to_all=self._caches.closed_to_job(job, pods, started=started),
         )
-        changes = plan_job_slots(job, pods, allocation, last, elsewhere=elsewhere, closed=closed, pin_window_open=now < closes_at)
+        changes = plan_job_slots(job, pods, allocation, last, elsewhere=elsewhere, closed=closed, pin_window_open=wall < closes_at)
         if changes.more_end_later and not pinned:
-            self._plan_after(workload.id, (closes_at - now).total_seconds() + _MARGIN_S)
+            self._plan_after(workload.id, (closes_at - wall).total_seconds() + _MARGIN_S)
         for pod in unplaced_pods(pods, allocation, changes):
             self._reread(pod.metadata.uid)
         return changes

@@ -7,7 +7,7 @@ from typing import cast
 from support.builders import make_job, make_node
 from support.controller_bench import RecordedEvents, managed_caches, running, until
 from support.memory_api import MemoryApi
-from support.memory_store import memory_ledger
+from support.memory_store import MemoryStore, memory_ledger
 
 from fluxqueue.api import names
 from fluxqueue.fluxion.rpc.client import AsyncFluxionClient
@@ -17,6 +17,7 @@ from fluxqueue.queue.leadership.context import LeaderContext
 from fluxqueue.queue.leadership.controllers import make_controllers
 from fluxqueue.queue.leadership.planning import make_capacity, make_planning
 from fluxqueue.queue.leadership.repairs import make_sweeper
+from fluxqueue.queue.store.clock import LeaderClock
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 
@@ -35,7 +36,7 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     capacity = make_capacity(context, cast("AsyncFluxionClient", fluxion))
     parts = make_controllers(context, capacity.port_volume_pools)
     planning = make_planning(context, capacity, parts.requeuer.evict)
-    sweeper = make_sweeper(context, capacity, parts.controllers, None)
+    sweeper = make_sweeper(context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch))
     await sweeper.adopt()
     sweeper.resync()
     async with running(*(controller.run() for controller in parts.controllers)):

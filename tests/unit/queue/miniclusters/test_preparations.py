@@ -51,7 +51,7 @@ def preparations(api: MemoryApi, blockers: ReleaseBlockers, messages: list[str])
     return Preparations(
         OwnedObjects(api.api),
         cast(Caches, caches),
-        cast(Ledger, SimpleNamespace(clock=lambda: NOW)),
+        cast(Ledger, SimpleNamespace(wall=lambda: NOW)),
         blockers,
         cast(EventRecorder, recorder),
         MiniClusterSettings("queue", "cluster.local"),

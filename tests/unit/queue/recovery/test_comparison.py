@@ -56,7 +56,8 @@ def findings(**changes: Any) -> list[Finding]:
         "foreign": {"n1": {}},
         "now": LATER,
     }
-    return differences(SystemSnapshot(**(settings | changes)))
+    given = settings | changes
+    return differences(SystemSnapshot(**({"wall": given["now"]} | given)))
 
 
 def waiting(**changes: Any) -> dict[str, Any]:
@@ -195,4 +196,12 @@ def test_only_what_two_looks_saw_counts() -> None:
     stays = Finding(Difference.GRAPH_JOBS, "job 2", "2 slots")
     assert lasting([passing, stays], [replace(stays, sentence="3 slots"), Finding(Difference.MEMORY, "job 1", "")]) == [
         replace(stays, sentence="3 slots")
+    ]
+
+
+def test_a_clock_that_is_wrong_is_found_with_its_name_and_direction() -> None:
+    clocks = {"machine": 0.2, "postgres": 3600.4, "api-server": -7.0, "queue": 0.0}
+    assert [(each.what, each.about, each.sentence) for each in findings(clocks=clocks)] == [
+        (Difference.CLOCK, "clock postgres", "the clock of Postgres is 3600 s ahead of the time of day"),
+        (Difference.CLOCK, "clock api-server", "the clock of the API server is 7 s behind the time of day"),
     ]

@@ -26,7 +26,7 @@ LEASE = ("fluxqueue-system", "fluxqueue-scheduler")
 
 
 class _Ledger:
-    def clock(self) -> Any:
+    def wall(self) -> Any:
         return EPOCH
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +87,15 @@ async def test_before_the_first_cycle_of_a_leader_no_node_is_touched(stage: Stag
     stage.booked = None
     await until(lambda: not stage.maintenances._changed.is_set())
     assert stage.node("n2") == (True, "power")
+
+
+async def test_a_time_of_the_queue_that_is_an_hour_ahead_begins_no_maintenance(stage: Stage) -> None:
+    stage.ledger.wall = lambda: EPOCH
+    stage.ledger.now = EPOCH + timedelta(hours=1)
+    stage.memory.put("nodes", make_node("n2").cordoned().annotation("fluxqueue/maintenance", "gone").build())
+    stage.reserve(Occurrence(NOW + 3_000, NOW + 7_000))
+    await until(lambda: stage.node("n2") == (False, None))
+    assert stage.node("n1") == (False, None)
 
 
 async def test_a_maintenance_that_was_deleted_ends(stage: Stage) -> None:

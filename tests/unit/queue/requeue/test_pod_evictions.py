@@ -84,7 +84,7 @@ class _Ledger:
         self.held = replace(allocation, workload=workload.id)
         self._effects = effects
 
-    def clock(self) -> Any:
+    def wall(self) -> Any:
         return EPOCH
 
     def subscribe(self, _listener: object) -> None: ...

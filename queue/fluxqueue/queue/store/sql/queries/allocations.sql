@@ -10,7 +10,7 @@ SELECT setval('fluxqueue.jobid', %(last)s + 10000) FROM fluxqueue.jobid WHERE la
 -- After lock_workloads. No CTE is joined with another: Postgres expects few rows of each, and would compare all with
 -- all. The last part is for repetitions: such a grant is stored already, and has no allocated_at here.
 WITH now AS (
-    SELECT fluxqueue.clock() AS at
+    SELECT %(now)s::timestamptz AS at
 ), wanted AS (
     SELECT *
       FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
@@ -58,14 +58,14 @@ WITH due AS (
     -- The state is read row by row: with a join, Postgres expects few Allocated ones among the due and reads all live workloads.
     SELECT a.jobid
       FROM fluxqueue.allocation a
-     WHERE a.next_release_at <= (SELECT fluxqueue.clock()) AND a.kind = 'grant'
+     WHERE a.next_release_at <= %(now)s::timestamptz AND a.kind = 'grant'
        AND (SELECT w.state FROM fluxqueue.workload w WHERE w.id = a.workload) = 'Allocated'
      ORDER BY a.next_release_at
      LIMIT %(limit)s
        FOR UPDATE OF a SKIP LOCKED
 ), claimed AS (
     UPDATE fluxqueue.allocation a
-       SET next_release_at = (SELECT fluxqueue.clock()) + make_interval(secs => %(retry_after_s)s),
+       SET next_release_at = %(now)s::timestamptz + make_interval(secs => %(retry_after_s)s),
            release_attempts = a.release_attempts + 1
       FROM due
      WHERE a.jobid = due.jobid
@@ -92,14 +92,14 @@ SELECT min(a.next_release_at) AS at
 
 -- void_claims --
 UPDATE fluxqueue.allocation
-   SET next_release_at = (SELECT fluxqueue.clock())
- WHERE next_release_at > (SELECT fluxqueue.clock())
+   SET next_release_at = %(now)s::timestamptz
+ WHERE next_release_at > %(now)s::timestamptz
 RETURNING jobid;
 
 -- mark_released --
 WITH target AS (
     UPDATE fluxqueue.allocation
-       SET released_at = (SELECT fluxqueue.clock()), next_release_at = NULL, release_error = ''
+       SET released_at = %(now)s::timestamptz, next_release_at = NULL, release_error = ''
      WHERE jobid = ANY (%(jobids)s::bigint[]) AND released_at IS NULL AND freed_at IS NULL
     RETURNING jobid, workload, released_at
 ), recovered AS (
@@ -122,14 +122,14 @@ RETURNING w.id;
 
 -- retry_releases --
 UPDATE fluxqueue.allocation
-   SET next_release_at = (SELECT fluxqueue.clock())
- WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at > (SELECT fluxqueue.clock()) AND release_error <> ''
+   SET next_release_at = %(now)s::timestamptz
+ WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at > %(now)s::timestamptz AND release_error <> ''
 RETURNING jobid;
 
 -- retry_releases_soon --
 UPDATE fluxqueue.allocation
    SET next_release_at = LEAST(next_release_at,
-                               (SELECT fluxqueue.clock()) + make_interval(secs => power(2, LEAST(release_attempts, 10) - 1)))
+                               %(now)s::timestamptz + make_interval(secs => power(2, LEAST(release_attempts, 10) - 1)))
  WHERE jobid = ANY (%(jobids)s::bigint[]) AND next_release_at IS NOT NULL
 RETURNING jobid;
 
@@ -202,7 +202,7 @@ WITH gone AS (
     UPDATE fluxqueue.slot s SET state = 'ended' FROM gone e WHERE s.jobid = e.jobid AND s.rank = e.rank AND s.state <> 'ended'
 )
 UPDATE fluxqueue.allocation a
-   SET freed_at = (SELECT fluxqueue.clock()), next_release_at = NULL
+   SET freed_at = %(now)s::timestamptz, next_release_at = NULL
  WHERE a.jobid IN (SELECT jobid FROM gone)
    AND a.freed_at IS NULL
    AND NOT EXISTS (
@@ -224,7 +224,7 @@ WITH wanted AS (
       JOIN fluxqueue.allocation a ON a.workload = f.id AND a.kind = 'grant' AND a.freed_at IS NULL
 ), passed AS (
     UPDATE fluxqueue.allocation a
-       SET workload = t.replacement, granted_at = (SELECT fluxqueue.clock()), released_at = NULL, next_release_at = (SELECT fluxqueue.clock()),
+       SET workload = t.replacement, granted_at = %(now)s::timestamptz, released_at = NULL, next_release_at = %(now)s::timestamptz,
            release_attempts = 0, release_error = ''
       FROM target t
      WHERE a.jobid = t.jobid
@@ -237,20 +237,20 @@ WITH wanted AS (
     RETURNING s.jobid, s.rank
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts, allocated_at = (SELECT fluxqueue.clock())
+       SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts, allocated_at = %(now)s::timestamptz
       FROM target t
      WHERE w.id = t.replacement
     RETURNING w.id, w.allocated_at
 ), ended AS (
     UPDATE fluxqueue.workload w
-       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT fluxqueue.clock())
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = %(now)s::timestamptz
       FROM target t
      WHERE w.id = t.replaced
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT replaced, (SELECT fluxqueue.clock()), before, after, outcome, message, %(epoch)s FROM target
+    SELECT replaced, %(now)s::timestamptz, before, after, outcome, message, %(epoch)s FROM target
     UNION ALL
-    SELECT replacement, (SELECT fluxqueue.clock()), 'Pending', 'Allocated', '', 'job ' || jobid || ', taken over from workload ' || replaced, %(epoch)s
+    SELECT replacement, %(now)s::timestamptz, 'Pending', 'Allocated', '', 'job ' || jobid || ', taken over from workload ' || replaced, %(epoch)s
       FROM target
 ), unreserved AS (
     DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.replacement

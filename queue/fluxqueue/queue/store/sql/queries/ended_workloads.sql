@@ -4,7 +4,7 @@ SELECT *
   FROM fluxqueue.workload
  WHERE finished_at >= %(at)s
    AND (finished_at, id) > (%(at)s, %(after)s::bigint)
-   AND finished_at <= (SELECT fluxqueue.clock()) - make_interval(secs => %(settled_s)s)
+   AND finished_at <= %(now)s::timestamptz - make_interval(secs => %(settled_s)s)
  ORDER BY finished_at, id
  LIMIT %(limit)s;
 

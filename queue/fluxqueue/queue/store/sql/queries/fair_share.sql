@@ -2,7 +2,7 @@
 -- An allocation counts from its grant until it is freed. What was used at a time t counts 2^(-(now - t) / half-life) now. The integral of
 -- that is exact, so how often this runs does not matter. Exponents are bounded: a double of Postgres refuses to underflow.
 WITH clock AS MATERIALIZED (
-    SELECT GREATEST(fluxqueue.clock(), last.charged_until) AS now, COALESCE(last.charged_until, '-infinity') AS since
+    SELECT GREATEST(%(now)s::timestamptz, last.charged_until) AS now, COALESCE(last.charged_until, '-infinity') AS since
       FROM (SELECT max(charged_until) AS charged_until FROM fluxqueue.fair_share) AS last
 ), price AS (
     SELECT * FROM unnest(%(types)s::text[], %(weights)s::double precision[]) AS p (type, weight)

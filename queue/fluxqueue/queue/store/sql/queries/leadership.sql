@@ -29,7 +29,7 @@ INSERT INTO fluxqueue.leader AS l (shard, epoch, holder, acquired_at)
 SELECT %(shard)s,
        GREATEST((SELECT max(epoch) + 1 FROM fluxqueue.leader), floor(extract(epoch FROM clock_timestamp()))::bigint),
        %(holder)s,
-       fluxqueue.clock()
+       %(now)s::timestamptz
 ON CONFLICT (shard) DO UPDATE
    SET epoch = EXCLUDED.epoch, holder = EXCLUDED.holder, acquired_at = EXCLUDED.acquired_at
 RETURNING l.epoch;
@@ -40,15 +40,16 @@ SELECT epoch FROM fluxqueue.leader WHERE shard = %(shard)s;
 -- now --
 SELECT fluxqueue.clock() AS now;
 
+-- read_clocks --
+-- Postgres' own clock, and the last time that any leader is known to have seen.
+SELECT clock_timestamp() AS postgres,
+       GREATEST((SELECT max(clock_seen) FROM fluxqueue.leader),
+                (SELECT at FROM fluxqueue.transition ORDER BY id DESC LIMIT 1)) AS seen;
+
 -- keep_clock --
--- The time that any leader saw last is never later than now. If it is, Postgres' clock has stepped back.
+-- Functions of the tables, and leaders of the version before, read the time as Postgres' clock and what the leader's is ahead of it.
 UPDATE fluxqueue.leader l
-   SET clock_ahead = (SELECT max(clock_ahead) FROM fluxqueue.leader)
-                     + CASE WHEN seen.latest > seen.now + interval '1 second' THEN seen.latest - seen.now ELSE interval '0' END,
-       clock_seen = GREATEST(seen.latest, seen.now)
-  FROM (SELECT (SELECT fluxqueue.clock()) AS now,
-               GREATEST(%(expected)s::timestamptz,
-                        (SELECT max(clock_seen) FROM fluxqueue.leader),
-                        (SELECT at FROM fluxqueue.transition ORDER BY id DESC LIMIT 1)) AS latest) AS seen
- WHERE l.epoch = %(epoch)s
-RETURNING l.clock_seen AS now, GREATEST(seen.latest - seen.now, interval '0') AS stepped_back;
+   SET clock_ahead = CASE WHEN abs(EXTRACT(epoch FROM ahead.present - l.clock_ahead)) > 1 THEN ahead.present ELSE l.clock_ahead END,
+       clock_seen = GREATEST(l.clock_seen, %(time)s::timestamptz)
+  FROM (SELECT %(time)s::timestamptz - clock_timestamp() AS present) AS ahead
+ WHERE l.epoch = %(epoch)s;

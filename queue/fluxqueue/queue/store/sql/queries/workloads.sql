@@ -17,7 +17,7 @@ WITH found AS (
         start_conditions, account, submitted_by)
     SELECT f.uid, f.api_version, f.kind, f.namespace, f.name, f.queue, f.priority, f.jobspec, f.shape, f.pods, f.duration_s,
            f.duration_assumed, f.release_mode, f.generation, 'Pending', f.reason, f.message, f.reason, f.message,
-           f.overrides, f.done_indexes, f.requeue_state, coalesce(f.submitted_at, (SELECT fluxqueue.clock())),
+           f.overrides, f.done_indexes, f.requeue_state, coalesce(f.submitted_at, %(now)s::timestamptz),
            f.start_conditions, f.account, f.submitted_by
       FROM found f
      WHERE NOT EXISTS (SELECT FROM fluxqueue.history h WHERE h.uid = f.uid)
@@ -61,7 +61,7 @@ WITH found AS (
     RETURNING w.*, w.xmax = 0 AS inserted
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT s.id, (SELECT fluxqueue.clock()), NULL, 'Pending', f.reason, f.message, %(epoch)s
+    SELECT s.id, %(now)s::timestamptz, NULL, 'Pending', f.reason, f.message, %(epoch)s
       FROM stored s JOIN found f USING (uid)
      WHERE s.inserted
      ORDER BY s.id
@@ -83,11 +83,11 @@ SELECT * FROM fluxqueue.history WHERE id = ANY (%(ids)s::bigint[])
 SELECT * FROM fluxqueue.workload WHERE state = 'Pending' ORDER BY priority DESC, submitted_at, id;
 
 -- owner_requeue_states --
-SELECT w.requeue_state, COALESCE(w.finished_at, (SELECT fluxqueue.clock())) AS at
+SELECT w.requeue_state, COALESCE(w.finished_at, %(now)s::timestamptz) AS at
   FROM fluxqueue.workload w
  WHERE w.finished_at > %(since)s AND w.requeue_state ->> 'owner' <> ''
 UNION ALL
-SELECT w.requeue_state, (SELECT fluxqueue.clock())
+SELECT w.requeue_state, %(now)s::timestamptz
   FROM fluxqueue.workload w
  WHERE w.state IN ('Allocated', 'Running', 'Draining') AND w.requeue_state ->> 'owner' <> ''
  ORDER BY at;
@@ -140,13 +140,13 @@ WITH target AS (
        SET state = %(after)s,
            reason = '',
            message = '',
-           started_at = CASE WHEN %(after)s = 'Running' THEN (SELECT fluxqueue.clock()) ELSE w.started_at END
+           started_at = CASE WHEN %(after)s = 'Running' THEN %(now)s::timestamptz ELSE w.started_at END
       FROM target t
      WHERE w.id = t.id
     RETURNING w.id, t.before, w.started_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT fluxqueue.clock()), before, %(after)s, '', '', %(epoch)s FROM moved
+    SELECT id, %(now)s::timestamptz, before, %(after)s, '', '', %(epoch)s FROM moved
 )
 SELECT id, started_at FROM moved ORDER BY id;
 
@@ -159,16 +159,16 @@ WITH target AS (
      WHERE w.state = ANY (%(from)s::text[])
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = (SELECT fluxqueue.clock())
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = %(now)s::timestamptz
       FROM target t
      WHERE w.id = t.id
     RETURNING w.id, w.finished_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT fluxqueue.clock()), before, after, outcome, message, %(epoch)s FROM target
+    SELECT id, %(now)s::timestamptz, before, after, outcome, message, %(epoch)s FROM target
 ), freed AS (
     UPDATE fluxqueue.allocation a
-       SET freed_at = (SELECT fluxqueue.clock()), next_release_at = NULL
+       SET freed_at = %(now)s::timestamptz, next_release_at = NULL
       FROM target t
      WHERE a.workload = t.id AND a.freed_at IS NULL
     RETURNING a.jobid
@@ -200,7 +200,7 @@ WITH wanted AS (
      WHERE w.id = t.id
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT fluxqueue.clock()), before, 'Draining', x.reason, x.message, %(epoch)s
+    SELECT id, %(now)s::timestamptz, before, 'Draining', x.reason, x.message, %(epoch)s
       FROM target JOIN wanted x USING (id)
      WHERE before <> 'Draining'
 )
@@ -225,12 +225,12 @@ WITH wanted AS (
     RETURNING w.id, w.requeues
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT fluxqueue.clock()), before, 'Pending', reason, message, %(epoch)s FROM target
+    SELECT id, %(now)s::timestamptz, before, 'Pending', reason, message, %(epoch)s FROM target
 ), reduced AS (
     UPDATE fluxqueue.allocation a
        SET kind = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN 'remnant' ELSE a.kind END,
-           released_at = COALESCE(a.released_at, (SELECT fluxqueue.clock())),
-           freed_at = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN NULL ELSE (SELECT fluxqueue.clock()) END,
+           released_at = COALESCE(a.released_at, %(now)s::timestamptz),
+           freed_at = CASE WHEN a.jobid IN (SELECT jobid FROM kept) THEN NULL ELSE %(now)s::timestamptz END,
            next_release_at = NULL
       FROM target t
      WHERE a.workload = t.id AND a.freed_at IS NULL AND a.kind <> 'remnant'
@@ -252,13 +252,13 @@ WITH target AS (
 ), moved AS (
     UPDATE fluxqueue.workload w
        SET state = 'Pending', outcome = '', reason = '', message = '', found_reason = '', found_message = '', finished_at = NULL,
-           submitted_at = (SELECT fluxqueue.clock()), promised_at = NULL, allocated_at = NULL, started_at = NULL, jobid = NULL, hosts = '',
+           submitted_at = %(now)s::timestamptz, promised_at = NULL, allocated_at = NULL, started_at = NULL, jobid = NULL, hosts = '',
            overrides = '{}', requeue_state = '{}', start_conditions = '{}', generation = -1
       FROM target t
      WHERE w.id = t.id
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
-    SELECT id, (SELECT fluxqueue.clock()), 'Cancelled', 'Pending', '', 'its user resumed it', %(epoch)s FROM target
+    SELECT id, %(now)s::timestamptz, 'Cancelled', 'Pending', '', 'its user resumed it', %(epoch)s FROM target
 )
 SELECT id FROM target ORDER BY id;
 
