@@ -146,9 +146,10 @@ class Members(PartialObject, frozen=True):
 
 
 class EnforceDuration(PartialObject, frozen=True):
-    """Whether work is ended at the end of its duration, and how long before that it is warned."""
+    """Whether work is ended at the end of its duration, also of one that it did not state, and how long before that it is warned."""
 
     enabled: bool = False
+    only_stated: bool = False
     grace_seconds: int = DEFAULT_GRACE_S
 
 

@@ -63,6 +63,8 @@ UNSCHEDULABLE_VALUE: Final = "yes"
 
 DURATION_ANNOTATION: Final = "fluxqueue/duration"
 PRIORITY_ANNOTATION: Final = "fluxqueue/priority"
+PRIORITY_COUNTS_LABEL: Final = "fluxqueue/priority-counts"
+"""``false`` on a PriorityClass: work that names it does not go ahead in the queue."""
 POD_GROUP_SIZE_ANNOTATION: Final = "fluxqueue/pod-group-size"
 GANG_ANNOTATION: Final = "fluxqueue/gang"
 AFTER_ANNOTATION: Final = "fluxqueue/after"

@@ -30,6 +30,7 @@ def cluster_values(ports: Mapping[str, int], scheduler: str) -> dict[str, Any]:
         "postgres": {"enabled": False},
         "miniclusters": {"enabled": True, "namespaces": ["*"]},
         "rbac": {"metricsReadableBy": [METRICS_READER]},
+        "defaultQueue": {"spec": {"maxPriority": 1000}},  # one person works here, who may order what waits
         "database": {"existingSecret": {"name": DATABASE_SECRET, "key": "url"}},
         "webhook": {
             "replicas": 1,

@@ -11,7 +11,17 @@ from support.chart_rendering import Chart, Json, Rendered
 from fluxqueue.api import miniclusters, names
 from fluxqueue.api.fluxaccounts import AccountGuarantee, AccountLimits, FluxAccountSpec, FluxAccountStatus, GuaranteedStatus
 from fluxqueue.api.fluxjobs import FluxJobSpec, FluxJobStatus, ObjectRef, Outcome, Reason, State
-from fluxqueue.api.fluxqueues import AtLimit, FluxQueueSpec, FluxQueueStatus, Limits, Members, Policy, QueueLimits, QueueState
+from fluxqueue.api.fluxqueues import (
+    AtLimit,
+    EnforceDuration,
+    FluxQueueSpec,
+    FluxQueueStatus,
+    Limits,
+    Members,
+    Policy,
+    QueueLimits,
+    QueueState,
+)
 from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
 from fluxqueue.minicluster.bounds import MOST_BROKERS
 
@@ -163,6 +173,12 @@ def test_the_default_queue_comes_after_its_kind_and_only_once(default: Rendered)
     queue = default.one("FluxQueue", names.DEFAULT_QUEUE)
     assert queue["metadata"]["annotations"]["helm.sh/hook"] == "post-install"
     assert queue["spec"]["policy"] == "easy"
+
+
+def test_in_the_default_queue_nobody_goes_ahead_and_a_stated_duration_counts(default: Rendered) -> None:
+    spec = default.one("FluxQueue", names.DEFAULT_QUEUE)["spec"]
+    assert (spec["maxPriority"], spec["enforceDuration"]) == (0, {"enabled": True, "onlyStated": True})
+    assert set(spec["enforceDuration"]) <= _fields(EnforceDuration)
 
 
 def _fields(struct: type[msgspec.Struct]) -> set[str]:

@@ -409,7 +409,9 @@ def test_a_token_is_mounted_as_the_api_server_mounts_it(default: Rendered) -> No
 
 
 def test_every_pod_has_the_priority_class_of_the_chart_unless_it_names_one(chart: Chart, default: Rendered) -> None:
-    assert default.one("PriorityClass", "fluxqueue-programs")["value"] == 1_000_000_000
+    programs = default.one("PriorityClass", "fluxqueue-programs")
+    assert programs["value"] == 1_000_000_000
+    assert programs["metadata"]["labels"][names.PRIORITY_COUNTS_LABEL] == "false"
     assert {spec["priorityClassName"] for _, spec in default.pod_specs()} == {"fluxqueue-programs"}
     rendered = chart.render({"queue": {"priorityClassName": "ours"}, "priorityClass": {"value": 5}})
     assert {name: spec["priorityClassName"] for name, spec in rendered.pod_specs()} == {

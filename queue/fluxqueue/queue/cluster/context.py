@@ -31,6 +31,8 @@ class QueueDefaults:
         Added to the priority of each workload, and the highest that a workload may have (None: any).
     duration_s, max_duration_s
         Assumed for work that states no duration, and the longest that a workload may state (None: any). In seconds.
+    enforces_duration
+        True if work is ended at the end of its duration.
     state
         Open, held or drained.
     node_selector
@@ -47,6 +49,7 @@ class QueueDefaults:
     max_priority: int | None = None
     duration_s: int = names.DEFAULT_DURATION_S
     max_duration_s: int | None = None
+    enforces_duration: bool = False
     state: QueueState = QueueState.OPEN
     node_selector: Mapping[str, str] = field(default_factory=dict)
     members: Members = _ALL_NAMESPACES
@@ -65,7 +68,7 @@ class ClusterContext:
     namespace_labels, limit_ranges
         Of the object's namespace.
     priority_classes, default_priority
-        Value of each PriorityClass by name, and the value for pods that name none.
+        What each PriorityClass counts in the queue, by name, and what work counts that names none.
     runtime_classes
         By name.
     storage
@@ -100,6 +103,7 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
         max_priority=spec.max_priority,
         duration_s=spec.default_duration_seconds,
         max_duration_s=spec.max_duration_seconds,
+        enforces_duration=spec.enforce_duration is not None and spec.enforce_duration.enabled,
         state=spec.state,
         node_selector=spec.node_selector or {},
         members=spec.namespaces or Members(),

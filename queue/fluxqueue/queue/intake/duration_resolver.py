@@ -3,6 +3,9 @@
 The FluxJob's ``spec.durationSeconds`` counts first, then the annotation, then ``activeDeadlineSeconds``, then the queue's default. Work
 whose pods do not end by themselves has no duration, unless one is stated.
 
+A pod that its owner would create again is not ended at its duration (`fluxqueue.queue.requeue.time_limits`). So where durations are
+enforced nobody can state one for it: it would pass every reservation and stay.
+
 Work holds its nodes longer than it runs: pods are created, bound and started first, and their end is noticed later. So a duration counts as
 5 s at least, as Slurm counts a minute. Otherwise work of a second would be planned to end before it started, and pass every reservation.
 """
@@ -37,7 +40,7 @@ def resolve_duration(submission: Submission, queue: QueueChoice, overrides: Spec
     problems: list[Problem] = []
     wall_time = WallTime(queue.defaults.duration_s, assumed=True) if submission.ends else WallTime(None, assumed=False)
     try:
-        if (stated_s := _stated_s(submission, overrides)) is not None:
+        if (stated_s := _stated_s(submission, overrides)) is not None and not (queue.defaults.enforces_duration and _returns(submission)):
             wall_time = WallTime(max(stated_s, min(_LEAST_S, queue.defaults.max_duration_s or _LEAST_S)), assumed=False)
     except InvalidDuration as error:
         message = f"{submission.title}: annotation {names.DURATION_ANNOTATION}: {error}"
@@ -50,6 +53,11 @@ def resolve_duration(submission: Submission, queue: QueueChoice, overrides: Spec
         )
         problems.append(Problem(Reason.INVALID_REQUEST, message))
     return Resolved(wall_time, tuple(problems))
+
+
+def _returns(submission: Submission) -> bool:
+    """True for a pod of a service, which its owner creates again whenever it ends."""
+    return submission.kind == "Pod" and not submission.ends and submission.meta.controller is not None
 
 
 def _stated_s(submission: Submission, overrides: SpecOverrides) -> int | None:

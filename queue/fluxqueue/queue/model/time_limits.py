@@ -36,6 +36,8 @@ def limit_times(workload: Workload, rules: EnforceDuration | None) -> LimitTimes
     duration_s = planned_duration_s(workload)
     if rules is None or not rules.enabled or workload.started_at is None or duration_s is None:
         return None
+    if rules.only_stated and workload.duration_assumed:
+        return None
     if workload.state not in (State.RUNNING, State.DRAINING) or workload.evicting:
         return None
     end_at = workload.started_at + timedelta(seconds=duration_s)

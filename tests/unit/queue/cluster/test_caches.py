@@ -8,7 +8,7 @@ from support.builders import make_account, make_job
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, fluxjob_names
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.metadata import ObjectMeta
+from fluxqueue.api.metadata import ObjectMeta, PriorityClass
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 
@@ -68,3 +68,18 @@ def test_the_account_of_a_namespace_follows_the_fluxaccounts() -> None:
         caches.fluxaccounts.apply(msgspec.convert(document, FluxAccount))
         assert caches.cluster_context("team-a").account == account
         assert caches.accounts.tree.account_of("team-a") == account
+
+
+def test_no_class_of_the_system_or_of_programs_counts_in_the_queue() -> None:
+    caches = Caches(cast("Api", None))
+    caches.priority_classes.replace(
+        [
+            PriorityClass(metadata=ObjectMeta(name="system-node-critical"), value=2_000_001_000),
+            PriorityClass(metadata=ObjectMeta(name="programs", labels={"fluxqueue/priority-counts": "false"}), value=10**9),
+            PriorityClass(metadata=ObjectMeta(name="usual"), value=3, global_default=True),
+            PriorityClass(metadata=ObjectMeta(name="urgent"), value=900),
+        ]
+    )
+    context = caches.cluster_context("team-a")
+    assert context.priority_classes == {"system-node-critical": 3, "programs": 3, "usual": 3, "urgent": 900}
+    assert context.default_priority == 3

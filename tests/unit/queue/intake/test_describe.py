@@ -198,9 +198,34 @@ def test_the_priority_of_the_queue_is_added_to_what_the_object_asks() -> None:
     assert described(make_job().annotation("fluxqueue/priority", "-7"), queues=queues).priority == 93
 
 
+def test_a_pod_counts_what_its_priority_class_counts_in_the_queue() -> None:
+    pod = make_pod().gate("fluxqueue").with_("spec.priorityClassName", "system-node-critical").with_("spec.priority", 2_000_001_000)
+    for classes, priority in (({"system-node-critical": 3}, 3), ({}, 2_000_001_000)):
+        found = describe_pod(a_pod(pod), around(priority_classes=classes))
+        assert found is not None
+        assert found.priority == priority
+
+
+def test_a_priority_class_counts_up_to_what_the_queue_allows() -> None:
+    job = make_job().with_("spec.template.spec.priorityClassName", "urgent")
+    found = described(job, priority_classes={"urgent": 900}, queues={"default": QueueDefaults(priority=1, max_priority=60)})
+    assert (found.priority, found.reason) == (60, Reason.NONE)
+    assert described(make_job(), default_priority=900, queues={"default": QueueDefaults(max_priority=60)}).priority == 60
+    assert described(make_job(), default_priority=-5, queues={"default": QueueDefaults(max_priority=60)}).priority == -5
+
+
+def test_a_service_states_no_duration_where_durations_are_enforced() -> None:
+    pod = make_pod().gate("fluxqueue").owned_by("ReplicaSet", "web").with_("spec.restartPolicy", "Always")
+    pod = pod.annotation("fluxqueue/duration", "1m")
+    for enforces, duration_s in ((False, 60), (True, None)):
+        found = describe_pod(a_pod(pod), around(queues={"default": QueueDefaults(enforces_duration=enforces)}))
+        assert found is not None
+        assert found.duration_s == duration_s
+
+
 def test_figures_stay_within_what_a_fluxjob_can_show() -> None:
-    job = make_job().with_("spec.template.spec.priorityClassName", "system-node-critical").with_("spec.activeDeadlineSeconds", 2**62)
-    found = described(job, priority_classes={"system-node-critical": 2_000_001_000}, queues={"default": QueueDefaults(priority=10**9)})
+    job = make_job().annotation("fluxqueue/priority", "1000000000").with_("spec.activeDeadlineSeconds", 2**62)
+    found = described(job, queues={"default": QueueDefaults(priority=2 * 10**9)})
     assert (found.priority, found.duration_s, found.reason) == (2**31 - 1, 315_360_000, Reason.NONE)
 
 

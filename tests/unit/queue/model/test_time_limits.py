@@ -60,6 +60,13 @@ def test_a_queue_that_does_not_ask_for_it_ends_nothing(rules: EnforceDuration | 
     assert limit_times(running(), rules) is None
 
 
+def test_a_queue_may_end_only_work_that_stated_its_duration() -> None:
+    rules = EnforceDuration(enabled=True, only_stated=True)
+    assert limit_times(running(duration_assumed=True), rules) is None
+    assert limit_times(running(duration_assumed=False), rules) is not None
+    assert limit_times(running(duration_assumed=True), RULES) is not None
+
+
 def test_a_limit_of_an_earlier_start_does_not_count() -> None:
     assert is_over_time_limit(running(requeue_state=LIMITED))
     assert not is_over_time_limit(running(requeue_state=LIMITED, started_at=NOW + timedelta(hours=2)))
