@@ -134,9 +134,7 @@ def test_what_is_guaranteed_is_borrowed_and_taken_back(stage: Stage, accounts: A
         assert lost is not None
         owner = accounts.name("owner")
         assert lost.status.reason == "Preempted"
-        assert (
-            f"was preempted by Job {stage.namespace}/mine, to whose account '{owner}' the resources are guaranteed" in lost.status.message
-        )
+        assert f"by work of another namespace, to whose account '{owner}' the resources are guaranteed" in lost.status.message
 
         def shown() -> tuple[str, str, str] | None:
             found = accounts.status("owner").guaranteed

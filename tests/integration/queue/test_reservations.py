@@ -87,7 +87,16 @@ async def test_the_reason_of_work_behind_a_reservation_names_its_holder(bench: B
     await bench.submit(job("wide", 3, "8", "1h"), job("all", 4, "8", "1h"), job("long", 1, "8", "2h"))
     await bench.cycle()
     assert bench.row("long").reason is Reason.BLOCKED_BY_RESERVATION
-    assert "Job default/all" in bench.row("long").message
+    assert "reserved for Job default/all from 2026-11-21T09:00:00Z on" in bench.row("long").message
+
+
+async def test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_namespace(bench: Bench) -> None:
+    others = [job(name, pods, "8", "1h").namespace("b") for name, pods in (("wide", 3), ("secret-project", 4))]
+    await bench.submit(*others, job("long", 1, "8", "2h"))
+    await bench.cycle()
+    assert bench.row("long").reason is Reason.BLOCKED_BY_RESERVATION
+    assert "reserved for work of another namespace from 2026-11-21T09:00:00Z on" in bench.row("long").message
+    assert "secret-project" not in bench.row("long").message
 
 
 async def test_reserved_work_starts_on_its_nodes_and_the_reservation_is_deleted(bench: Bench, clock: Clock) -> None:

@@ -28,9 +28,10 @@ _STOPPING_S: Final = 300
 
 def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "") -> Eviction:
     """Return the eviction of a victim for a workload, after a grace; for an account that takes back what is guaranteed to it, if named."""
-    why = f"{victim.ref} (priority {victim.priority}) was preempted by {workload.ref} (priority {workload.priority}): "
+    by = workload.ref_within(victim.namespace)
+    why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority}): "
     if guaranteed_to:
-        why = f"{victim.ref} was preempted by {workload.ref}, to whose account {guaranteed_to!r} the resources are guaranteed: "
+        why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed: "
     message = f"{why}it is requeued and keeps its submit time"
     stop_at = now + timedelta(seconds=grace_s)
     state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)

@@ -271,6 +271,10 @@ class Workload:
         """Kind, namespace and name of its object, for people."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    def ref_within(self, namespace: str) -> str:
+        """How a message names it that people of a namespace read: they may not know what others are called."""
+        return self.ref if self.namespace == namespace else "work of another namespace"
+
     @property
     def order_priority(self) -> int:
         """The priority by which work is ordered. Preemption goes by ``priority`` too."""

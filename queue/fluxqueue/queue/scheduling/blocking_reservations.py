@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
@@ -57,7 +58,7 @@ class BlockingReservations:
         return refined
 
     async def _holders(self, workload: Workload, held: Mapping[WorkloadId, HeldReservation]) -> str:
-        """Whose reservations are on the nodes where the workload would fit for a second; empty if it would not fit."""
+        """Whose reservations, and from when on, are on the nodes where the workload would fit for a second; empty if it would not fit."""
         if self._probe is None:
             (self._probe,) = await self._ledger.next_jobids(1)
         yielding = {
@@ -75,7 +76,8 @@ class BlockingReservations:
         blocking = [each for workload_id, each in held.items() if workload_id not in yielding and not nodes.isdisjoint(each.nodes)]
         first = min(blocking, key=lambda each: each.start, default=None)
         holder = self._ledger.get(first.workload) if first is not None else None
-        if holder is None:
+        if first is None or holder is None:
             return ""
         others = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
-        return f"{holder.ref}{others}"
+        start = datetime.fromtimestamp(first.start, UTC)
+        return f"{holder.ref_within(workload.namespace)}{others} from {start:%Y-%m-%dT%H:%M:%SZ} on"

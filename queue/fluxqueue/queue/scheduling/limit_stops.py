@@ -34,10 +34,10 @@ class LimitStops:
     Attributes
     ----------
     first
-        For each limit, a name of the workload that waits for it.
+        For each limit, the workload that waits for it.
     """
 
-    first: dict[ScopeKey, str]
+    first: dict[ScopeKey, Workload]
 
     @classmethod
     def close(
@@ -77,15 +77,15 @@ class LimitStops:
             behind[: row + 1] = False
             waiting &= ~behind
             mask &= ~behind
-            stops.first.setdefault(over.key, backlog[row].ref)
+            stops.first.setdefault(over.key, backlog[row])
         return stops
 
-    def over(self, scopes: Sequence[LimitScope]) -> OverLimit | None:
-        """Return for which of these limits a workload that was closed waits; None if for none of them."""
+    def over(self, scopes: Sequence[LimitScope], namespace: str) -> OverLimit | None:
+        """Return for which of these limits a workload of a namespace that was closed waits; None if for none of them."""
         found = next((scope for scope in scopes if scope.key in self.first), None)
         if found is None:
             return None
-        waiting = self.first[found.key]
+        waiting = self.first[found.key].ref_within(namespace)
         return OverLimit(found.key, f"{found.title} is at a limit, and {waiting} waits for it before this (spec.atLimit of the FluxQueue)")
 
 

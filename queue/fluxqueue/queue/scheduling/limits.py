@@ -162,7 +162,7 @@ class Quotas:
         if (first := next(closed, None)) is not None:
             return first.reached()
         stops = self._stops.get(workload.queue)
-        return (stops.over(scopes) if stops is not None else None) or scopes[-1].reached()
+        return (stops.over(scopes, workload.namespace) if stops is not None else None) or scopes[-1].reached()
 
     def add_usage(self, workload: Workload, hosts: Iterable[str]) -> None:
         """Count a workload that now holds or reserves these nodes, instead of what was counted for it before."""

@@ -120,7 +120,7 @@ def conflicts_of(
 
 
 def _overlapping(booked: BookedReservation, live: Iterable[tuple[Workload, Allocation]]) -> Iterator[str]:
-    """Yield the work that still runs on its nodes when it begins."""
+    """Yield whose work still runs on its nodes when it begins. Who reads it need not know the names of others' work."""
     start, reserved = booked.times[0].start, set(booked.nodes)
     for workload, allocation in live:
         end = allocation.end
@@ -128,7 +128,7 @@ def _overlapping(booked: BookedReservation, live: Iterable[tuple[Workload, Alloc
             continue
         if here := sorted(reserved.intersection(slot.node for slot in allocation.open_slots)):
             until = f"until {end.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if end is not None else "without an end"
-            yield f"{workload.ref} runs on {here[0]} {until}"
+            yield f"work of the namespace {workload.namespace} runs on {here[0]} {until}"
 
 
 def _utc(seconds: int) -> str:

@@ -45,6 +45,13 @@ def test_the_first_that_waits_keeps_those_of_its_account_and_below_behind_it() -
     assert some.reached(backlog[2]).message == words
 
 
+def test_work_behind_another_namespace_is_not_told_its_name() -> None:
+    backlog = Backlog([work("physics", 4, namespace="b", name="secret-project"), work("physics")])
+    some = quotas(physics(resources={"cpu": 4}), work("physics", 2))
+    some.within("q", backlog)
+    assert "and work of another namespace waits for it before this" in some.reached(backlog[1]).message
+
+
 def test_work_that_wants_nothing_of_what_is_waited_for_starts() -> None:
     backlog = Backlog([work("physics", gpus=2), work("physics", gpus=1), work("physics", 8)])
     some = quotas(physics(resources={"nvidia.com/gpu": 2}), work("physics", gpus=1))

@@ -63,7 +63,7 @@ def test_what_is_in_the_way_is_named() -> None:
     assert list(conflicts_of(mine, others, live, {"n1", "n2"})) == [
         "spec.nodes.names: there is no node n9: correct the name, or add the node",
         "the reservation power has nodes of it at 2026-12-01T09:10:00Z: no work of either runs there then",
-        f"{endless.ref} runs on n1 without an end",
+        f"work of the namespace {endless.namespace} runs on n1 without an end",
     ]
 
 

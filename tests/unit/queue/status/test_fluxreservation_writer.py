@@ -70,4 +70,4 @@ async def test_a_reservation_is_compared_with_the_work_on_its_nodes_only(monkeyp
         await until(lambda: memory.get("fluxreservations", "course").get("status", {}).get("conflicts"))
     assert set(compared) == {"here"}
     (conflict,) = memory.get("fluxreservations", "course")["status"]["conflicts"]
-    assert conflict.startswith("Job default/here runs on n1")
+    assert conflict.startswith("work of the namespace default runs on n1")
