@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import yaml
 Json = dict[str, Any]
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "fluxqueue"
+SHARED = CHART / "values-shared.yaml"
+"""The values of a cluster that several groups share."""
 RELEASE = "fluxqueue"
 NAMESPACE = "fluxqueue-system"
 
@@ -60,9 +63,16 @@ class Chart:
     helm: Path
 
     def render(
-        self, values: Mapping[str, Any] | None = None, release: str = RELEASE, namespace: str = NAMESPACE, serves: Sequence[str] = ()
+        self,
+        values: Mapping[str, Any] | None = None,
+        release: str = RELEASE,
+        namespace: str = NAMESPACE,
+        serves: Sequence[str] = (),
+        files: Sequence[Path] = (),
     ) -> Rendered:
-        """Render with these values over the chart's own, for a cluster that serves these kinds too (``group/version/Kind``).
+        """Render with these values over those files and the chart's own.
+
+        The cluster serves these kinds too (``group/version/Kind``).
 
         Raises
         ------
@@ -71,7 +81,9 @@ class Chart:
         """
         done = subprocess.run(
             [
-                *(self.helm, "template", release, CHART, "--namespace", namespace, "--values", "-"),
+                *(self.helm, "template", release, CHART, "--namespace", namespace),
+                *(word for file in files for word in ("--values", file)),
+                *("--values", "-"),
                 *(word for kind in serves for word in ("--api-versions", kind)),
             ],
             input=json.dumps(values or {}),
@@ -83,6 +95,22 @@ class Chart:
         if done.returncode != 0:
             raise ValuesRefused(done.stderr)
         return Rendered(done.stdout, [document for document in yaml.load_all(done.stdout, _Loader) if document])
+
+    def notes(self, values: Mapping[str, Any] | None = None, files: Sequence[Path] = ()) -> str:
+        """Return what an installation says at its end."""
+        command = [self.helm, "install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"]
+        command += [word for file in files for word in ("--values", file)]
+        environment = {**os.environ, "KUBECONFIG": os.devnull}
+        done = subprocess.run(
+            [*command, "--values", "-"],
+            input=json.dumps(values or {}),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stdout.rpartition("\nNOTES:\n")[2]
 
 
 def flag(arguments: Sequence[str], name: str) -> list[str]:

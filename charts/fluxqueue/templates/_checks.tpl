@@ -99,7 +99,7 @@ of Postgres. Their pods would wait for a queue that waits for them.
 {{- if not .Values.rbac.metricsReadableBy -}}
 {{- fail "monitoring.serviceMonitor.enabled is true and rbac.metricsReadableBy is empty: name Prometheus' ServiceAccount there as namespace:name, or nobody may read the metrics" -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.apiServerCIDRs (not .Values.networkPolicy.metricsFrom) -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
 {{- fail "monitoring.serviceMonitor.enabled is true and networkPolicy.metricsFrom is empty: name Prometheus' namespace there, or nobody reaches the metrics" -}}
 {{- end -}}
 {{- end -}}

@@ -91,7 +91,7 @@ async def test_the_reason_of_work_behind_a_reservation_names_its_holder(bench: B
 
 
 async def test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_namespace(bench: Bench) -> None:
-    others = [job(name, pods, "8", "1h").namespace("b") for name, pods in (("wide", 3), ("secret-project", 4))]
+    others = [job(name, pods, "8", "1h", namespace="b") for name, pods in (("wide", 3), ("secret-project", 4))]
     await bench.submit(*others, job("long", 1, "8", "2h"))
     await bench.cycle()
     assert bench.row("long").reason is Reason.BLOCKED_BY_RESERVATION

@@ -31,6 +31,7 @@ OF_A_TARGET = frozenset({"namespace", "job", "pod", "instance", "service", "endp
 MONITORED: Json = {
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
     "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
     "scheduler": {"enabled": True},
 }
 

@@ -103,7 +103,15 @@ _SOURCES: dict[str, Json | str] = {
 def test_while_the_api_server_s_addresses_are_unknown_only_what_it_calls_is_open(chart: Chart) -> None:
     rendered = chart.render(EVERYTHING)
     open_ = {(component, port) for component, port in _ports(rendered) if _admitting(rendered, _pod(component), port, STRANGER)}
-    assert open_ == {("webhook", "https"), ("queue", "metrics"), ("scheduler", "metrics"), ("scheduler", "extender")}
+    assert open_ == {("webhook", "https"), ("scheduler", "extender")}
+
+
+def test_metrics_are_reached_by_nobody_unless_somebody_is_named(chart: Chart) -> None:
+    for values, reached in ((EVERYTHING, []), ({**EVERYTHING, "networkPolicy": {"metricsFrom": [PROMETHEUS]}}, ["Prometheus"])):
+        rendered = chart.render(values)
+        for component in ("queue", "scheduler"):
+            found = [name for name, source in _SOURCES.items() if _admitting(rendered, _pod(component), "metrics", source)]
+            assert found == [*reached, "helm test"], component
 
 
 def test_every_pod_of_the_chart_has_a_policy(chart: Chart) -> None:

@@ -186,9 +186,10 @@ def test_people_reach_the_history_by_a_token_of_an_account_that_may_list_fluxjob
 
 
 def test_who_reaches_the_history_and_which_namespaces_have_it_is_configured(chart: Chart, default: Rendered) -> None:
-    assert default.one("RoleBinding", "fluxqueue-history-proxy")["subjects"][0]["name"] == "system:authenticated"
-    closed = chart.render({"rbac": {"historyReachableBy": [], "historyIn": ["team-a"]}})
-    assert "fluxqueue-history-proxy" not in {each["metadata"]["name"] for each in closed.all("RoleBinding")}
+    opened = chart.render({"rbac": {"historyReachableBy": ["system:authenticated"]}})
+    assert opened.one("RoleBinding", "fluxqueue-history-proxy")["subjects"][0]["name"] == "system:authenticated"
+    assert "fluxqueue-history-proxy" not in {each["metadata"]["name"] for each in default.all("RoleBinding")}
+    closed = chart.render({"rbac": {"historyIn": ["team-a"]}})
     accounts = [each for each in closed.all("ServiceAccount") if each["metadata"]["name"] == "fluxqueue-history"]
     assert [each["metadata"].get("namespace") for each in accounts][-1] == "team-a"
     binding = closed.one("RoleBinding", "fluxqueue-history")

@@ -26,6 +26,7 @@ def whole(request: pytest.FixtureRequest, chart: Chart) -> Rendered:
             "scheduler": {"enabled": True, "extender": {"enabled": True}},
             "postgres": {"backup": {"enabled": True}},
             "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
+            "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
             "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
         }
     )

@@ -38,7 +38,6 @@ def _issued(duration: str, renew_before: str) -> dict[str, Any]:
             {
                 "monitoring": {"serviceMonitor": {"enabled": True}},
                 "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
-                "networkPolicy": {"apiServerCIDRs": ["10.0.0.0/28"]},
             },
             "metricsFrom is empty",
             id="metrics that nobody reaches",
