@@ -8,13 +8,16 @@ __all__ = [
     "API_CALLS",
     "CLOCK_OFFSET_SECONDS",
     "CONTROLLER_RESTARTS",
+    "COULD_FIT",
     "CYCLES",
     "CYCLE_SECONDS",
     "FLUXION_UP",
     "GRANTS",
     "INHERITED",
     "LOOP_BLOCKED_SECONDS",
+    "NODES",
     "OBJECT_FAILURES",
+    "PENDING",
     "POSTGRES_UP",
     "PRUNED",
     "RELEASES",
@@ -46,6 +49,11 @@ SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Slots that were freed")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences that the sweep found and repaired", ["kind"])
 PRUNED = Counter("fluxqueue_pruned_rows_total", "Rows deleted because their work ended before the retention", ["table"])
 TRACES = Counter("fluxqueue_traces_exported_total", "Traces that the collector took")
+PENDING = Gauge(
+    "fluxqueue_pending_workloads", "Waiting workloads by their namespace: the 20 with most, and _other for all others", ["work_namespace"]
+)
+COULD_FIT = Gauge("fluxqueue_could_fit_workloads", "Workloads that wait for nodes and have no more pods than nodes are free")
+NODES = Gauge("fluxqueue_nodes", "Nodes by use: used by work of the queue, closed (not ready or cordoned), or free", ["use"])
 WORKLOADS = Gauge("fluxqueue_workloads", "Workloads in the queue", ["state"])
 API_CALLS = Counter("fluxqueue_api_calls_total", "Calls to the API server", ["verb", "kind", "code"])
 FLUXION_UP = Gauge("fluxqueue_fluxion_up", "1 if Fluxion answers")

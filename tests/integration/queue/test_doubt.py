@@ -88,7 +88,7 @@ def a_sweeper(bench: Bench, resyncable: Resyncable) -> Sweeper:
     async def prune() -> None:
         pass
 
-    return Sweeper(bench.ledger, doctor, Trigger(note), (resyncable,), adopt, prune)
+    return Sweeper(bench.ledger, doctor, Trigger(note), (resyncable,), adopt, prune, prune)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from support.chart_rendering import CHART, Chart, Json, Rendered
 from support.promql import Query, read_query
+from support.promql_values import Sample, fires
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue import metrics as _queue_metrics
@@ -33,6 +34,7 @@ MONITORED: Json = {
     "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
     "scheduler": {"enabled": True},
+    "postgres": {"backup": {"enabled": True}},
 }
 
 
@@ -73,6 +75,16 @@ PROGRAMS = {
 }
 
 
+OF_THE_CLUSTER: dict[str, frozenset[str]] = {
+    "container_memory_working_set_bytes": frozenset(),
+    "kube_cronjob_created": frozenset({"cronjob"}),
+    "kube_cronjob_status_last_successful_time": frozenset({"cronjob"}),
+    "kube_pod_container_resource_limits": frozenset({"resource"}),
+    "kube_pod_container_status_restarts_total": frozenset(),
+}
+"""What alerts read of the kubelets and of kube-state-metrics, which have the metrics of every pod of the namespace."""
+
+
 @pytest.fixture(scope="module")
 def monitored(chart: Chart) -> Rendered:
     return chart.render(MONITORED)
@@ -90,6 +102,10 @@ def _panels() -> list[Json]:
 
 def _problems(query: Query) -> Iterator[str]:
     for metric, asked in query.asked:
+        if metric in OF_THE_CLUSTER:
+            assert asked["namespace"] == "fluxqueue-system"
+            yield from (f"{metric}: has no label {label}" for label in set(asked) - OF_THE_CLUSTER[metric] - OF_A_TARGET)
+            continue
         programs = [program for program in PROGRAMS if re.fullmatch(asked["job"], f"fluxqueue-{program}")]
         if not programs:
             yield f"{metric}: no program is the job {asked['job']!r}"
@@ -172,7 +188,7 @@ def test_alerts_ask_for_values_that_occur(monitored: Rendered) -> None:
         for label, value in by.items()
     ]
     for metric, label, value in asked:
-        if label not in OF_A_TARGET and label != "code":
+        if label not in OF_A_TARGET and label != "code" and metric not in OF_THE_CLUSTER:
             assert any(re.fullmatch(value, known) for known in VALUES[metric, label]), f"{metric}{{{label}={value}}}"
 
 
@@ -210,3 +226,105 @@ def test_every_alert_has_a_section_in_the_runbook(monitored: Rendered) -> None:
     anchors = _anchors((CHART.parent.parent / "docs" / "operations.md").read_text())
     runbooks: list[Any] = [alert["annotations"]["runbook"].removeprefix("docs/operations.md#") for alert in _alerts(monitored)]
     assert set(runbooks) <= anchors
+
+
+def queues(*roles: str | None, **more: Any) -> list[Sample]:
+    """Replicas of the queue by their role; None for one that is not scraped."""
+    target = {"namespace": "fluxqueue-system", "job": "fluxqueue-queue"}
+    samples = []
+    for number, role in enumerate(roles):
+        pod = {**target, "pod": f"fluxqueue-queue-{number}"}
+        samples.append(Sample("up", float(role is not None), pod))
+        if role is not None:
+            samples += [
+                Sample("fluxqueue_role", float(role == each), {**pod, "role": each}, over=more)
+                for each in ("starting", "follower", "leader")
+            ]
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("roles", "fired"),
+    [
+        (["leader", "follower"], set()),
+        (["leader", None], set()),
+        (["follower", "follower"], {"FluxqueueNoLeader"}),
+        (["starting"], {"FluxqueueNoLeader"}),
+        (["follower", None], {"FluxqueueNotScraped"}),
+        ([None, None], {"FluxqueueNotScraped"}),
+        ([], {"FluxqueueNotScraped"}),
+    ],
+)
+def test_no_leader_and_no_scrape_are_told_apart(monitored: Rendered, roles: list[str | None], fired: set[str]) -> None:
+    asked = {
+        alert["alert"]: alert["expr"] for alert in _alerts(monitored) if alert["alert"] in ("FluxqueueNoLeader", "FluxqueueNotScraped")
+    }
+    assert {name for name, query in asked.items() if fires(query, queues(*roles))} == fired
+
+
+def of_the_queue(name: str, value: float, **labels: str) -> Sample:
+    return Sample(name, value, {"namespace": "fluxqueue-system", "job": "fluxqueue-queue", "pod": "fluxqueue-queue-0", **labels})
+
+
+def of_a_container(name: str, value: float = 0, **over: float) -> Sample:
+    labels = {"namespace": "fluxqueue-system", "pod": "fluxqueue-queue-0", "container": "fluxion", "resource": "memory"}
+    return Sample(name, value, labels, over)
+
+
+def of_the_backup(name: str, value: float) -> Sample:
+    return Sample(name, value, {"namespace": "fluxqueue-system", "cronjob": "fluxqueue-postgres-backup"})
+
+
+def released(times: float) -> Sample:
+    labels = {"namespace": "fluxqueue-system", "job": "fluxqueue-queue", "mode": "job", "result": "released"}
+    return Sample("fluxqueue_releases_total", 9, labels, {"increase": times})
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("alert", "samples", "quiet"),
+    [
+        ("FluxqueueLeaderChanges", queues("leader", "follower", changes=4), queues("leader", "follower", changes=1)),
+        (
+            "FluxqueueRestarts",
+            [of_a_container("kube_pod_container_status_restarts_total", increase=3)],
+            [of_a_container("kube_pod_container_status_restarts_total", increase=1)],
+        ),
+        (
+            "FluxqueueMemory",
+            [of_a_container("container_memory_working_set_bytes", 900), of_a_container("kube_pod_container_resource_limits", 1_000)],
+            [of_a_container("container_memory_working_set_bytes", 700), of_a_container("kube_pod_container_resource_limits", 1_000)],
+        ),
+        ("FluxqueueNothingReleased", [of_the_queue("fluxqueue_could_fit_workloads", 2)], []),
+        (
+            "FluxqueueNothingReleased",
+            [of_the_queue("fluxqueue_could_fit_workloads", 2), released(0)],
+            [of_the_queue("fluxqueue_could_fit_workloads", 2), released(1)],
+        ),
+        (
+            "FluxqueueManyPending",
+            [of_the_queue("fluxqueue_pending_workloads", 10_001, work_namespace="a")],
+            [of_the_queue("fluxqueue_pending_workloads", 9_000, work_namespace=each) for each in ("a", "b")],
+        ),
+        (
+            "FluxqueueBackupOverdue",
+            [of_the_backup("kube_cronjob_status_last_successful_time", 98 * DAY), of_the_backup("kube_cronjob_created", 1 * DAY)],
+            [of_the_backup("kube_cronjob_status_last_successful_time", 99 * DAY), of_the_backup("kube_cronjob_created", 1 * DAY)],
+        ),
+        ("FluxqueueBackupOverdue", [of_the_backup("kube_cronjob_created", 98 * DAY)], [of_the_backup("kube_cronjob_created", 99 * DAY)]),
+        ("FluxqueueBackupOverdue", [], [of_the_backup("kube_cronjob_created", 99 * DAY)]),
+    ],
+)
+def test_an_alert_fires_for_what_it_names_and_not_before(
+    monitored: Rendered, alert: str, samples: list[Sample], quiet: list[Sample]
+) -> None:
+    (query,) = [each["expr"] for each in _alerts(monitored) if each["alert"] == alert]
+    assert fires(query, samples, now=100 * DAY)
+    assert not fires(query, quiet, now=100 * DAY)
+
+
+def test_without_backups_of_the_chart_none_is_overdue(chart: Chart) -> None:
+    rendered = chart.render({**MONITORED, "postgres": {"backup": {"enabled": False}}})
+    assert "FluxqueueBackupOverdue" not in {alert["alert"] for alert in _alerts(rendered)}

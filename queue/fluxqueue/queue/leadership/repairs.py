@@ -10,6 +10,7 @@ from fluxqueue.queue.recovery.adoption import adopt_released
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.pruner import Pruner
 from fluxqueue.queue.recovery.sweep import Sweeper
+from fluxqueue.queue.recovery.work_metrics import WorkMetrics
 from fluxqueue.queue.store.clock import LeaderClock
 
 __all__ = ["make_sweeper"]
@@ -44,4 +45,4 @@ def make_sweeper(
     async def adopt() -> int:
         return await adopt_released(caches, ledger)
 
-    return Sweeper(ledger, doctor, context.trigger, controllers, adopt, pruner.prune)
+    return Sweeper(ledger, doctor, context.trigger, controllers, adopt, pruner.prune, WorkMetrics(ledger, caches.nodes.list).update)

@@ -16,9 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.crashpoints import CrashPoint, reach
-from fluxqueue.queue.metrics import WORKLOADS
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
@@ -56,6 +54,8 @@ class Sweeper:
         Writes released objects into the tables that lack them.
     prune
         Removes what ended before the retention.
+    measure
+        Sets the metrics of what is counted in each sweep.
 
     Attributes
     ----------
@@ -71,6 +71,7 @@ class Sweeper:
         controllers: Sequence[Resyncable],
         adopt: Callable[[], Awaitable[object]],
         prune: Callable[[], Awaitable[None]],
+        measure: Callable[[], Awaitable[None]],
     ) -> None:
         self.doctor = doctor
         self.adopt = adopt
@@ -78,6 +79,7 @@ class Sweeper:
         self._trigger = trigger
         self._controllers = controllers
         self._prune = prune
+        self._measure = measure
         self._sweeps = 0
 
     async def sweep(self) -> None:
@@ -88,11 +90,7 @@ class Sweeper:
         pending = len(self._ledger.contents().workloads) <= _MANY
         await self.doctor.repair(await self.doctor.examine(from_api=False, thorough=thorough, pending=pending))
         reach(CrashPoint.SWEPT)
-        totals = dict.fromkeys(State, 0)
-        for row in await self._ledger.counts():
-            totals[row.state] += row.workloads
-        for state, workloads in totals.items():
-            WORKLOADS.labels(str(state)).set(workloads)
+        await self._measure()
         self._trigger.release()
         self._trigger.schedule()
         await self._prune()

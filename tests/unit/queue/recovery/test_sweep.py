@@ -52,6 +52,9 @@ class Steps:
     async def prune(self) -> None:
         self.done.append("prune")
 
+    async def measure(self) -> None:
+        self.done.append("measure")
+
     def defer(self, task: ControlTask) -> None:
         self.done.append(str(task))
 
@@ -67,13 +70,13 @@ async def ledger() -> Ledger:
 
 
 def sweeper(steps: Steps, ledger: Ledger) -> Sweeper:
-    return Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), (cast("Any", steps),), steps.adopt, steps.prune)
+    return Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), (cast("Any", steps),), steps.adopt, steps.prune, steps.measure)
 
 
 async def test_a_sweep_compares_repairs_and_requests_new_runs(steps: Steps, ledger: Ledger) -> None:
     await ledger.upsert([a_new_workload("a")])
     await sweeper(steps, ledger).sweep()
-    assert steps.done == ["resync", "examine", "repair", "release", "schedule", "prune"]
+    assert steps.done == ["resync", "examine", "repair", "measure", "release", "schedule", "prune"]
     assert steps.repaired == [FINDING]
     assert steps.examined == {"from_api": False, "thorough": True, "pending": True}
 
