@@ -77,7 +77,7 @@ def _without_helm(value: Any) -> Any:
         return [_without_helm(each) for each in value]
     if not isinstance(value, dict):
         return value
-    cleaned = {key: _without_helm(each) for key, each in value.items() if not str(key).startswith("helm.sh/")}
+    cleaned = {key: _without_helm(each) for key, each in value.items() if not str(key).startswith(("helm.sh/", "argocd.argoproj.io/hook"))}
     if cleaned.get("app.kubernetes.io/managed-by") == "Helm":
         del cleaned["app.kubernetes.io/managed-by"]
     return {key: each for key, each in cleaned.items() if not (key == "annotations" and each == {})}

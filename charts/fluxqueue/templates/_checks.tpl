@@ -104,3 +104,15 @@ of Postgres. Their pods would wait for a queue that waits for them.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Without a cluster nothing can be read back: what Helm makes at random would be another one in each rendering. */}}
+{{- define "fluxqueue.check.gitOps" -}}
+{{- if and .Values.gitOps .Values.postgres.enabled -}}
+{{- if not .Values.postgres.existingSecret -}}
+{{- fail "gitOps is true and postgres.existingSecret is empty: each rendering would make another password; name a Secret with the keys password and url, or set postgres.enabled to false" -}}
+{{- end -}}
+{{- if and (not .Values.postgres.tls.existingSecret) (eq .Values.certificates.mode "selfManaged") -}}
+{{- fail "gitOps is true and postgres.tls.existingSecret is empty: each rendering would make another certificate; name a Secret, or set certificates.mode to certManager" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
