@@ -192,12 +192,30 @@ that a user wrote) are checked too. Takes `root`, and CEL for that annotation's 
     !(request.userInfo.username in {{ $enforcement.controllers | toJson }} && {{ .mark }} == 'true')
 {{- end -}}
 
-{{/* Pod and container settings that the "restricted" Pod Security Standard asks for. */}}
+{{/* Where a program listens: `::` in place of all IPv4 addresses, where IPv6 comes first. Takes `root` and `host`. */}}
+{{- define "fluxqueue.host" -}}
+{{- if and (eq .host "0.0.0.0") (eq (first (append .root.Values.ipFamilies "IPv4")) "IPv6") -}}::{{- else -}}{{ .host }}{{- end -}}
+{{- end -}}
+
+{{/* The IP families of a Service: lines below its `spec`. */}}
+{{- define "fluxqueue.families" -}}
+{{- with .Values.ipFamilies }}
+  ipFamilyPolicy: {{ ternary "SingleStack" "RequireDualStack" (eq (len .) 1) }}
+  ipFamilies: {{ toJson . }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Pod and container settings that the "restricted" Pod Security Standard asks for. Without fixed ids, the cluster gives them: OpenShift's
+restricted-v2 takes them from the range of the namespace, and refuses others.
+*/}}
 {{- define "fluxqueue.podSecurityContext" -}}
 runAsNonRoot: true
+{{- if .root.Values.podSecurity.fixedIds }}
 runAsUser: {{ .uid }}
 runAsGroup: {{ .uid }}
 fsGroup: {{ .uid }}
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -59,6 +60,12 @@ async def test_the_health_port_answers_checks_and_nothing_else() -> None:
             ]
             answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [answer.code() for answer in answers if isinstance(answer, grpc.aio.AioRpcError)] == [grpc.StatusCode.UNIMPLEMENTED] * 3
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+async def test_health_is_answered_by_ipv6() -> None:
+    async with serve(FluxionServerSettings(port=0, health_host="::", health_port=0)) as running:
+        assert await health(f"[::1]:{running.health_port}", "") == SERVING
 
 
 async def test_the_service_describes_itself(fluxion: AsyncFluxionClient) -> None:

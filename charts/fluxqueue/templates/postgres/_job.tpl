@@ -19,7 +19,7 @@ template:
     enableServiceLinks: false
     restartPolicy: Never
     securityContext:
-      {{- include "fluxqueue.podSecurityContext" (dict "uid" $config.uid) | nindent 6 }}
+      {{- include "fluxqueue.podSecurityContext" (dict "root" $root "uid" $config.uid) | nindent 6 }}
     {{- include "fluxqueue.placement" (dict "root" $root "program" $config "component" "backup") | trim | nindent 4 }}
     containers:
       - name: {{ $what }}
