@@ -6,23 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import uvicorn
-
-from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.certs.guarded_server import GuardedServer
 
 __all__ = ["serving"]
 
 
 @asynccontextmanager
-async def serving(config: uvicorn.Config) -> AsyncIterator[int]:
+async def serving(server: GuardedServer) -> AsyncIterator[int]:
     """Serve until the block ends; yields the port."""
-    server = EmbeddedServer(config)
+    port = server.port
     task = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):
         while not server.started:
             await asyncio.sleep(0.01)
     try:
-        yield config.port
+        yield port
     finally:
         server.should_exit = True
         async with asyncio.timeout(60):

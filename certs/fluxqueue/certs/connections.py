@@ -8,8 +8,9 @@ told from them. So nobody is preferred by name. Instead the connection that is w
   milliseconds of its connection, one that only holds connections is not, and so the oldest ends first.
 - Only then an idle connection ends, of the address with most connections. Its client may be about to use it, so this comes last.
 
-A request whose bytes arrive slowly ends at its deadline. Requests together hold a limited number of bytes: beyond it, the oldest unfinished
-request ends of the address that holds most. A request that is complete is never ended for another one.
+Each step of a connection has a deadline, also its silence before a request and between two. Requests together hold a limited number of
+bytes: beyond it, the oldest unfinished request ends of the address that holds most. A request that is complete is never ended for another
+one.
 
 A request that ends here is answered with 429 and ``Retry-After``. The API server repeats such a review up to ten times within the time-out
 of the webhook (``k8s.io/client-go/rest/with_retry.go``), so not even an unlucky admission fails.
@@ -55,10 +56,16 @@ class ConnectionEnding(enum.Enum):
     """The requests together held too many bytes."""
     SLOW = "slow"
     """A handshake, a request or the reading of a response took too long."""
+    IDLE = "idle"
+    """No request arrived for too long."""
     LARGE = "large"
     """A request was larger than any object."""
     MALFORMED = "malformed"
     """The bytes are not HTTP as the API server speaks it."""
+
+
+_LATE = {Stage.WAITING: ConnectionEnding.BUSY, Stage.IDLE: ConnectionEnding.IDLE}
+"""Why a connection ends at the deadline of a stage, where it is not slowness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,10 @@ class ConnectionLimits:
         Seconds that a complete request waits for its turn; less than the time-out of the webhook, so that it can be sent again.
     response_s
         Seconds for an answer, until the client has read it.
+    idle_s
+        Seconds without a request. The clients of the control plane close idle connections themselves after 90 seconds.
+    one_request
+        True if a connection ends after its first answer.
     """
 
     connections: int = 1_024
@@ -87,6 +98,20 @@ class ConnectionLimits:
     request_s: float = 5.0
     turn_s: float = 2.5
     response_s: float = 10.0
+    idle_s: float = 180.0
+    one_request: bool = False
+
+    def allowed_s(self, stage: Stage) -> float:
+        """Seconds that a connection may stay in a stage."""
+        match stage:
+            case Stage.HANDSHAKE | Stage.RECEIVING:
+                return self.request_s
+            case Stage.WAITING:
+                return self.turn_s
+            case Stage.ANSWERING:
+                return self.response_s
+            case Stage.IDLE:
+                return self.idle_s
 
 
 class LimitedConnection(Protocol):
@@ -126,7 +151,7 @@ class Connections:
     observe
         Called for each connection that was ended.
     timed
-        Called whenever a connection begins something that has a deadline. From then on `sweep` is to be called, until it returns False.
+        Called whenever a connection begins something, which has a deadline: `sweep` is to be called soon.
     """
 
     def __init__(
@@ -156,8 +181,7 @@ class Connections:
         """Count a new connection; end the one that is worth least if there are too many."""
         self._open[connection] = None
         self._by_address[connection.address] += 1
-        if connection.stage is not Stage.IDLE:
-            self.timed()
+        self.timed()
         if len(self._open) > self.limits.connections:
             self.end(self._least(connection), ConnectionEnding.CROWDED)
 
@@ -190,22 +214,20 @@ class Connections:
             self._observe(ending)
             connection.end(ending)
 
-    def sweep(self) -> bool:
-        """End every connection that is past its deadline; return True if one is left that has a deadline.
+    def sweep(self) -> float | None:
+        """End every connection that is past its deadline.
 
-        It is to be called several times a second as long as there is one.
+        Returns
+        -------
+        float or None
+            Seconds to the next deadline; None if no connection is open.
         """
-        now, limits = self.clock(), self.limits
+        now = self.clock()
         for connection in list(self._open):
-            waited = now - connection.since
-            match connection.stage:
-                case Stage.HANDSHAKE | Stage.RECEIVING if waited > limits.request_s:
-                    self.end(connection, ConnectionEnding.SLOW)
-                case Stage.WAITING if waited > limits.turn_s:
-                    self.end(connection, ConnectionEnding.BUSY)
-                case Stage.ANSWERING if waited > limits.response_s:
-                    self.end(connection, ConnectionEnding.SLOW)
-        return any(connection.stage is not Stage.IDLE for connection in self._open)
+            if now - connection.since > self.limits.allowed_s(connection.stage):
+                self.end(connection, _LATE.get(connection.stage, ConnectionEnding.SLOW))
+        deadlines = (each.since + self.limits.allowed_s(each.stage) for each in self._open)
+        return max(0.0, next_s - now) if (next_s := min(deadlines, default=None)) is not None else None
 
     def end_handshakes(self) -> None:
         """End what has sent no request yet, because the server stops."""

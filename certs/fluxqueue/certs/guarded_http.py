@@ -19,7 +19,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from fluxqueue.certs.connections import ConnectionEnding, Connections, Stage
+from fluxqueue.certs.connections import ConnectionEnding, Connections, LimitedConnection, Stage
 from fluxqueue.certs.turns import Turns
 
 __all__ = ["GuardedHttp"]
@@ -36,7 +36,7 @@ _ANSWERS = {
     ConnectionEnding.BUSY: (429, "too many requests wait for an answer: send this one again"),
     ConnectionEnding.MEMORY: (429, "the requests that are being received hold too many bytes: send this one again"),
     ConnectionEnding.SLOW: (408, "the request was not complete in time: send it at once"),
-    ConnectionEnding.LARGE: (413, "the review is larger than {limits.body_bytes} bytes"),
+    ConnectionEnding.LARGE: (413, "the request is larger than {limits.body_bytes} bytes"),
     ConnectionEnding.MALFORMED: (
         400,
         "the request is not HTTP/1.1 with one request at a time, at most 64 headers and 64 KiB around its body",
@@ -63,14 +63,23 @@ class GuardedHttp(HttpToolsProtocol):
         All connections of the server.
     turns
         The order of complete requests.
+    arrived
+        The same connection before its handshake was complete, whose place it takes.
     """
 
     def __init__(
-        self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: Connections, turns: Turns
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        connections: Connections,
+        turns: Turns,
+        arrived: LimitedConnection,
     ) -> None:
         super().__init__(config, server_state, app_state)
         self._book = connections
         self._turns = turns
+        self._arrived = arrived
         self._waiting_app: ASGIApp | None = None
         self._size = self._parts = self._raw = 0
         self._refusal: ConnectionEnding | None = None
@@ -85,6 +94,7 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self._turn_to(Stage.IDLE)
+        self._book.leave(self._arrived)
         self._book.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -118,7 +128,6 @@ class GuardedHttp(HttpToolsProtocol):
             return
         if self.stage is Stage.IDLE:
             self._turn_to(Stage.RECEIVING)
-            self._book.timed()
             self._raw = self._size = 0
         self._raw += len(data)
         self._unset_keepalive_if_required()
@@ -194,6 +203,7 @@ class GuardedHttp(HttpToolsProtocol):
     def _turn_to(self, stage: Stage) -> None:
         self.stage = stage
         self.since = self._book.clock()
+        self._book.timed()
 
     def _refuse(self, ending: ConnectionEnding) -> None:
         self._refusal = ending

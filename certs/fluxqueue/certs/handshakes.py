@@ -1,4 +1,4 @@
-"""Connections from their arrival to the end of their TLS handshakes.
+"""Connections from their arrival to the end of their TLS handshakes, where the server has TLS.
 
 The event loop by itself begins a handshake with everybody who connects, and waits a minute for its end. Here a connection counts from its
 arrival, so unfinished handshakes are limited in number and time like every other connection.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import Callable
 
-from fluxqueue.certs.connections import ConnectionEnding, Connections, Stage
+from fluxqueue.certs.connections import ConnectionEnding, Connections, LimitedConnection, Stage
 
 __all__ = ["Acceptor"]
 
@@ -28,12 +29,14 @@ class Acceptor:
     connections
         All connections of the server.
     context
-        The TLS context.
+        The TLS context; None: a connection begins without a handshake.
     follow
-        Makes the protocol of a connection whose handshake is complete.
+        Makes the protocol of a connection whose handshake is complete. It takes over the place of the handshake among the connections.
     """
 
-    def __init__(self, connections: Connections, context: ssl.SSLContext, follow: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, connections: Connections, context: ssl.SSLContext | None, follow: Callable[[LimitedConnection], asyncio.Protocol]
+    ) -> None:
         self._book = connections
         self._context = context
         self._follow = follow
@@ -54,14 +57,19 @@ class Acceptor:
             if handshake.ended:
                 arrived.close()
                 continue
-            task = loop.create_task(self._encrypt(handshake))
+            task = loop.create_task(self._begin(handshake))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _encrypt(self, handshake: _Handshake) -> None:
+    async def _begin(self, handshake: _Handshake) -> None:
+        loop = asyncio.get_running_loop()
+        follow = functools.partial(self._follow, handshake)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                self._follow,
+            if self._context is None:
+                await loop.connect_accepted_socket(follow, handshake.socket)
+                return
+            await loop.connect_accepted_socket(
+                follow,
                 handshake.socket,
                 ssl=self._context,
                 ssl_handshake_timeout=2 * self._book.limits.request_s,  # it is ended, and counted, before

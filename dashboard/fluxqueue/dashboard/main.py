@@ -12,6 +12,7 @@ import uvloop
 
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
+from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.dashboard.people import ProxyHeaders
 from fluxqueue.dashboard.service import DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings, QueueAddress
@@ -44,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(error)
     try:
         uvloop.run(_run(DashboardService(settings)))
-    except NoConfiguration as error:
+    except (NoConfiguration, CannotListen) as error:
         return _refuse(error)
     except BaseExceptionGroup as ended:
-        known, unknown = ended.split(NoConfiguration)
+        known, unknown = ended.split((NoConfiguration, CannotListen))
         if unknown is not None:
             raise unknown from None
         return _refuse(leaf_errors(known)[0])

@@ -8,10 +8,9 @@ import time
 from typing import Final
 
 import structlog
-import uvicorn
-from starlette.types import ASGIApp
 
-from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.certs.guarded_server import GuardedServer, listen
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.dashboard.access import AccessReviews
@@ -26,32 +25,18 @@ from fluxqueue.dashboard.viewers import Door
 from fluxqueue.kube.callers import CallerApis
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.watches import Watches
-from fluxqueue.queue.admin.connections import BoundedConnection
 
-__all__ = ["BrowserConnection", "DashboardService"]
+__all__ = ["LIMITS", "DashboardService"]
 
 _AGENT: Final = "fluxqueue/dashboard"
 _LOOK_S: Final = 2.0
 _REVIEW_S: Final = 5.0
 _REVIEWS_AT_ONCE: Final = 24
+_FINISH_S: Final = 2
+LIMITS: Final = ConnectionLimits(held_bytes=4 * 2**20, body_bytes=2**16, request_s=10.0, response_s=3_600.0, idle_s=30.0)
+"""A page that follows changes may stay open for an hour; the largest form is a token."""
 
 log: Final = structlog.get_logger(__name__)
-
-
-class BrowserConnection(BoundedConnection):
-    """A connection of a browser: it may stay open for an hour, as a page that follows changes does, and carries many requests."""
-
-    lifetime_s = 3_600.0
-    most = 1_024
-
-    @property
-    def waits_for_request(self) -> bool:
-        """True while nothing is being answered, so that kept connections keep nobody out."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _no_head(self) -> None:
-        if self.cycle is None:
-            self.transport.abort()
 
 
 class _NoMetrics:
@@ -81,6 +66,8 @@ class DashboardService:
         ------
         NoConfiguration
             There is no configuration for an API server.
+        CannotListen
+            The address is in use, unknown or not local.
         """
         settings = self._settings
         async with (
@@ -101,7 +88,13 @@ class DashboardService:
             certificate = ServedCertificate(
                 settings.certificate_directory, self._readiness, _NoMetrics(), lambda: dt.datetime.now(dt.UTC), server="dashboard"
             )
-            server = EmbeddedServer(_config(make_app(site, self.problem), settings, certificate))
+            server = GuardedServer(
+                make_app(site, self.problem),
+                listen(settings.host, settings.port),
+                LIMITS,
+                context=certificate.context,
+                finish_s=_FINISH_S,
+            )
             group.create_task(certificate.follow(_LOOK_S))
             group.create_task(self._follow(api))
             log.info("dashboard.serving", host=settings.host, port=settings.port)
@@ -128,23 +121,3 @@ class DashboardService:
             await watches.synced()
             self._watches = watches
             log.info("dashboard.filled", jobs=len(self.state.jobs), nodes=len(self.state.nodes))
-
-
-def _config(app: ASGIApp, settings: DashboardSettings, certificate: ServedCertificate) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        http=BrowserConnection,
-        ws="none",
-        lifespan="off",
-        ssl_context_factory=lambda _config, _default: certificate.context,
-        log_config=None,
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        h11_max_incomplete_event_size=65_536,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=2,
-    )

@@ -1,4 +1,4 @@
-"""Liveness and readiness of a replica of the queue or of the scheduler, over plain HTTP, for the kubelet.
+"""Readiness of a replica of the queue or of the scheduler, as its health port tells it (`fluxqueue.certs.health`).
 
 The leader is ready when work can flow: its caches are filled, and Postgres and Fluxion answer where it needs them. A follower is ready
 when its caches are filled, so that it can take over at any time. Any pod of the cluster may ask, so the answer has only the role and the
@@ -10,18 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-import uvicorn
 from prometheus_client import Gauge
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
-from fluxqueue.certs.https import EmbeddedServer
-from fluxqueue.queue.admin.connections import bounded_config
+from fluxqueue.certs.health import HealthServer
 from fluxqueue.queue.metrics import ROLE
 
-__all__ = ["ReplicaRole", "ShownRole", "make_server"]
+__all__ = ["ReplicaRole", "ShownRole", "health_server"]
 
 
 class ReplicaRole(enum.StrEnum):
@@ -69,8 +63,8 @@ class ShownRole:
 Conditions = Callable[[], Mapping[str, str]]
 
 
-def make_server(host: str, port: int, conditions: Conditions, role: Callable[[], ReplicaRole]) -> uvicorn.Server:
-    """Make the server. It runs in the caller's loop and leaves signals to the program.
+def health_server(host: str, port: int, conditions: Conditions, role: Callable[[], ReplicaRole]) -> HealthServer:
+    """Make the server of liveness and readiness.
 
     Parameters
     ----------
@@ -80,13 +74,15 @@ def make_server(host: str, port: int, conditions: Conditions, role: Callable[[],
         Return what is missing now, as name -> sentence; empty if the replica is ready.
     role
         Return the role this replica has now.
+
+    Raises
+    ------
+    CannotListen
+        The address is in use, unknown or not local.
     """
 
-    async def healthz(_request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def readyz(_request: Request) -> Response:
+    def ready() -> tuple[bool, Mapping[str, object]]:
         missing = sorted(conditions())
-        return JSONResponse({"ready": not missing, "role": role(), "missing": missing}, status_code=503 if missing else 200)
+        return not missing, {"ready": not missing, "role": role(), "missing": missing}
 
-    return EmbeddedServer(bounded_config(Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)]), host, port))
+    return HealthServer(host, port, ready)

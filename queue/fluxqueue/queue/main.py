@@ -14,6 +14,7 @@ import uvloop
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.api.loop_monitor import watch_loop
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
+from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.kube.lease import LeaseLost
 from fluxqueue.queue.admin.server import AdminAddress
 from fluxqueue.queue.certificates import WebhookNames
@@ -48,8 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         uvloop.run(_run(QueueService(settings)))
+    except CannotListen as error:
+        log.error("queue.ended", error=str(error), remedy="give it another address, or end the program that has this one")
+        return 1
     except BaseExceptionGroup as ended:
-        known, unknown = ended.split((StaleLeader, LeaseLost, DatabaseUnavailable, WorkersEnded, MigrationChanged, SchemaTooNew))
+        known, unknown = ended.split(
+            (StaleLeader, LeaseLost, DatabaseUnavailable, WorkersEnded, MigrationChanged, SchemaTooNew, CannotListen)
+        )
         if unknown is not None:
             raise unknown from None
         for cause in leaf_errors(known):

@@ -25,7 +25,7 @@ from fluxqueue.queue.admin.history_endpoints import history_endpoints
 from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.device_api import devices_are_served
-from fluxqueue.queue.health import ReplicaRole, make_server
+from fluxqueue.queue.health import ReplicaRole, health_server
 from fluxqueue.queue.leadership.leader import Leader
 from fluxqueue.queue.leadership.matcher import connect_matcher
 from fluxqueue.queue.leadership.supervision import keep_running
@@ -70,7 +70,7 @@ class QueueService:
             Another replica takes over.
         """
         settings, status = self._settings, self._status
-        health = make_server(settings.host, settings.health_port, status.conditions, lambda: status.role)
+        health = health_server(settings.host, settings.health_port, status.conditions, lambda: status.role)
         endpoints = (
             metrics_endpoint(REGISTRY),
             status_endpoint(lambda: status.role, status.conditions),
@@ -87,7 +87,6 @@ class QueueService:
                 await self._migrate()
                 await self._follow_and_lead()
             finally:
-                health.should_exit = True
                 for each in serving:
                     each.cancel()
 

@@ -53,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CannotListen as error:
         return _refuse(error)
     except BaseExceptionGroup as ended:
-        known, unknown = ended.split((LeaseLost, NoConfiguration))
+        known, unknown = ended.split((LeaseLost, NoConfiguration, CannotListen))
         if unknown is not None:
             raise unknown from None
         cause = leaf_errors(known)[0]
-        if isinstance(cause, NoConfiguration):
+        if isinstance(cause, (NoConfiguration, CannotListen)):
             return _refuse(cause)
         log.error("scheduler.ended", error=str(cause), remedy="start it again")
         return 1

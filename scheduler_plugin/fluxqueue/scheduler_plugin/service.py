@@ -22,7 +22,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
 from fluxqueue.queue.admin.server import AdminAddress, AdminServer, metrics_endpoint, status_endpoint
-from fluxqueue.queue.health import ReplicaRole, ShownRole, make_server
+from fluxqueue.queue.health import ReplicaRole, ShownRole, health_server
 from fluxqueue.scheduler_plugin.binder import Binder
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
 from fluxqueue.scheduler_plugin.claims import ClaimBinder
@@ -103,7 +103,7 @@ class SchedulerService:
             Another replica takes over.
         """
         settings = self._settings
-        health = make_server(settings.host, settings.health_port, self._conditions, lambda: self._shown.role)
+        health = health_server(settings.host, settings.health_port, self._conditions, lambda: self._shown.role)
         endpoints = (metrics_endpoint(REGISTRY), status_endpoint(lambda: self._shown.role, self._conditions))
         async with (
             Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2) as reviewing,
@@ -114,7 +114,6 @@ class SchedulerService:
             try:
                 await self._follow()
             finally:
-                health.should_exit = True
                 for each in serving:
                     each.cancel()
 

@@ -95,28 +95,34 @@ def test_bytes_are_given_back_with_the_answer_and_with_the_connection() -> None:
     assert (server.connections.held_bytes, len(server.connections)) == (0, 1)
 
 
-def test_each_stage_has_its_deadline_and_an_idle_connection_has_none() -> None:
-    server = Server(ConnectionLimits(connections=10, request_s=5, turn_s=2, response_s=10))
+def test_each_stage_has_its_deadline() -> None:
+    server = Server(ConnectionLimits(connections=10, request_s=5, turn_s=2, response_s=10, idle_s=20))
     stages = {stage: server.arrive("10.0.0.1", stage) for stage in Stage}
+    assert server.timed == len(Stage)
     for now, over in (
         (1.5, set()),
         (4.0, {Stage.WAITING}),
         (6.0, {Stage.WAITING, Stage.HANDSHAKE, Stage.RECEIVING}),
         (11.0, set(Stage) - {Stage.IDLE}),
+        (21.0, set(Stage)),
     ):
         server.now = now
-        assert server.connections.sweep() == (now < 11), "until nothing has a deadline"
+        server.connections.sweep()
         assert {stage for stage, each in stages.items() if each.ended} == over
     assert stages[Stage.WAITING].ended is ConnectionEnding.BUSY
     assert stages[Stage.HANDSHAKE].ended is ConnectionEnding.SLOW
+    assert stages[Stage.IDLE].ended is ConnectionEnding.IDLE
 
 
-def test_an_idle_connection_has_no_deadline() -> None:
-    server = Server()
+def test_a_sweep_tells_when_the_next_deadline_is() -> None:
+    server = Server(ConnectionLimits(request_s=5, idle_s=20))
+    assert server.connections.sweep() is None, "nobody is connected"
     server.arrive("10.0.0.1")
-    assert (server.timed, server.connections.sweep()) == (0, False)
+    server.now = 2
+    assert server.connections.sweep() == 18
     server.arrive("10.0.0.1", Stage.HANDSHAKE)
-    assert (server.timed, server.connections.sweep()) == (1, True)
+    server.now = 3
+    assert server.connections.sweep() == 4
 
 
 def test_a_server_that_stops_waits_for_no_handshake() -> None:

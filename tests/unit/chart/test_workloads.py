@@ -11,7 +11,7 @@ from support.chart_rendering import Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
-from fluxqueue.certs.https import FINISH_S
+from fluxqueue.certs.guarded_server import FINISH_S
 from fluxqueue.cli import verify
 from fluxqueue.fluxion import main as fluxion_main
 from fluxqueue.queue import main as queue_main

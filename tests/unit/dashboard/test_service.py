@@ -1,20 +1,18 @@
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-import uvicorn
 from support.dashboard_site import PeopleApi, Stage
 from support.embedded_servers import serving
 
-from fluxqueue.dashboard.service import BrowserConnection, DashboardService
+from fluxqueue.certs.guarded_server import GuardedServer, listen
+from fluxqueue.dashboard.service import LIMITS, DashboardService
 from fluxqueue.dashboard.settings import DashboardSettings
 from fluxqueue.kube.errors import ServerError
 from fluxqueue.kube.kinds import FLUXJOBS
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.watches import Watches
-from fluxqueue.local.ports import free_port
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -31,17 +29,9 @@ def test_what_is_shown_is_old_while_a_watch_fails(tmp_path: Path) -> None:
     assert service.stale()
 
 
-def dashboard() -> AbstractAsyncContextManager[int]:
-    app = Stage().app
-    return serving(
-        uvicorn.Config(app, port=free_port(), http=BrowserConnection, ws="none", lifespan="off", log_config=None, access_log=False)
-    )
-
-
-async def test_connections_that_are_kept_after_an_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BrowserConnection, "most", 4)
-    monkeypatch.setattr(BrowserConnection, "head_s", 0.01)
-    async with dashboard() as port, asyncio.timeout(60):
+async def test_connections_that_are_kept_after_an_answer_keep_nobody_out() -> None:
+    server = GuardedServer(Stage().app, listen("127.0.0.1", 0), replace(LIMITS, connections=4))
+    async with serving(server) as port, asyncio.timeout(60):
         kept = []
         for _ in range(8):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,9 +1,9 @@
-"""The HTTPS server of the webhook: uvicorn with our certificate, our signal handling and a drain.
+"""The HTTPS server of the webhook, with our certificate, our signal handling and a drain.
 
-The API server pools its connections and does not repeat an admission POST that met a closed one (`fluxqueue.certs.https`). So SIGTERM does
-not stop the server at once. For ``drain_s`` seconds it keeps answering, new connections included, because endpoints take some time to leave
-the tables of every node. Readiness fails, and every response carries ``Connection: close``. Then the server stops listening, and requests
-in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
+The API server pools its connections and does not repeat an admission POST that met a closed one (`fluxqueue.certs.guarded_server`). So
+SIGTERM does not stop the server at once. For ``drain_s`` seconds it keeps answering, new connections included, because endpoints take some
+time to leave the tables of every node. Readiness fails, and every response carries ``Connection: close``. Then the server stops listening,
+and requests in flight are completed. SIGINT skips the drain, and a second signal of either kind ends it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from fluxqueue.certs.connections import ConnectionLimits
-from fluxqueue.certs.https import CannotListen, GuardedServer, listen
+from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.self_call import SelfCall
 from fluxqueue.certs.serving import ServedCertificate
@@ -92,19 +92,20 @@ async def serve(
     listening = listen(settings.host, settings.port)
     server = GuardedServer(
         create_app(admission, readiness, metrics, clock),
-        certificate.context,
+        listening,
         ConnectionLimits(body_bytes=MAX_BODY_BYTES, request_s=settings.request_s),
-        metrics.connection_ended,
+        context=certificate.context,
+        observe=metrics.connection_ended,
     )
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    log.info("webhook.listening", host=settings.host, port=listening.getsockname()[1], certificates=str(settings.certificate_directory))
+    log.info("webhook.listening", host=settings.host, port=server.port, certificates=str(settings.certificate_directory))
     self_call = SelfCall(settings.certificate_directory, settings.name, _own_address(listening), certificate, readiness, loop.time)
     following = asyncio.create_task(_follow(certificate, self_call, settings.look_s), name="certificate")
     stopping = asyncio.create_task(_stop_on_signal(server, readiness, signals, settings.drain_s), name="signals")
-    serving = asyncio.create_task(server.serve(sockets=[listening]), name="server")
+    serving = asyncio.create_task(server.serve(), name="server")
     watching = asyncio.create_task(watch(), name="watch") if watch is not None else asyncio.create_task(asyncio.sleep(0))
     try:
         await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -25,16 +25,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
-from fluxqueue.certs.https import EmbeddedServer
+from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.certs.guarded_server import GuardedServer, listen
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.admin.access import AccessReviews, Permission, Right
-from fluxqueue.queue.admin.connections import bounded_config
 
-__all__ = ["AdminAddress", "AdminServer", "BadRequest", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
+__all__ = ["LIMITS", "AdminAddress", "AdminServer", "BadRequest", "Endpoint", "make_app", "metrics_endpoint", "status_endpoint"]
 
 _LOOK_S: Final = 2.0
+_FINISH_S: Final = 2
+LIMITS: Final = ConnectionLimits(
+    connections=256, held_bytes=2**20, body_bytes=2**12, request_s=10.0, response_s=300.0, idle_s=10.0, one_request=True
+)
+"""An examination of the doctor may take minutes; nobody sends a body."""
 _METHODS: Final = {"get": "GET", "post": "POST"}
 
 
@@ -131,6 +136,11 @@ class AdminServer:
         What is served.
     registry
         Where the expiry of the certificate is recorded.
+
+    Raises
+    ------
+    CannotListen
+        The address is in use, unknown or not local.
     """
 
     def __init__(self, address: AdminAddress, api: Api, endpoints: Sequence[Endpoint], registry: CollectorRegistry) -> None:
@@ -141,9 +151,13 @@ class AdminServer:
             lambda: dt.datetime.now(dt.UTC),
             server="queue",
         )
-        config = bounded_config(make_app(endpoints, AccessReviews(api, time.monotonic)), address.host, address.port)
-        config.ssl_context_factory = lambda _config, _default: self._certificate.context
-        self._server = EmbeddedServer(config)
+        self._server = GuardedServer(
+            make_app(endpoints, AccessReviews(api, time.monotonic)),
+            listen(address.host, address.port),
+            LIMITS,
+            context=self._certificate.context,
+            finish_s=_FINISH_S,
+        )
 
     async def serve(self) -> None:
         """Serve until cancelled."""

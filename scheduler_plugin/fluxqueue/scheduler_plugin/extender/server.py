@@ -1,7 +1,7 @@
 """The extender's HTTPS server. It runs on every replica of the scheduler, not only on the leader.
 
 The certificate is reloaded while the server runs, like the webhook's. When the program ends, the server keeps answering for some seconds
-and asks kube-scheduler to connect to another replica (`fluxqueue.certs.https`).
+and asks kube-scheduler to connect to another replica (`fluxqueue.certs.guarded_server`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Final
 import structlog
 
 from fluxqueue.certs.clients import ClientAuthorities
-from fluxqueue.certs.https import CannotListen, HttpsServer, listen
+from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.kube.transport import Api
 from fluxqueue.scheduler_plugin.caches import SchedulerCaches
-from fluxqueue.scheduler_plugin.extender.app import ExtenderState, create_app
+from fluxqueue.scheduler_plugin.extender.app import MAX_BODY_BYTES, ExtenderState, create_app
 from fluxqueue.scheduler_plugin.extender.decisions import Decider
 from fluxqueue.scheduler_plugin.extender.metrics import CertificateGauges
 from fluxqueue.scheduler_plugin.extender.verbs import ExtenderVerbs
@@ -31,6 +32,8 @@ log: Final = structlog.get_logger(__name__)
 
 _EVERY_S: Final = 0.02
 _NODES_AT_ONCE: Final = 20
+_LIMITS: Final = ConnectionLimits(body_bytes=MAX_BODY_BYTES, held_bytes=MAX_BODY_BYTES + 16 * 2**20)
+"""Whole nodes of one request, and usual requests beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +104,14 @@ class ExtenderServer:
         """
         decider = Decider(caches)
         state = ExtenderState(self.problem, lambda: self._readiness.draining, self._clients is not None)
-        server = HttpsServer(create_app(ExtenderVerbs(api, caches, decider), state), self._certificate.context)
+        server = GuardedServer(
+            create_app(ExtenderVerbs(api, caches, decider), state), self._listening, _LIMITS, context=self._certificate.context
+        )
         self._caches = caches
         settings = self._settings
-        log.info(
-            "extender.listening", host=settings.host, port=self._listening.getsockname()[1], verifies_clients=self._clients is not None
-        )
+        log.info("extender.listening", host=settings.host, port=server.port, verifies_clients=self._clients is not None)
         followers = [asyncio.create_task(self._follow(), name="certificate"), asyncio.create_task(_precompute(decider), name="capacity")]
-        serving = asyncio.create_task(server.serve(sockets=[self._listening]), name="extender")
+        serving = asyncio.create_task(server.serve(), name="extender")
         try:
             await asyncio.wait({serving, *followers}, return_when=asyncio.FIRST_COMPLETED)
             for task in (serving, *followers):
