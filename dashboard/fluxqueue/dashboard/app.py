@@ -185,7 +185,7 @@ class _App:
         if not is_from_here(request.headers):
             return _refused(403, "sign in on the page of the dashboard itself")
         try:
-            viewer = await self._site.door.sign_in(form.get("token", "").strip())
+            viewer = await self._site.door.sign_in(form.get("token", "").strip(), request.client.host if request.client is not None else "")
         except NotKnown as error:
             return _sign_in_page(wanted, f"{str(error)[0].upper()}{str(error)[1:]}.", 401)
         log.info("session.begun", user=viewer.person.username)

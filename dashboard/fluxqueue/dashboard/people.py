@@ -1,7 +1,8 @@
 """Who asks: a person whom the API server knows by a token, or whom a trusted proxy names.
 
 A token is shown to the API server (TokenReview), which says whose it is. The answer is kept for a minute, so that a token that was revoked
-opens nothing for long. New tokens cost a call each, so their number per second is limited. Nothing keeps a token longer than its session.
+opens nothing for long. New tokens cost a call each, so their number per second is limited, for each source address and for all together.
+Nothing keeps a token longer than its session.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any, Final
 
+from fluxqueue.api.budgets import Budgets, Rate
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import TOKEN_REVIEWS
 from fluxqueue.kube.transport import Api
@@ -22,8 +24,8 @@ __all__ = ["NotKnown", "Person", "ProxyHeaders", "TokenReviews"]
 
 _KEPT_S: Final = 60.0
 _MOST_KEPT: Final = 1_024
-_PER_S: Final = 5.0
-_BURST: Final = 20.0
+_EACH: Final = Rate(per_s=5.0, burst=20.0)
+_TOGETHER: Final = Rate(per_s=20.0, burst=80.0)
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _MOST_GROUPS: Final = 64
@@ -65,16 +67,17 @@ class TokenReviews:
         self._api = api
         self._clock = clock
         self._kept: OrderedDict[bytes, tuple[float, Person]] = OrderedDict()
-        self._budget = _BURST
-        self._counted_at = clock()
+        self._budgets = Budgets(_EACH, _TOGETHER, clock())
 
-    async def person(self, token: str, *, known: bool = False) -> Person:
+    async def person(self, token: str, *, address: str = "", known: bool = False) -> Person:
         """Return the person whose token it is.
 
         Parameters
         ----------
         token
             Of the API server: what ``kubectl create token`` prints, or that of a kubeconfig.
+        address
+            Where it came from.
         known
             True if the token has been accepted before, so that it is reviewed also while many new ones arrive.
 
@@ -89,7 +92,7 @@ class TokenReviews:
         now = self._clock()
         if (kept := self._kept.get(key)) is not None and now < kept[0]:
             return kept[1]
-        if not known and not self._spend(now):
+        if not known and not self._budgets.spend(address, now):
             raise NotKnown("too many people sign in at this moment: try again in a second")
         try:
             status = (await self._api.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
@@ -106,14 +109,6 @@ class TokenReviews:
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)
         return person
-
-    def _spend(self, now: float) -> bool:
-        self._budget = min(_BURST, self._budget + (now - self._counted_at) * _PER_S)
-        self._counted_at = now
-        if self._budget < 1:
-            return False
-        self._budget -= 1
-        return True
 
 
 @dataclass(frozen=True, slots=True)

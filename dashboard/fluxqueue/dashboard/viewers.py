@@ -123,15 +123,15 @@ class Door:
             self.sessions.end(session)
         return same
 
-    async def sign_in(self, token: str) -> Viewer:
-        """Begin a session with a token.
+    async def sign_in(self, token: str, address: str = "") -> Viewer:
+        """Begin a session with a token, which came from an address.
 
         Raises
         ------
         NotKnown
             It is not accepted.
         """
-        person = await self.reviews.person(token)
+        person = await self.reviews.person(token, address=address)
         session, cookie = self.sessions.begin(person, token)
         return Viewer(session, cookie)
 

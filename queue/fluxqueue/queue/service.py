@@ -21,6 +21,7 @@ from fluxqueue.kube.lease_thread import lease_of_replica
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
+from fluxqueue.queue.admin.access import REVIEWS_AT_ONCE
 from fluxqueue.queue.admin.history_endpoints import history_endpoints
 from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.cluster.caches import Caches
@@ -78,7 +79,7 @@ class QueueService:
             *history_endpoints(lambda: self._accounting),
         )
         async with (
-            Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2) as reviewing,
+            Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=REVIEWS_AT_ONCE) as reviewing,
             asyncio.TaskGroup() as group,
         ):
             admin = AdminServer(settings.admin, reviewing, endpoints, REGISTRY)

@@ -21,6 +21,7 @@ from fluxqueue.kube.lease_thread import lease_of_replica
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
 from fluxqueue.queue import collector
+from fluxqueue.queue.admin.access import REVIEWS_AT_ONCE
 from fluxqueue.queue.admin.server import AdminAddress, AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.health import ReplicaRole, ShownRole, health_server
 from fluxqueue.scheduler_plugin.binder import Binder
@@ -106,7 +107,7 @@ class SchedulerService:
         health = health_server(settings.host, settings.health_port, self._conditions, lambda: self._shown.role)
         endpoints = (metrics_endpoint(REGISTRY), status_endpoint(lambda: self._shown.role, self._conditions))
         async with (
-            Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=2) as reviewing,
+            Api.connect(settings.kubeconfig, timeout_s=5.0, max_in_flight=REVIEWS_AT_ONCE) as reviewing,
             asyncio.TaskGroup() as group,
         ):
             admin = AdminServer(settings.admin, reviewing, endpoints, REGISTRY)

@@ -42,6 +42,8 @@ async def test_wrong_tokens_are_reviewed_at_a_bounded_rate_and_known_ones_always
         await people.person("guess-20")
     assert api.reviews("tokenreviews") == 20
     assert (await people.person("token-of-alice", known=True)).username == "alice"
+    with pytest.raises(NotKnown, match="does not accept"):
+        await people.person("guess-20", address="10.0.0.2")
     clock.now += 1
     with pytest.raises(NotKnown, match="does not accept"):
         await people.person("guess-21")

@@ -2,9 +2,11 @@
 
 A caller sends a token. The API server says whose it is (TokenReview) and whether that user may send this verb to this path
 (SubjectAccessReview of a non-resource URL, or of the objects that the answer is about), so an administrator grants these rights with roles,
-like all others. Answers are kept
-for a few seconds, in a table of bounded size; its keys are digests, so no token stays in memory. New tokens cost calls to the API server,
-so their number per second is limited: a caller with wrong tokens can delay other new callers, and neither known ones nor the queue itself.
+like all others. Answers are kept for a few seconds, in tables of bounded size; their keys are digests, so no token stays in memory.
+
+Questions cost calls to the API server, so their number is limited. A token that was let in within the last minutes is *known* and has a
+budget of its own. All others are *strangers*: each source address has a budget, all together have one, and only some are asked about at the
+same time. So wrong tokens delay neither known callers nor strangers of other addresses, and refusals push no allowed answer out of memory.
 If the API server does not answer, nobody is let in.
 """
 
@@ -14,22 +16,28 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from fluxqueue.api.budgets import Budgets, Rate
 from fluxqueue.api.names import FLUXJOBS, GROUP, OPERATOR_AUDIENCE
 from fluxqueue.api.reviews import TokenUser
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import ACCESS_REVIEWS, TOKEN_REVIEWS
 from fluxqueue.kube.transport import Api
 
-__all__ = ["AccessReviews", "ListsFluxJobs", "Permission", "Right", "Verdict"]
+__all__ = ["REVIEWS_AT_ONCE", "AccessReviews", "ListsFluxJobs", "Permission", "Right", "Verdict"]
 
+REVIEWS_AT_ONCE: Final = 8
+"""Calls that a client for `AccessReviews` may have in flight."""
 _ALLOWED_S: Final = 30.0
 _REFUSED_S: Final = 5.0
+_KNOWN_S: Final = 600.0
+"""Seconds for which a token is known after it was let in; longer than a scraper pauses."""
 _MOST_KEPT: Final = 256
 _LONGEST_TOKEN: Final = 8_192
-_REVIEWS_PER_S: Final = 10.0
-_BURST: Final = 20.0
+_EACH: Final = Rate(per_s=5.0, burst=20.0)
+_STRANGERS: Final = Rate(per_s=40.0, burst=80.0)
+_STRANGERS_AT_ONCE: Final = REVIEWS_AT_ONCE // 2
 
 
 class Right(Protocol):
@@ -121,6 +129,8 @@ class Verdict:
 
 _ALLOWED: Final = Verdict(200)
 
+T = TypeVar("T")
+
 
 class AccessReviews:
     """Asks the API server, and keeps its answers for some seconds.
@@ -128,7 +138,7 @@ class AccessReviews:
     Parameters
     ----------
     api
-        A client with a short time limit and few calls at once.
+        A client with a short time limit, and `REVIEWS_AT_ONCE` calls at once.
     clock
         Seconds that only increase.
     """
@@ -136,12 +146,24 @@ class AccessReviews:
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._kept: OrderedDict[bytes, tuple[float, Verdict]] = OrderedDict()
-        self._budget = _BURST
-        self._counted_at = clock()
+        self._allowed = _Kept[Verdict](clock)
+        self._refused = _Kept[Verdict](clock)
+        self._known = _Kept[bool](clock)
+        self._known_budgets = Budgets(_EACH, None, clock())
+        self._stranger_budgets = Budgets(_EACH, _STRANGERS, clock())
+        self._strangers = 0
 
-    async def check(self, token: str, right: Right) -> Verdict:
+    async def check(self, token: str, right: Right, address: str = "") -> Verdict:
         """Decide whether the holder of a token may do something.
+
+        Parameters
+        ----------
+        token
+            What the caller sent.
+        right
+            What he asks for.
+        address
+            Where the request came from.
 
         Returns
         -------
@@ -153,31 +175,30 @@ class AccessReviews:
         if len(token) > _LONGEST_TOKEN:
             return Verdict(401, f"the token is longer than {_LONGEST_TOKEN} characters")
         key = hashlib.sha256(f"{right!r} {token}".encode()).digest()
-        now = self._clock()
-        if (kept := self._kept.get(key)) is not None and now < kept[0]:
-            return kept[1]
-        if not self._spend(now):
+        if (kept := self._allowed.get(key) or self._refused.get(key)) is not None:
+            return kept
+        holder = hashlib.sha256(token.encode()).digest()
+        stranger = self._known.get(holder) is None
+        if not self._may_ask(holder, address, stranger=stranger):
             return Verdict(429, "too many tokens to review at this moment: ask again in a second")
+        self._strangers += stranger
         try:
             verdict = await self._review(token, right)
         except ApiError as error:
             return Verdict(503, f"the API server cannot be asked who you are ({error}): ask again")
-        self._keep(key, self._clock() + (_ALLOWED_S if verdict.status == _ALLOWED.status else _REFUSED_S), verdict)
+        finally:
+            self._strangers -= stranger
+        if verdict.status == _ALLOWED.status:
+            self._known.keep(holder, _KNOWN_S, True)
+            self._allowed.keep(key, _ALLOWED_S, verdict)
+        else:
+            self._refused.keep(key, _REFUSED_S, verdict)
         return verdict
 
-    def _spend(self, now: float) -> bool:
-        self._budget = min(_BURST, self._budget + (now - self._counted_at) * _REVIEWS_PER_S)
-        self._counted_at = now
-        if self._budget < 1:
-            return False
-        self._budget -= 1
-        return True
-
-    def _keep(self, key: bytes, until: float, verdict: Verdict) -> None:
-        self._kept[key] = until, verdict
-        self._kept.move_to_end(key)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
+    def _may_ask(self, holder: bytes, address: str, *, stranger: bool) -> bool:
+        if not stranger:
+            return self._known_budgets.spend(holder, self._clock())
+        return self._strangers < _STRANGERS_AT_ONCE and self._stranger_budgets.spend(address, self._clock())
 
     async def _review(self, token: str, right: Right) -> Verdict:
         audience = right.audience
@@ -190,6 +211,27 @@ class AccessReviews:
         if (await self._api.create(ACCESS_REVIEWS, {"spec": {**right.attributes, **_subject(user)}})).status.allowed:
             return _ALLOWED
         return Verdict(403, right.refusal(user.username))
+
+
+class _Kept(Generic[T]):
+    """What is remembered by digests, for some seconds each, the last `_MOST_KEPT` of them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: OrderedDict[bytes, tuple[float, T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes) -> T | None:
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None and self._clock() < entry[0] else None
+
+    def keep(self, key: bytes, seconds: float, value: T) -> None:
+        self._entries[key] = self._clock() + seconds, value
+        self._entries.move_to_end(key)
+        while len(self._entries) > _MOST_KEPT:
+            self._entries.popitem(last=False)
 
 
 def _subject(user: TokenUser) -> dict[str, Any]:

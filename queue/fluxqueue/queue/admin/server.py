@@ -105,7 +105,7 @@ def make_app(endpoints: Sequence[Endpoint], reviews: AccessReviews) -> Starlette
                 right = endpoint.right(request) if endpoint.right is not None else endpoint.permission
             except BadRequest as error:
                 return JSONResponse({"error": str(error)}, status_code=400)
-            verdict = await reviews.check(_token(request), right)
+            verdict = await reviews.check(_token(request), right, request.client.host if request.client is not None else "")
             if verdict.status == 200:
                 return await endpoint.answer(request)
             headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else None

@@ -19,7 +19,7 @@ class _Reviews:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Permission]] = []
 
-    async def check(self, token: str, permission: Permission) -> Verdict:
+    async def check(self, token: str, permission: Permission, _address: str) -> Verdict:
         self.asked.append((token, permission))
         return Verdict(200) if token == "good" else Verdict(401, "the token is not valid here")  # not a secret
 
