@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -306,3 +307,14 @@ async def test_a_jobspec_of_a_hundred_megabytes_is_read_and_refused(fluxion: Asy
     batch = await fluxion.match_batch([JobMatchRequest("x" * 100_000_000, 1)], call=CALL)
     assert batch.results[0].verdict is MatchVerdict.INVALID
     assert batch.results[0].reason
+
+
+async def test_a_proxy_for_the_internet_is_not_asked_for_the_service(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        async with AsyncFluxionClient(f"localhost:{server.port}") as client:
+            await client.init("lonode", nodes=[make_node("a")], call=CALL)
+            assert (await client.stat(call=CALL)).allocated_jobs == 0

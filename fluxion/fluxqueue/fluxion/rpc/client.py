@@ -181,6 +181,7 @@ def _options(tls: Tls | None) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),  # the service is in the cluster, and a proxy of the environment is for the internet
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
     ]
