@@ -98,7 +98,7 @@ class Chart:
 
     def notes(self, values: Mapping[str, Any] | None = None, files: Sequence[Path] = ()) -> str:
         """Return what an installation says at its end."""
-        command = [self.helm, "install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"]
+        command: list[str | Path] = [self.helm, "install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"]
         command += [word for file in files for word in ("--values", file)]
         environment = {**os.environ, "KUBECONFIG": os.devnull}
         done = subprocess.run(

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from fluxqueue.certs.https import listen
+from fluxqueue.certs.guarded_server import listen
 
 
 def answers(family: socket.AddressFamily, address: str, port: int) -> bool:

@@ -30,7 +30,7 @@ def applied(chart: Chart) -> Rendered:
     return chart.render(EVERYTHING)
 
 
-def annotations(thing: dict[str, Any]) -> dict[str, str]:
+def annotations_of(thing: dict[str, Any]) -> dict[str, str]:
     return dict(thing["metadata"].get("annotations") or {})
 
 
@@ -45,14 +45,14 @@ def test_a_sync_after_the_first_applies_the_same_objects(chart: Chart, applied: 
 
 
 def test_nothing_but_the_test_of_helm_is_a_hook(applied: Rendered) -> None:
-    hooks = {thing["metadata"]["name"] for thing in applied.objects if any("/hook" in key for key in annotations(thing))}
+    hooks = {thing["metadata"]["name"] for thing in applied.objects if any("/hook" in key for key in annotations_of(thing))}
     assert hooks == {"fluxqueue-test"}
 
 
 def test_the_default_queue_is_applied_after_its_kind_and_never_pruned(applied: Rendered) -> None:
     queue = applied.one("FluxQueue", names.DEFAULT_QUEUE)
-    assert int(annotations(queue)["argocd.argoproj.io/sync-wave"]) > 0
-    assert "Prune=false" in annotations(queue)["argocd.argoproj.io/sync-options"]
+    assert int(annotations_of(queue)["argocd.argoproj.io/sync-wave"]) > 0
+    assert "Prune=false" in annotations_of(queue)["argocd.argoproj.io/sync-options"]
 
 
 def test_no_job_changes_its_template_in_place_with_a_new_version(applied: Rendered) -> None:
@@ -61,7 +61,7 @@ def test_no_job_changes_its_template_in_place_with_a_new_version(applied: Render
 
 
 def test_argo_cd_never_takes_helm_s_hook_for_its_own(default: Rendered) -> None:
-    assert annotations(default.one("FluxQueue", names.DEFAULT_QUEUE))["argocd.argoproj.io/hook"] == "Skip"
+    assert annotations_of(default.one("FluxQueue", names.DEFAULT_QUEUE))["argocd.argoproj.io/hook"] == "Skip"
 
 
 @pytest.mark.parametrize(
