@@ -20,6 +20,7 @@ EVERYTHING: dict[str, Any] = {
     "miniclusters": {"enabled": True, "namespaces": ["team"]},
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
     "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]},
 }
 AS_ARGO_CD_RENDERS = ("jobs.converged-computing.org/v1alpha1/FluxQueue",)
 """It names the kinds of the cluster, which has ours after the first sync."""
