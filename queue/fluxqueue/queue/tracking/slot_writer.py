@@ -97,10 +97,8 @@ class SlotWriter:
         for each in planned:
             if pods := [(rank, pod) for rank, pod in each.changes.assign if not self._gates.removed(pod)]:
                 gang = self._gates.gang_size(each.workload, each.allocation)
-                due += [
-                    _DuePod(each.workload, each.allocation, rank, pod, gang)
-                    for rank, pod in sorted(pods, key=itemgetter(0))[:_PODS_AT_ONCE]
-                ]
+                now = sorted(pods, key=itemgetter(0))[:_PODS_AT_ONCE]
+                due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in now]
                 if len(pods) > _PODS_AT_ONCE:
                     self._plan_after(each.workload.id, 0)
         if not due:
