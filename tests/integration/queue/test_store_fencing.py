@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, LiteralString
+from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
@@ -265,7 +265,7 @@ async def test_what_is_sent_before_a_cancellation_is_not_committed(
     execute: Any = psycopg.AsyncCursor.execute
 
     async def cancelled_at_the_last(self: object, query: object, parameters: object = None, **options: object) -> object:
-        if parameters == {"ids": "cancel"}:
+        if cast("Any", parameters or {}).get("ids") == "cancel":
             raise asyncio.CancelledError
         return await execute(self, query, parameters, **options)
 

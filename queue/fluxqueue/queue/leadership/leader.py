@@ -133,7 +133,7 @@ class Leader:
 
         clock.stepped = plan_again
         async with asyncio.TaskGroup() as group:
-            for name, run in upkeep(self._settings, self._api, Store(self._database), clock()):
+            for name, run in upkeep(self._settings, self._api, Store(self._database, clock), clock()):
                 group.create_task(keep_running(name, run))
             group.create_task(keep_running("EventRecorder", context.recorder.run))
             group.create_task(keep_running("watch of the matcher", scheduler.watch_matcher))

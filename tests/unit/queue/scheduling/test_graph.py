@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 from support.queue_bench import Bench, a_machine, a_node, job
@@ -85,3 +86,17 @@ async def test_a_lost_graph_is_detected(bench: Bench) -> None:
     await bench.fluxion.init("lonode", nodes=[], call=bench.graph.call())
     assert not await bench.graph.alive()
     assert await bench.graph.alive(), "a graph that is yet to be filled counts as alive"
+
+
+async def test_a_graph_that_is_filled_again_follows_a_time_of_day_that_went_back(bench: Bench) -> None:
+    right = bench.ledger.wall
+    bench.ledger.wall = lambda: right() + timedelta(hours=1)
+    await bench.submit(job("early", 1, "1"))
+    await bench.cycle()
+    bench.ledger.wall = right
+    bench.graph.invalidate()
+    await bench.submit(job("right", 1, "1"))
+    await bench.cycle()
+    starts = {workload.name: allocation.start for workload, allocation in bench.ledger.live()}
+    assert starts["early"] - right() > timedelta(minutes=50)
+    assert abs(starts["right"] - right()) < timedelta(minutes=10)
