@@ -121,6 +121,9 @@ def _words(value: Any, *, negated: bool = False, inner: bool = False) -> str:
             return f"{'not ' if negated else ''}on {_listed(operands)}"
         case "ranks":
             return f"{'not ' if negated else ''}of rank {_listed(operands)}"
+        case "in":
+            values = [{"properties": [f"{key}={value}"]} for key in operands[:1] for value in operands[1:]]
+            return _words({"or": values}, negated=negated, inner=inner)
         case "greater" | "less":
             between = " > " if operator == "greater" else " < "
             return f"{'not ' if negated else ''}{between.join(str(each) for each in operands)}"

@@ -2,10 +2,11 @@
 
 A constraint is a map of exactly one operator. ``properties`` checks keys of the node's properties (``^x``: must not have x), ``hostlist``
 its name, ``ranks`` its rank. ``and``, ``or`` and ``not`` combine constraints; ``not`` negates the conjunction of its list. RFC 31 has no
-numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. So is ``tolerates``: the node has no
-taint that keeps pods away but those that are tolerated; it is checked against the taints that the node has at the time
-(`fluxqueue.api.taints` has the texts, record 0043 the reasons). An empty map and an empty list accept everything, but nothing tolerated is
-a rule. Only vertices of type node and storage_node are checked.
+numbers; ``greater`` and ``less`` are ours: a property and the number with which its value is compared. ``in`` is a property and the values
+of which it has one, which is shorter than an ``or``. ``tolerates`` is ours too: the node has no taint that keeps pods away but those that
+are tolerated; it is checked against the taints that the node has at the time (`fluxqueue.api.taints` has the texts, record 0043 the
+reasons). An empty map and an empty list accept everything, but nothing tolerated is a rule. Only vertices of type node and storage_node are
+checked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["CONSTRAINED_TYPES", "Constraint", "ConstraintSubject", "InvalidConst
 
 CONSTRAINED_TYPES = frozenset({"node", "storage_node"})
 _TOLERATES = "tolerates"
-_OPERATORS = ("properties", "hostlist", "ranks", "and", "or", "not", "greater", "less", _TOLERATES)
+_OPERATORS = ("properties", "hostlist", "ranks", "and", "or", "not", "greater", "less", "in", _TOLERATES)
 _PRESSURE = tuple(Toleration(key=taint.key, operator="Exists") for taint in PRESSURES.values())
 _MOST_NAMED = 20
 _MAX_OPERANDS = 10_000
@@ -126,6 +127,17 @@ class _Not:
 
     def accepts(self, subject: ConstraintSubject) -> bool:
         return not self.term.accepts(subject)
+
+
+@dataclass(frozen=True, slots=True)
+class _In:
+    """The value of a property is one of several."""
+
+    key: str
+    values: frozenset[str]
+
+    def accepts(self, subject: ConstraintSubject) -> bool:
+        return subject.properties.get(self.key) in self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +273,8 @@ def _term(value: Document) -> _Term:
         return _hosts(texts)
     if operator == _TOLERATES:
         return _tolerates(texts)
+    if operator == "in":
+        return _in(texts)
     return _ranks(texts) if operator == "ranks" else _compared(operator, texts)
 
 
@@ -299,6 +313,12 @@ def _ranks(texts: list[str]) -> _Term:
                 raise InvalidConstraint(f"constraints.ranks: {text!r:.80} is no idset: write 0-3,7")
             ranges.append((first, last))
     return _Ranks(tuple(ranges))
+
+
+def _in(texts: list[str]) -> _Term:
+    if len(texts) < 2 or not texts[0]:
+        raise InvalidConstraint(f"constraints.in: a label and at least one value are needed, not {texts!r:.80}")
+    return _In(texts[0], frozenset(texts[1:]))
 
 
 def _tolerates(texts: list[str]) -> _Tolerates:

@@ -1,16 +1,17 @@
 """Where a pod may run, as a constraint that Fluxion can check (RFC 31).
 
 A node vertex has its labels as properties (``key=value`` and the bare ``key``) and its taints as ``taint:key=value:effect``. So a
-nodeSelector and a required node affinity become an expression over properties. Comparisons of numbers and tolerations are no part of RFC
-31, but of our matcher. Taints are never named: a request says what its pods tolerate, and the matcher compares that with each node, so the
-request stays the same when the taints of nodes change. A rule that no node can meet, or that has an unknown operator, is refused with the
-name of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules, and are left out.
-Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the pods that exist.
+nodeSelector and a required node affinity become an expression over properties. Comparisons of numbers, lists of values and tolerations are
+no part of RFC 31, but of our matcher. Taints are never named: a request says what its pods tolerate, and the matcher compares that with
+each node, so the request stays the same when the taints of nodes change. A rule that no node can meet, or that has an unknown operator, is
+refused with the name of its field. A pod on a node that its own rules forbid would stay pending there for ever. Preferences are not rules,
+and are left out. Rules about other pods are in `fluxqueue.queue.noderules.pod_rules`, because the nodes that they admit change with the
+pods that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fluxqueue.api.graphnames import label_property
@@ -126,9 +127,9 @@ def _label_expression(expression: Mapping[str, Any]) -> Constraint:
     key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
     match operator:
         case "In":
-            return _any_of([{"properties": [label_property(key, value)]} for value in values])
+            return _one_value(key, values)
         case "NotIn":
-            return {"not": [_any_of([{"properties": [label_property(key, value)]} for value in values])]}
+            return {"not": [_one_value(key, values)]}
         case "Exists":
             return {"properties": [key]}
         case "DoesNotExist":
@@ -138,6 +139,11 @@ def _label_expression(expression: Mapping[str, Any]) -> Constraint:
     raise InexpressibleConstraint(
         f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists, DoesNotExist, Gt or Lt"
     )
+
+
+def _one_value(key: str, values: Sequence[str]) -> Constraint:
+    """Return that a label has one of these values, in the form that repeats the key least: a request may name hundreds of nodes."""
+    return {"properties": [label_property(key, values[0])]} if len(values) == 1 else {"in": [key, *values]}
 
 
 def _field_expression(expression: Mapping[str, Any]) -> Constraint:

@@ -97,3 +97,13 @@ def test_for_people_a_constraint_names_the_taints_that_are_not_tolerated() -> No
     assert in_rfc31(compiled(both), taints[1:]) == {"properties": ["disk"]}
     named = in_rfc31(compiled({"tolerates": []}), [a_taint(f"t{number}") for number in range(100)])
     assert len(json.dumps(named)) < 1_200
+
+
+def test_a_property_has_one_of_several_values() -> None:
+    either = {"in": ["zone", "a", "b"]}
+    assert [accepts(either, zone=zone) for zone in ("a", "b", "c")] == [True, True, False]
+    assert not accepts(either, disk="ssd")
+    assert accepts({"not": [either]}, disk="ssd")
+    for operands in ([], ["zone"], ["", "a"]):
+        with pytest.raises(InvalidConstraint, match=r"constraints\.in: a label and at least one value"):
+            read_constraint({"in": [*operands]})

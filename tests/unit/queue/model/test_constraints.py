@@ -29,12 +29,10 @@ def test_nothing_asked_is_no_rule_about_labels() -> None:
     [
         pytest.param(spec(nodeSelector={"b": "2", "a": "1"}), {"properties": ["a=1", "b=2"]}, id="node selector, in one order"),
         pytest.param(affinity(expression("a", "In", "1")), {"properties": ["a=1"]}, id="one value"),
-        pytest.param(
-            affinity(expression("a", "In", "1", "2")), {"or": [{"properties": ["a=1"]}, {"properties": ["a=2"]}]}, id="one of several"
-        ),
+        pytest.param(affinity(expression("a", "In", "1", "2")), {"in": ["a", "1", "2"]}, id="one of several"),
         pytest.param(
             affinity(expression("a", "NotIn", "1", "2")),
-            {"not": [{"or": [{"properties": ["a=1"]}, {"properties": ["a=2"]}]}]},
+            {"not": [{"in": ["a", "1", "2"]}]},
             id="none of several",
         ),
         pytest.param(affinity(expression("a", "Exists")), {"properties": ["a"]}, id="exists"),

@@ -1,0 +1,124 @@
+"""Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the matcher, also once they are gone.
+
+``python benchmarks/different_requests.py [--jobs 3300] [--values 500] [--nodes 100] [--json FILE]``. Each Job has a required node affinity
+with this many values of a label, 12 to 14 KiB with 500. It needs no services: the queue's part is its caches and rows in memory, the
+matcher's part the engine behind its service. Each part is measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import multiprocessing
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from support.builders import make_job
+from support.memory_api import MemoryApi
+from support.memory_store import memory_ledger
+from support.queue_builders import a_job, around
+
+from fluxqueue.api.graphnames import label_property
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.fluxion.engine.engine import Engine
+from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, Pool
+from fluxqueue.kube.decoding import decode
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.controller import IntakeController
+from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.tasks.triggers import Trigger
+
+KEY = "kubernetes.io/hostname"
+MIB = 2**20
+BATCH = 100
+
+
+def documents(jobs: int, values: int) -> Iterator[bytes]:
+    """Yield Jobs as the API server writes them, each with other nodes in its affinity."""
+    rng = random.Random(1)
+    for number in range(jobs):
+        names = [f"node-{rng.randrange(10**12):012}.example.com" for _ in range(values)]
+        terms = [{"matchExpressions": [{"key": KEY, "operator": "In", "values": [*names, "node-1"]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        job = make_job(f"job-{number}").cpu("1").suspended().uid(f"job-{number}").annotation("fluxqueue/suspended-by", "webhook")
+        yield msgspec.json.encode(job.with_("spec.template.spec.affinity", {"nodeAffinity": required}).build())
+
+
+def resident_mib() -> float:
+    """Return the memory of this process."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB
+
+
+async def queue(jobs: int, values: int) -> dict[str, float]:
+    """Return what caches and rows take."""
+    api = MemoryApi()
+    caches, ledger = Caches(api.api), await memory_ledger()
+    managed = {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}
+    caches.namespaces.apply(msgspec.convert(managed, Namespace))
+    intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None))
+    before = resident_mib()
+    for text in documents(jobs, values):
+        caches.jobs.apply(decode(text, Job, "list"))
+    cached = resident_mib()
+    names = [f"job-{number}" for number in range(jobs)]
+    for first in range(0, jobs, BATCH):
+        await intake.take_in(names[first : first + BATCH])
+    rows = ledger.all()
+    assert len(rows) == jobs
+    return {
+        "affinity_kib": len(next(documents(1, values))) / 1024,
+        "jobspec_kib": len(rows[0].jobspec) / 1024,
+        "queue_objects_mib": cached - before,
+        "queue_rows_mib": resident_mib() - cached,
+    }
+
+
+async def matcher(jobs: int, values: int, nodes: int) -> dict[str, float]:
+    """Return what the matcher takes while they wait, and after they are gone."""
+    names = [f"node-{number}" for number in range(nodes)]
+    specs = [
+        GraphNodeSpec(name, (Pool("cpu", 1000, 10), Pool("pods", 110, 1)), (), {KEY: name, label_property(KEY, name): ""}) for name in names
+    ]
+    engine, now = Engine(), CallContext(now=1_000)
+    engine.init("first", nodes=specs, call=now)
+    context = around()
+    before = resident_mib()
+    for number, text in enumerate(documents(jobs, values), start=2):
+        described = describe_job(a_job(make_job("x")) if number == 0 else decode(text, Job, "list"), context)
+        assert described is not None
+        engine.match_batch([JobMatchRequest(described.jobspec, number, explain=True)], now)
+    waiting = resident_mib()
+    engine.cancel_many([*range(2, jobs + 2)], now)
+    return {"matcher_waiting_mib": waiting - before, "matcher_gone_mib": resident_mib() - before}
+
+
+def main() -> None:
+    """Measure each part in a process of its own, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=3_300)
+    parser.add_argument("--values", type=int, default=400)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        result = pool.apply(_run, ("queue", asked.jobs, asked.values, asked.nodes))
+        result |= pool.apply(_run, ("matcher", asked.jobs, asked.values, asked.nodes))
+    for name, value in result.items():
+        print(f"{name:20} {value:8.1f}")
+    if asked.json:
+        asked.json.write_text(json.dumps(result))
+
+
+def _run(part: str, jobs: int, values: int, nodes: int) -> dict[str, float]:
+    return asyncio.run(queue(jobs, values) if part == "queue" else matcher(jobs, values, nodes))
+
+
+if __name__ == "__main__":
+    main()
