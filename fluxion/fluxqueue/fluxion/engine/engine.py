@@ -357,6 +357,7 @@ class Engine:
             if state.wall_clock is False:
                 raise ClockMixed("now: the clock of this graph is frozen at 0, because a call without now has placed something in it")
             state.advance(call.now)
+            state.forget_idle()
         elif places:
             if state.wall_clock:
                 raise ClockMixed("now: is needed, because this graph uses the wall clock")

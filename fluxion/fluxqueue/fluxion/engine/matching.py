@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.engine.reserved_times import anywhere, in_the_way, not_begun, obstacle, refusal_inside, rooms
 from fluxqueue.fluxion.graph.constraints import CONSTRAINED_TYPES
@@ -25,7 +26,7 @@ from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdic
 
 __all__ = ["JobMatching"]
 
-_MAX_CACHED = 10_000
+_MAX_REFUSALS = 256
 
 
 class JobMatching:
@@ -36,7 +37,7 @@ class JobMatching:
         self._matcher = matcher
         self._matchers: dict[str, Matcher] = {"": matcher, state.policy.name: matcher}
         self._molder = Molder()
-        self._no_fit: dict[tuple[object, ...], MatchResult] = {}
+        self._no_fit: WeakKeyDictionary[Jobspec, dict[tuple[object, ...], MatchResult]] = WeakKeyDictionary()
         self._no_fit_at = (-1, -1)
 
     def match(self, request: JobMatchRequest, *, with_allocation: bool) -> MatchResult:
@@ -83,11 +84,12 @@ class JobMatching:
         state = self._state
         end = state.end_of(state.now, duration_s)
         asked = (request.exclude, request.reserve, request.explain, request.min_slots, request.not_before)
-        key = (jobspec, end - state.now, matcher.policy.name, *asked)
+        key = (end - state.now, matcher.policy.name, *asked)
         if self._no_fit_at != (state.releases, state.topology):
             self._no_fit.clear()
             self._no_fit_at = (state.releases, state.topology)
-        known = self._no_fit.get(key)
+        refused = self._no_fit.setdefault(jobspec, {})
+        known = refused.get(key)
         if known is not None:
             return replace(known, jobid=request.jobid)
         placement, later = self._search(jobspec, duration_s, request, matcher)
@@ -100,9 +102,9 @@ class JobMatching:
             booked = self._book_later(request, jobspec, later, duration_s, with_allocation)
             return replace(booked, reason=reason, blocked_by=blocked_by)
         result = self._refuse(jobspec, duration_s, request, matcher)
-        if len(self._no_fit) >= _MAX_CACHED:
-            self._no_fit.clear()
-        self._no_fit[key] = result
+        if len(refused) >= _MAX_REFUSALS:
+            refused.clear()
+        refused[key] = result
         return result
 
     def _search(

@@ -96,11 +96,11 @@ class Resource:
             yield from child.walk()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Jobspec:
     """A request: levels, wall time (0: unset), constraint, domain rules, and the advance reservation that it is for.
 
-    Compared by identity, so that it is a fast key.
+    Compared by identity, so that it is a fast key, also of caches that hold it weakly.
 
     Attributes
     ----------

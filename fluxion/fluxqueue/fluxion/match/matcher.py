@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
 from fluxqueue.fluxion.graph.vertices import NODE, Vertex
@@ -20,7 +21,7 @@ from fluxqueue.fluxion.match.domains import WholeNodes
 from fluxqueue.fluxion.match.earliest import EarliestStart
 from fluxqueue.fluxion.match.explain import explain
 from fluxqueue.fluxion.match.freed_resources import Shortfall
-from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec, Resource, read_jobspec
+from fluxqueue.fluxion.match.jobspec import SLOT, InvalidJobspec, Jobspec, Resource
 from fluxqueue.fluxion.match.level_explain import explain_levels
 from fluxqueue.fluxion.match.level_placement import LevelPlacer
 from fluxqueue.fluxion.match.plans import Plan, plan_for
@@ -35,8 +36,7 @@ from fluxqueue.fluxion.messages import Shortage
 __all__ = ["LaterPlacement", "Matcher", "Restriction"]
 
 BUILT_IN_TYPES = frozenset({"cluster", "core", "socket", "gpu", "node", "rack", SLOT, "xor_slot", "ssd", "storage_node", "", "*"})
-_MAX_CACHED = 4_096
-_MAX_CACHED_TEXT = 65_536
+_MAX_RESTRICTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,15 @@ class Matcher:
         self._state = state
         self.policy = policy or state.policy
         self.deep_slots = deep_slots
-        self._jobspecs: dict[str, Jobspec] = {}
-        self._known: dict[tuple[object, ...], Jobspec] = {}
         self._shortcut = Shortcut(state.graph, self.policy, state.table)
         self._levels = LevelPlacer(state.graph, state.table, self.policy, self._try)
-        self._plans: dict[Jobspec, tuple[int, Plan | None]] = {}
-        self._satisfiable: dict[tuple[object, ...], GraphPlacement | None] = {}
+        self._plans: WeakKeyDictionary[Jobspec, tuple[int, Plan | None]] = WeakKeyDictionary()
+        self._satisfiable: WeakKeyDictionary[Jobspec, dict[tuple[object, ...], GraphPlacement | None]] = WeakKeyDictionary()
         self._satisfiable_topology = -1
 
     def read(self, text: str) -> Jobspec:
         """Read a jobspec, or take it from the cache; `InvalidJobspec` if it cannot be read."""
-        jobspec = self._jobspecs.get(text) if len(text) <= _MAX_CACHED_TEXT else None
-        if jobspec is None:
-            jobspec = read_jobspec(text)
-            if len(text) <= _MAX_CACHED_TEXT:
-                jobspec = self._known.setdefault(_identity(jobspec), jobspec)
-                if len(self._jobspecs) >= _MAX_CACHED:
-                    self._jobspecs.clear()
-                    self._known.clear()
-                self._jobspecs[text] = jobspec
-        return jobspec
+        return self._state.requests.read(text, self._state.now)
 
     def check_types(self, jobspec: Jobspec) -> None:
         """Refuse types that are neither built in nor in the graph, as flux-sched does."""
@@ -210,8 +199,6 @@ class Matcher:
         known = self._plans.get(jobspec)
         if known is not None and known[0] == topology:
             return known[1]
-        if len(self._plans) >= _MAX_CACHED:
-            self._plans.clear()
         plan = plan_for(jobspec.resources, jobspec.domains)
         if plan is not None and not self._shortcut.covers(plan):
             plan = None
@@ -335,19 +322,15 @@ class Matcher:
         if self._satisfiable_topology != state.topology:
             self._satisfiable.clear()
             self._satisfiable_topology = state.topology
-        key = (jobspec, frozenset(restriction.exclude), None if restriction.only is None else frozenset(restriction.only))
-        if key not in self._satisfiable:
+        known = self._satisfiable.setdefault(jobspec, {})
+        key = frozenset(restriction.exclude), None if restriction.only is None else frozenset(restriction.only)
+        if key not in known:
             constraint = jobspec.constraint.lasting if jobspec.constraint is not None else None
             window = Window(0, 1, empty=True, constraint=constraint, exclude=restriction.exclude, only=restriction.only)
-            if len(self._satisfiable) >= _MAX_CACHED:
-                self._satisfiable.clear()
-            self._satisfiable[key] = self._try(jobspec, window)
-        return self._satisfiable[key]
-
-
-def _identity(jobspec: Jobspec) -> tuple[object, ...]:
-    """Return the key under which equal requests share their caches."""
-    return jobspec.resources, jobspec.constraint, jobspec.domains, jobspec.duration_s, jobspec.reservation
+            if len(known) >= _MAX_RESTRICTIONS:
+                known.clear()
+            known[key] = self._try(jobspec, window)
+        return known[key]
 
 
 def _may_begin(inside: ReservedTime, start: int, ending: Sequence[GraphJob]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.fluxion.graph.jobs import GraphPlacement
@@ -20,7 +21,7 @@ from fluxqueue.fluxion.match.jobspec import SLOT, Count, Jobspec, Resource
 
 __all__ = ["Molded", "Molder"]
 
-_MAX_CACHED = 4_096
+_MAX_VARIANTS = 256
 _MOST_TRIES = 64
 
 Place = Callable[[Jobspec, int], GraphPlacement | None]
@@ -40,7 +41,7 @@ class Molder:
     """Finds the largest start with fewer slots than requested."""
 
     def __init__(self) -> None:
-        self._variants: dict[tuple[Jobspec, Count], Jobspec] = {}
+        self._variants: WeakKeyDictionary[Jobspec, dict[Count, Jobspec]] = WeakKeyDictionary()
 
     def size(self, jobspec: Jobspec) -> int:
         """Return the number of slots, or of nodes, of a request that is moldable; 0 if it is not."""
@@ -54,13 +55,13 @@ class Molder:
 
     def with_slots(self, jobspec: Jobspec, least: int, most: int) -> Jobspec:
         """Return the same request for another number of slots."""
-        key = jobspec, Count(least, most)
-        known = self._variants.get(key)
+        variants, count = self._variants.setdefault(jobspec, {}), Count(least, most)
+        known = variants.get(count)
         if known is None:
-            if len(self._variants) >= _MAX_CACHED:
-                self._variants.clear()
-            inner = jobspec.inner and _resized(jobspec.inner, key[1])
-            known = self._variants[key] = replace(jobspec, inner=inner) if inner else _resized(jobspec, key[1])
+            if len(variants) >= _MAX_VARIANTS:
+                variants.clear()
+            inner = jobspec.inner and _resized(jobspec.inner, count)
+            known = variants[count] = replace(jobspec, inner=inner) if inner else _resized(jobspec, count)
         return known
 
     def start(self, jobspec: Jobspec, least: int, duration_s: int, place: Place) -> Molded | None:

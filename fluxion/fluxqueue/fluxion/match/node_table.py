@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +115,7 @@ class NodeTable:
         )
         self.flat = all(node.parent is graph.root for node in self.nodes)
         self.inner_types = {vertex.type for vertex in graph.by_path.values()}
-        self._accepted: dict[str, Mask] = {}
+        self._accepted: WeakKeyDictionary[Constraint, Mask] = WeakKeyDictionary()
         self._taints: frozenset[Taint] | None = None
         for row, node in enumerate(self.nodes):
             node.row = row
@@ -251,13 +252,11 @@ class NodeTable:
 
     def accepted(self, constraint: Constraint) -> Mask:
         """Return the nodes that a constraint accepts; cached until the graph changes."""
-        mask = self._accepted.get(constraint.text)
+        mask = self._accepted.get(constraint)
         if mask is None:
-            if len(self._accepted) > 1_024:
-                self._accepted.clear()
             accepts = constraint.accepts
             mask = np.fromiter((accepts(node) for node in self.nodes), dtype=np.bool_, count=len(self.nodes))
-            self._accepted[constraint.text] = mask
+            self._accepted[constraint] = mask
         return mask
 
     @property

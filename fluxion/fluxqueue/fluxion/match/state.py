@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from fluxqueue.api.heap import give_back
 from fluxqueue.fluxion.graph.jobs import GraphJob, GraphPlacement, ReservedTime
 from fluxqueue.fluxion.graph.vertices import Graph, Vertex
 from fluxqueue.fluxion.match.change_points import ChangePoints
 from fluxqueue.fluxion.match.jobspec import GRAPH_DURATION_S
 from fluxqueue.fluxion.match.node_table import NodeTable
 from fluxqueue.fluxion.match.policies import MatchPolicy
+from fluxqueue.fluxion.match.request_cache import RequestCache
 from fluxqueue.fluxion.match.timetable import Timetable
 from fluxqueue.fluxion.match.weights import Weights
 from fluxqueue.fluxion.messages import JobInfo, JobMode
@@ -23,6 +25,7 @@ from fluxqueue.fluxion.messages import JobInfo, JobMode
 __all__ = ["GraphState"]
 
 _MAX_ENDED = 100_000
+_MUCH = 2**20
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class GraphState:
         A counter that changes with every change of the graph itself, and of advance reservations.
     reserved_times
         The times of each advance reservation by its name, ascending.
+    requests
+        The requests that were read.
     """
 
     instance: str
@@ -72,6 +77,7 @@ class GraphState:
     closed: set[Vertex] = field(default_factory=set)
     awaited: dict[str, set[GraphJob]] = field(default_factory=dict)
     reserved_times: dict[str, tuple[ReservedTime, ...]] = field(default_factory=dict)
+    requests: RequestCache = field(default_factory=RequestCache)
     table: NodeTable = field(init=False)
     timetable: Timetable = field(init=False)
 
@@ -124,6 +130,14 @@ class GraphState:
             self.now = now
             # Time alone frees only the past part of reservations.
             self.releases += bool(self.reserved)
+
+    def forget_idle(self) -> None:
+        """Forget requests that nobody asks for any more, and the jobs that had them."""
+        forgotten = self.requests.forget_idle(self.now)
+        if forgotten:
+            self.timetable.layout()  # it keeps what has changed until then, among it jobs that have ended
+        if forgotten > _MUCH:
+            give_back()
 
     def freeze(self) -> None:
         """Freeze the clock of this graph at 0."""
