@@ -62,6 +62,7 @@ class Job(PartialObject, frozen=True):
     """A batch/v1 Job."""
 
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata", "spec.template.metadata")
+    compact_specs: ClassVar[tuple[str, ...]] = ("spec.template.spec",)
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()

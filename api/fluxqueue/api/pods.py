@@ -6,6 +6,7 @@ elsewhere, such as ``affinity``, stay decoded JSON.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -151,7 +152,7 @@ class PodSpec(PartialObject, frozen=True):
     resources: ResourceRequirements | None = None
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
-    affinity: dict[str, Any] | None = None
+    affinity: Mapping[str, Any] | None = None
     topology_spread_constraints: list[dict[str, Any]] | None = None
     tolerations: list[Toleration] | None = None
     volumes: list[PodVolume] | None = None
@@ -238,6 +239,7 @@ class Pod(PartialObject, frozen=True):
     """A Pod."""
 
     trimmed_annotations: ClassVar[tuple[str, ...]] = ("metadata",)
+    compact_specs: ClassVar[tuple[str, ...]] = ("spec",)
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()

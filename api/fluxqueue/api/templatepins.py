@@ -13,6 +13,7 @@ All functions are pure. The parts of affinity are decoded JSON, as in `fluxqueue
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -72,7 +73,7 @@ def affinity_patch_without_pin(template: PodTemplateSpec) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {_REQUIRED: after["nodeAffinity"].get(_REQUIRED)}}}
 
 
-def _unpinned(template: PodTemplateSpec) -> dict[str, Any] | None:
+def _unpinned(template: PodTemplateSpec) -> Mapping[str, Any] | None:
     affinity = template.spec.affinity or {}
     nodes = affinity.get("nodeAffinity") or {}
     required = nodes.get(_REQUIRED)

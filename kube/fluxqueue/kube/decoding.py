@@ -5,7 +5,7 @@ is left out and reported, so that a single invalid object does not stop the queu
 decides how its object is decoded. JSON that is nested too deeply is cut (`fluxqueue.api.nesting`), and control characters are replaced
 (`fluxqueue.api.texts`): this is the one place where text of the API server becomes ours. The webhook has a decoder of its own and cleans
 nothing. It stores no text, and its patches must repeat what its user wrote. Annotations that nobody reads are dropped from Jobs, pods and
-templates (`fluxqueue.api.annotations`).
+templates (`fluxqueue.api.annotations`), and a long affinity is kept as text (`fluxqueue.api.storedjson`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import msgspec
 from fluxqueue.api.annotations import forget_unread
 from fluxqueue.api.metadata import ObjectMeta, PartialObjectMetadata
 from fluxqueue.api.nesting import decode_limited
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.storedjson import stored
 from fluxqueue.api.texts import without_controls
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.kube.kinds import Key, T
@@ -107,15 +109,20 @@ def decode_object(data: bytes | msgspec.Raw, of: type[S]) -> S:
 
 
 def _trimmed(decoded: S) -> S:
-    """Return the same object without the annotations that nobody reads."""
-    for path in _paths_to_trim(cast("Hashable", type(decoded))):
-        forget_unread(path(decoded))
+    """Return the same object, which nobody has seen yet, without annotations that nobody reads and with long affinities as text."""
+    metadata, specs = _parts_to_trim(cast("Hashable", type(decoded)))
+    for part in metadata:
+        forget_unread(part(decoded))
+    for spec in (each(decoded) for each in specs):
+        if spec.affinity:
+            msgspec.structs.force_setattr(spec, "affinity", stored(spec.affinity))
     return decoded
 
 
 @functools.cache
-def _paths_to_trim(of: Hashable) -> tuple[Callable[[Any], ObjectMeta], ...]:
-    return tuple(attrgetter(path) for path in getattr(of, "trimmed_annotations", ()))
+def _parts_to_trim(of: Hashable) -> tuple[list[Callable[[Any], ObjectMeta]], list[Callable[[Any], PodSpec]]]:
+    metadata, specs = getattr(of, "trimmed_annotations", ()), getattr(of, "compact_specs", ())
+    return [attrgetter(path) for path in metadata], [attrgetter(path) for path in specs]
 
 
 def _with_exact_fields(decoded: S, text: bytes) -> S:

@@ -2,12 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.storedjson import StoredJson
 from fluxqueue.kube.decoding import decode, decode_page
 from fluxqueue.kube.errors import Undecodable
 from fluxqueue.minicluster.rules import find_problems
@@ -87,3 +89,16 @@ def test_the_annotations_of_pods_that_are_read_stay() -> None:
     kept = {"batch.kubernetes.io/job-completion-index": "3", "scheduling.k8s.io/group-name": "g", "fluxqueue/allocation": "7"}
     assert decode(json.dumps({"metadata": {"annotations": {**kept, **LARGE}}}).encode(), Pod, "get").metadata.annotations == kept
     assert decode(b'{"metadata": {}}', Pod, "get").metadata.annotations is None
+
+
+def test_a_long_affinity_of_a_template_is_kept_as_text_and_reads_as_before() -> None:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{n}" for n in range(500)]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    text = json.dumps({"metadata": {"name": "a"}, "spec": {"template": {"spec": {"affinity": affinity}}}})
+    job = decode(text.encode(), Job, "get")
+    assert isinstance(job.spec.template.spec.affinity, StoredJson)
+    assert job.spec.template.spec.affinity == affinity
+    assert job == msgspec.convert(json.loads(text), Job)
+    pod = decode(json.dumps({"spec": {"affinity": affinity}}).encode(), Pod, "get")
+    assert isinstance(pod.spec.affinity, StoredJson)
+    assert decode(b'{"spec": {"affinity": {"nodeAffinity": {}}}}', Pod, "get").spec.affinity == {"nodeAffinity": {}}

@@ -19,6 +19,7 @@ from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.api.storedjson import plain
 from fluxqueue.api.topology import InvalidTopology, TopologyRequest, topology_of
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
 from fluxqueue.queue.intake.min_pods_resolver import min_pods_of
@@ -154,7 +155,7 @@ def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults) -
 
 def _check_length(spec: PodSpec) -> None:
     rules = [part for part in (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints) if part]
-    if rules and (size := len(msgspec.json.encode(rules))) > _LONGEST_RULES:
+    if rules and (size := len(msgspec.json.encode(rules, enc_hook=plain))) > _LONGEST_RULES:
         raise InexpressibleConstraint(
             f"its nodeSelector, affinity, tolerations and topologySpreadConstraints come to {size} bytes, the most is {_LONGEST_RULES}: "
             "label the nodes it may use, and name that label"

@@ -22,6 +22,7 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import DEFAULT_DEADLINE_S, MiniCluster, MiniClusterSpec
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import pod_requests
+from fluxqueue.api.storedjson import plain
 from fluxqueue.minicluster.broker import Share, share_of
 from fluxqueue.minicluster.injection import inject
 from fluxqueue.minicluster.injection_settings import (
@@ -122,8 +123,8 @@ def belongs_to(pod: Pod, job: Job) -> bool:
 def digest_of(spec: MiniClusterSpec) -> str:
     """Return a short digest of all that a MiniCluster's objects are made from."""
     kept = dict.fromkeys(_APPLIED_LIVE)
-    plain = {field.encode_name: getattr(spec, field.name) for field in msgspec.structs.fields(spec) if field.name not in kept}
-    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()[:16]
+    fields = {field.encode_name: getattr(spec, field.name) for field in msgspec.structs.fields(spec) if field.name not in kept}
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:16]
 
 
 def queued_job(rendered: Json, minicluster: MiniCluster) -> Json:
@@ -201,7 +202,7 @@ def with_flux(spec: PodSpec, template: ObjectMeta, namespace: str) -> PodSpec:
     if marks is None:
         return spec
     sized = msgspec.structs.replace(marks, needs_command=False)  # admission has judged the command; what is read here has none
-    return msgspec.convert(inject(msgspec.to_builtins(spec), sized), PodSpec)
+    return msgspec.convert(inject(msgspec.to_builtins(spec, enc_hook=plain), sized), PodSpec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ def _placement(spec: PodSpec, node_selector: Mapping[str, str]) -> dict[str, Any
     if selector := {**(spec.node_selector or {}), **node_selector}:
         made["nodeSelector"] = selector
     if spec.affinity:
-        made["affinity"] = spec.affinity
+        made["affinity"] = {**spec.affinity}
     if spec.tolerations:
         made["tolerations"] = msgspec.to_builtins(spec.tolerations)
     return made

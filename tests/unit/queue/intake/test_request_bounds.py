@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,9 +11,12 @@ from support.queue_builders import a_job, a_pod, a_workload, around
 
 from fluxqueue.api.bounds import MAX_POD_SIZES, MAX_PODS
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.storedjson import StoredJson
 from fluxqueue.fluxion.match.jobspec import read_jobspec
 from fluxqueue.fluxion.rpc.values import write_share
+from fluxqueue.kube.decoding import decode
 from fluxqueue.queue.intake.describe import describe_group, describe_job, describe_pod
 from fluxqueue.queue.model.groups import POD_GROUP, GatheredGroup, GroupKey
 from fluxqueue.queue.model.jobspecs import share_on, sizes_in, slots_in
@@ -160,3 +164,14 @@ def test_a_group_of_too_many_sizes_is_refused_because_each_costs_the_matcher_tim
 def sized(name: str, cpus: int) -> Pod:
     builder: Builder = make_pod(name).cpu(str(cpus)).gate("fluxqueue")
     return a_pod(builder, uid=name)
+
+
+def test_a_long_affinity_is_read_the_same_when_it_is_kept_as_text() -> None:
+    names = [f"node-{number:04}" for number in range(600)]
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    document = make_job("x").suspended().annotation("fluxqueue/suspended-by", "webhook").uid("u")
+    document = document.with_("spec.template.spec.affinity", {"nodeAffinity": required})
+    plain, kept = msgspec.convert(document.build(), Job), decode(msgspec.json.encode(document.build()), Job, "list")
+    assert isinstance(kept.spec.template.spec.affinity, StoredJson)
+    assert describe_job(kept, around()) == describe_job(plain, around())

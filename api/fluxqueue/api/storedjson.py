@@ -1,0 +1,64 @@
+"""JSON of an object that is kept as text, because it is long and seldom read.
+
+A required node affinity may name hundreds of nodes. As Python objects it takes three times its text, for each Job and pod in memory, and
+it is read once or twice. It reads like any mapping, and is decoded each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["StoredJson", "plain", "stored"]
+
+_LONG: Final = 2_048
+
+
+class StoredJson(Mapping[str, Any]):
+    """A mapping that is kept as JSON."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def __getitem__(self, key: str) -> Any:
+        return self.read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+    def __bool__(self) -> bool:
+        return True  # it is long
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, StoredJson):
+            return self._text == other._text or self.read() == other.read()
+        return self.read() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def read(self) -> dict[str, Any]:
+        """Return it as plain objects."""
+        found: dict[str, Any] = msgspec.json.decode(self._text)
+        return found
+
+
+def stored(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the same value as `StoredJson` if it is long."""
+    if isinstance(value, StoredJson):
+        return value
+    text = msgspec.json.encode(value)
+    return StoredJson(text) if len(text) > _LONG else value
+
+
+def plain(value: object) -> dict[str, Any]:
+    """Return a stored mapping as plain objects; msgspec calls it for what it cannot encode."""
+    if isinstance(value, StoredJson):
+        return value.read()
+    raise TypeError(f"{type(value).__name__} cannot be encoded")
