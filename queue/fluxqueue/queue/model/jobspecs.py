@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -26,6 +25,7 @@ from fluxqueue.api.graphnames import POD_SLOTS, resource_type
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.model.topology_levels import below_levels, divided, node_rules_of, with_levels
 
 __all__ = [
@@ -288,7 +288,7 @@ def extra_requests_in(jobspec: str) -> Mapping[str, int]:
     return _extra_requests_in(jobspec) if f'"{_EXTRA_REQUESTS}"' in jobspec else {}
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def _extra_requests_in(jobspec: str) -> Mapping[str, int]:
     extra: dict[str, int] = orjson.loads(jobspec)["attributes"].get("user", {}).get(_EXTRA_REQUESTS, {})
     return extra
@@ -299,12 +299,12 @@ def reservation_in(jobspec: str) -> str:
     return _reservation_in(jobspec) if '"reservation"' in jobspec else ""
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def _reservation_in(jobspec: str) -> str:
     return str(orjson.loads(jobspec)["attributes"]["system"].get("reservation", ""))
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def sizes_in(jobspec: str) -> Mapping[str, Mapping[str, int]]:
     """Return the members of one slot of each label: resource type of the graph -> count."""
     return {label: members for label, _, members in slots_in(jobspec)}

@@ -23,6 +23,7 @@ from fluxqueue.api.priorities import MAX_PRIORITY
 from fluxqueue.queue.model.jobs import started_with_fewer
 from fluxqueue.queue.model.jobspecs import MIN_PODS
 from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.remembered import remembered
 
 __all__ = [
     "GROWTH_PRIORITY",
@@ -48,7 +49,7 @@ def min_pods_in(jobspec: str) -> int:
     return _min_pods_in(jobspec) if f'"{MIN_PODS}"' in jobspec else 0
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def _min_pods_in(jobspec: str) -> int:
     return int(orjson.loads(jobspec)["attributes"].get("user", {}).get(MIN_PODS, 0))
 
@@ -97,7 +98,7 @@ def growth_of(workload: Workload, allocation: Allocation | None, now: datetime) 
     return replace(workload, priority=GROWTH_PRIORITY, duration_s=duration_s)
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def with_pods(jobspec: str, pods: int) -> str:
     """Return the request of a moldable workload for another number of pods, with which it may start only as a whole."""
     spec = orjson.loads(jobspec)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ import orjson
 from fluxqueue.fluxion.match.domains import write_domains
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT, slots_in
+from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.model.topology_levels import below_levels
 from fluxqueue.queue.noderules.admitted_nodes import AdmittedNodes
 from fluxqueue.queue.noderules.pod_rules import PodRules
@@ -26,13 +26,13 @@ def rules_in(jobspec: str) -> PodRules | None:
     return _rules_in(jobspec) if f'"{_KEY}"' in jobspec else None
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def _rules_in(jobspec: str) -> PodRules | None:
     rules = orjson.loads(jobspec)["attributes"]["system"].get(_KEY)
     return msgspec.convert(rules, PodRules) if rules else None
 
 
-@lru_cache(maxsize=4_096)
+@remembered(4_096)
 def rule_pods(jobspec: str) -> tuple[int, bool]:
     """Return how many pods of a jobspec its rules apply to (not a services pod), and whether it asks for one node per pod."""
     pods = sum(count for label, count, _ in slots_in(jobspec) if label != SERVICES_SLOT)

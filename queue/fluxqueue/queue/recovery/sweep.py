@@ -17,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from fluxqueue.queue.crashpoints import CrashPoint, reach
+from fluxqueue.queue.model.remembered import forget_all
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.store import DatabaseUnavailable
 from fluxqueue.queue.store.ledger import Ledger
@@ -93,6 +94,7 @@ class Sweeper:
         await self._measure()
         self._trigger.release()
         self._trigger.schedule()
+        forget_all()
         await self._prune()
 
     async def watch_memory(self) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -33,7 +32,7 @@ from fluxqueue.queue.model.moldable import GROWTH_PRIORITY
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, ScopeUse, bare_amount
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key
-from fluxqueue.queue.scheduling.policies.demands import amounts_of, held_amounts
+from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
 
 __all__ = ["NODES", "NO_GUARANTEES", "GuaranteeUse", "Guarantees", "held_nodes", "largest_of"]
 
@@ -44,7 +43,6 @@ _MOST_EXAMINED = 1_000
 _LEAST_EXAMINED = 20
 """Of each account, however many there are."""
 
-_amounts = lru_cache(maxsize=16_384)(amounts_of)
 Holding = tuple[Workload, Iterable[str]]
 """A workload and its nodes, repetitions allowed."""
 
@@ -122,7 +120,7 @@ class Guarantees:
         for each, its_nodes in before:
             if scope.title in self._accounts.path_of(each.account):
                 use.add(scope, held_amounts(each), set(its_nodes))
-        return scope.refusal(use, _amounts(workload.jobspec)) is None and scope.excess(use, set(nodes)) is None
+        return scope.refusal(use, known_amounts(workload.jobspec)) is None and scope.excess(use, set(nodes)) is None
 
     def losing(self, workload: Workload, running: Sequence[Holding], *, reclaim: bool) -> Iterator[WorkloadId]:
         """Yield who may be preempted for a workload.
@@ -176,7 +174,7 @@ class Guarantees:
                 continue
             chosen.add(workload.id)
             for each in self._above(workload.account):
-                uses[each.title].add(each, _amounts(workload.jobspec), ())
+                uses[each.title].add(each, known_amounts(workload.jobspec), ())
                 nodes[each.title] += wanted
         return frozenset(chosen)
 
@@ -199,7 +197,7 @@ class Guarantees:
         scope = next(iter(self._above(workload.account)), None)
         if scope is None or scope.nodes is not None:
             return scope
-        return scope if any(_amounts(workload.jobspec).get(kind) for kind in scope.amounts) else None
+        return scope if any(known_amounts(workload.jobspec).get(kind) for kind in scope.amounts) else None
 
     def _above(self, account: str) -> list[LimitScope]:
         return [scope for name in self._accounts.path_of(account) if (scope := self._scopes.get(name)) is not None]
@@ -240,7 +238,7 @@ def _shown(each: GuaranteeUse) -> GuaranteedStatus:
 def _within(scope: LimitScope, use: ScopeUse, workload: Workload, nodes: int) -> bool:
     if nodes and scope.nodes is not None and len(use.nodes) + nodes > scope.nodes:
         return False
-    return scope.refusal(use, _amounts(workload.jobspec)) is None
+    return scope.refusal(use, known_amounts(workload.jobspec)) is None
 
 
 def _over(scope: LimitScope, use: ScopeUse) -> bool:
@@ -253,7 +251,7 @@ def _nodes_of(workload: Workload, largest: Mapping[str, int]) -> int:
     """Estimate on how many nodes a workload would be: on as few as possible, or on one for each pod if it was preempted."""
     if workload.reason is Reason.PREEMPTED:
         return workload.pods
-    amounts = _amounts(workload.jobspec)
+    amounts = known_amounts(workload.jobspec)
     fewest = (-(-amount // most) for kind, amount in amounts.items() if (most := largest.get(kind, 0)))
     return max(1, min(max(fewest, default=1), workload.pods))
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -27,7 +26,7 @@ from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
 from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
-from fluxqueue.queue.scheduling.policies.demands import amounts_of, held_amounts
+from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
 
 __all__ = ["Accounts", "Quotas", "no_accounts"]
 
@@ -40,8 +39,6 @@ _UNLIMITED = 1 << 62
 _NONE_BEYOND: Mapping[WorkloadId, OverLimit] = MappingProxyType({})
 
 _Mask = npt.NDArray[np.bool_]
-
-_amounts = lru_cache(maxsize=16_384)(amounts_of)
 
 
 def no_accounts() -> AccountTree:
@@ -132,7 +129,7 @@ class Quotas:
         if (beyond := self._beyond.get(workload.id)) is not None:
             return beyond
         for scope in self._scopes_of(workload):
-            if (over := scope.refusal(self._use(scope), _amounts(workload.jobspec))) is not None:
+            if (over := scope.refusal(self._use(scope), known_amounts(workload.jobspec))) is not None:
                 return over
         return None
 

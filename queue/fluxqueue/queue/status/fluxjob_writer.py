@@ -152,6 +152,7 @@ class FluxJobWriter:
         workload = self._ledger.by_uid(change.obj.spec.object_ref.uid)
         if workload is None:
             return
+        _share_text(change.obj, workload)
         if change.kind is ChangeKind.DELETED:
             self._created.pop(workload.id, None)
             self._keys.add(workload.id)
@@ -194,6 +195,8 @@ class FluxJobWriter:
         if present is None and workload_id not in self._created:
             return await self._create(workload, wanted)
         meta = present.metadata if present is not None else self._created[workload_id]
+        if present is not None:
+            _share_text(present, workload)
         again_s = await self._correct_spec(present, workload) if present is not None else None
         if present is not None and present.status == wanted:
             if again_s is None and present.metadata.owner_references:
@@ -323,3 +326,9 @@ class FluxJobWriter:
 
 def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": False}
+
+
+def _share_text(fluxjob: FluxJob, workload: Workload) -> None:
+    """Have a FluxJob refer to the request of its row, if it is the same: it may have many kilobytes, and one copy is enough."""
+    if fluxjob.spec.jobspec == workload.jobspec and fluxjob.spec.jobspec is not workload.jobspec:
+        msgspec.structs.force_setattr(fluxjob.spec, "jobspec", workload.jobspec)

@@ -9,6 +9,7 @@ from support.controller_bench import running, until
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_builders import a_new_workload
 
+from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.recovery.doctor import Doctor
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.sweep import Sweeper
@@ -79,6 +80,19 @@ async def test_a_sweep_compares_repairs_and_requests_new_runs(steps: Steps, ledg
     assert steps.done == ["resync", "examine", "repair", "measure", "release", "schedule", "prune"]
     assert steps.repaired == [FINDING]
     assert steps.examined == {"from_api": False, "thorough": True, "pending": True}
+
+
+async def test_a_sweep_forgets_what_was_read_from_the_texts_of_requests(steps: Steps, ledger: Ledger) -> None:
+    reads: list[str] = []
+
+    @remembered(10)
+    def length(text: str) -> int:
+        reads.append(text)
+        return len(text)
+
+    assert [length("abc"), length("abc"), reads] == [3, 3, ["abc"]]
+    await sweeper(steps, ledger).sweep()
+    assert [length("abc"), reads] == [3, ["abc", "abc"]]
 
 
 async def test_a_large_queue_is_not_compared_row_by_row_in_each_sweep(

@@ -70,6 +70,19 @@ async def test_a_workload_gets_a_fluxjob_that_its_object_owns(memory: MemoryApi,
     assert [(write.verb, write.resource) for write in memory.writes] == [("create", "fluxjobs")], "one write, with the status"
 
 
+async def test_a_fluxjob_and_its_row_have_one_copy_of_the_request(
+    memory: MemoryApi, ledger: RecordingLedger, events: RecordedEvents
+) -> None:
+    caches = managed_caches(memory)
+    waiting = replace(WAITING, jobspec='{"version":1}')
+    async with running(FluxJobWriter(memory.api, caches, ledger, events.recorder).run()):
+        ledger.put(waiting)
+        await until(lambda: caches.fluxjobs.get("default", NAME))
+        shown = caches.fluxjobs.get("default", NAME)
+    assert shown is not None
+    assert shown.spec.jobspec is waiting.jobspec
+
+
 @pytest.mark.usefixtures("writer")
 async def test_work_that_starts_at_once_costs_one_write(memory: MemoryApi, ledger: RecordingLedger) -> None:
     submitted = replace(WAITING, reason=Reason.NONE, message="", submitted_at=ledger.clock())

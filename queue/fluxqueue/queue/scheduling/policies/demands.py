@@ -7,10 +7,10 @@ queue, and a pass over a hundred thousand workloads asks a few hundred questions
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,13 +19,16 @@ from fluxqueue.fluxion.match.levels import GROUP, PREFERRED
 from fluxqueue.queue.model.jobspecs import MIN_PODS
 from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.remembered import remembered
 
-__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of", "held_amounts"]
+__all__ = ["FOREVER_S", "Demand", "amounts_of", "demand_of", "held_amounts", "known_amounts"]
 
 FOREVER_S = 1 << 40
 """Duration of work without an end: longer than any other."""
 _LARGEST = 1 << 62
 """Largest figure in a column."""
+_LONGEST = 512
+"""Of a family that is kept as it is: each waiting workload with other rules is a family of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Demand:
     Attributes
     ----------
     family
-        The request without its count and its duration, as canonical JSON.
+        The request without its count and its duration, as canonical JSON; a digest of it if that is long.
     count
         Slots, or nodes.
     """
@@ -77,8 +80,12 @@ def demand_of(jobspec: str) -> Demand:
         if least:
             system = {**system, MIN_PODS: least}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
-        return Demand(jobspec, 1)
-    return Demand(orjson.dumps([resources, system], option=orjson.OPT_SORT_KEYS).decode(), count)
+        return Demand(_short(jobspec.encode()), 1)
+    return Demand(_short(orjson.dumps([resources, system], option=orjson.OPT_SORT_KEYS)), count)
+
+
+def _short(text: bytes) -> str:
+    return text.decode() if len(text) <= _LONGEST else hashlib.sha256(text).hexdigest()
 
 
 def _labelled(resource: Mapping[str, Any]) -> bool:
@@ -103,12 +110,13 @@ def amounts_of(jobspec: str) -> Mapping[str, int]:
     return {kind: min(amount, _LARGEST) for kind, amount in amounts.items()}
 
 
-_amounts = lru_cache(maxsize=16_384)(amounts_of)
+known_amounts = remembered(16_384)(amounts_of)
+"""`amounts_of`, remembered."""
 
 
 def held_amounts(workload: Workload) -> Mapping[str, int]:
     """Return what a workload requests with the pods that it was started with, or with all of them while it waits."""
-    amounts, pods = _amounts(workload.jobspec), started_pods(workload)
+    amounts, pods = known_amounts(workload.jobspec), started_pods(workload)
     return amounts if pods == workload.pods else {kind: amount * pods // workload.pods for kind, amount in amounts.items()}
 
 
