@@ -172,7 +172,7 @@ class PodSpec(PartialObject, frozen=True):
 
     def gated_by(self, name: str) -> bool:
         """True if the pod has the scheduling gate of this name."""
-        return any(gate.name == name for gate in self.scheduling_gates or ())
+        return bool(self.scheduling_gates) and any(gate.name == name for gate in self.scheduling_gates or ())
 
 
 class PodTemplateSpec(PartialObject, frozen=True):
@@ -268,9 +268,11 @@ class Pod(PartialObject, frozen=True):
         """
         if self.spec.gated_by(names.GATE):
             return True
+        if self.spec.node_name or not self.fluxion_binds:
+            return False
         meta = self.metadata
         allocated = meta.annotation(names.ALLOCATION_ANNOTATION) is not None or meta.label(names.GO_NODES_LABEL) is not None
-        return self.fluxion_binds and not self.spec.node_name and not allocated
+        return not allocated
 
     @property
     def revocable(self) -> bool:

@@ -68,7 +68,7 @@ class ObjectWatch:
         for job in self._caches.jobs.list():
             self._enqueue(job.metadata.uid)
         for pod in self._caches.pods.list():
-            if pod.held or not owning_job_uid(pod):
+            if not (job_uid := owning_job_uid(pod)) or (pod.held and not self._gets_slot(pod, job_uid)):
                 self._enqueue(pod.metadata.uid)
             if (key := group_of(pod)) is not None and pod.held:
                 self._enqueue(key)
@@ -105,10 +105,18 @@ class ObjectWatch:
         if job_uid is None:
             self._enqueue(pod.metadata.uid)
             return
-        if pod.held or self._ledger.by_uid(pod.metadata.uid) is not None:
-            self._enqueue(pod.metadata.uid)  # its Job may have no slot for it
+        if (pod.held and not self._gets_slot(pod, job_uid)) or self._ledger.by_uid(pod.metadata.uid) is not None:
+            self._enqueue(pod.metadata.uid)
         if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
             self._enqueue(job_uid)  # a Job that somebody else resumed
+
+    def _gets_slot(self, pod: Pod, job_uid: str) -> bool:
+        """True if the tracker looks for a slot of a pod's Job: if there is none for the pod, it has it read (`unplaced_pods`)."""
+        job = self._ledger.by_uid(job_uid)
+        if job is None or job.state not in (State.ALLOCATED, State.RUNNING) or self._ledger.by_uid(pod.metadata.uid) is not None:
+            return False
+        allocation = self._ledger.allocation(job.id)
+        return allocation is not None and allocation.released_at is not None
 
     def _gang_object_changed(self, source: str, namespace: str, name: str) -> None:
         """Enqueue the gangs whose size an object of another project says."""

@@ -116,8 +116,10 @@ def belongs_to(pod: Pod, job: Job) -> bool:
     """
     if pod.metadata.namespace != job.metadata.namespace:
         return False
+    if job_served_by(pod) is None:
+        return True
     owner = pod.metadata.controller
-    return job_served_by(pod) is None or (owner is not None and owner.uid == owner_uid(job))
+    return owner is not None and owner.uid == owner_uid(job)
 
 
 def digest_of(spec: MiniClusterSpec) -> str:

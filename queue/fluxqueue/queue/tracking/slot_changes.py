@@ -109,4 +109,4 @@ def empty_ranks(allocation: Allocation, changes: SlotChanges) -> set[int]:
 def unplaced_pods(pods: Sequence[Pod], allocation: Allocation, changes: SlotChanges) -> list[Pod]:
     """Return the gated pods that get no slot: their node may take no pod any more, so each may have to be matched alone."""
     placed = {pod.metadata.uid for _, pod in changes.assign} | allocation.pod_uids
-    return [pod for pod in pods if pod.active and pod.held and pod.metadata.uid not in placed]
+    return [pod for pod in pods if pod.metadata.uid not in placed and pod.active and pod.held]

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import pytest
 from support.builders import make_job, make_pod
 from support.memory_store import memory_ledger
-from support.queue_builders import a_job, a_new_workload, a_pod
+from support.queue_builders import a_job, a_new_workload, a_pod, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.metadata import Namespace, ObjectMeta
 from fluxqueue.api.nodes import Node
@@ -16,6 +19,7 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import GroupKey
+from fluxqueue.queue.model.records import ReleaseMode
 
 
 class Watched:
@@ -118,3 +122,16 @@ async def test_nothing_pending_is_enqueued_before_the_first_resync() -> None:
     assert enqueued == []
     watch.resync()
     assert enqueued == ["a"]
+
+
+@pytest.mark.parametrize(("released", "reread"), [(True, False), (False, True)])
+def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool, reread: bool) -> None:
+    row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, release_mode=ReleaseMode.GATE, jobid=7)
+    allocation = an_allocation(["n0"]) if released else replace(an_allocation(["n0"]), released_at=None)
+    caches, enqueued = Caches(cast("Api", None)), list[str | GroupKey]()
+    watch = ObjectWatch(caches, RecordingLedger((row, allocation)), enqueued.append)
+    caches.pods.apply(a_pod(make_pod("mpi-0").owned_by("Job", "mpi").gate("fluxqueue"), uid="mpi-0"))
+    assert ("mpi-0" in enqueued) is reread
+    enqueued.clear()
+    watch.resync()
+    assert ("mpi-0" in enqueued) is reread

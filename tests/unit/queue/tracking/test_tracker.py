@@ -17,9 +17,10 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction, SlotWrites
-from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState
+from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tracking import slot_writer, tracker
+from fluxqueue.queue.tracking.slot_changes import SlotChanges
 from fluxqueue.queue.tracking.tracker import Tracker
 
 JOB = make_job("mpi").indexed(2).uid("uid-of-mpi").suspended(False).label("fluxqueue/jobid", "7")
@@ -122,6 +123,31 @@ async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: py
     await asyncio.gather(*(bench.gates.remove(bench.row, an_allocation(["n0"]), 0, due, 1) for _ in range(100)))
     assert len(under_way) == 100
     assert max(under_way) == 16
+
+
+async def test_a_large_gang_rests_between_its_plans_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    small = a_workload("one", kind="Pod", uid="one", state=State.RUNNING, release_mode=ReleaseMode.POD, jobid=8)
+    bench.ledger.put(small, an_allocation(["n0"], jobid=8, pods=["one"]))
+    monkeypatch.setattr(tracker, "_PAUSE_OF_SLOT_S", 1_000)
+    planned: list[str] = []
+    plan = bench.tracker._plan
+
+    async def note(workload: Workload, allocation: Allocation) -> SlotChanges | None:
+        planned.append(workload.name)
+        return await plan(workload, allocation)
+
+    monkeypatch.setattr(bench.tracker, "_plan", note)
+    monkeypatch.setattr(tracker, "_SHORT_S", 1_500)
+    async with running_controllers(bench.tracker):
+        await until(lambda: "one" in planned and "mpi" in planned)
+        planned.clear()
+        bench.put(pod("mpi-0", 0), make_pod("one").uid("one").on_node("n0").phase("Succeeded"))
+        await until(lambda: bench.ledger.get(small.id) is None)
+        assert "mpi" not in planned
+        bench.tracker._rested[bench.row.id] = 0  # its pause is over
+        bench.put(pod("mpi-1", 1))
+        await until(lambda: "mpi" in planned)
 
 
 async def test_the_leading_broker_of_a_flux_cluster_is_released_before_its_followers() -> None:
