@@ -39,6 +39,8 @@ __all__ = ["Doctor"]
 log = structlog.get_logger()
 
 _BETWEEN_S = 1.0
+_NODES_AT_ONCE = 20
+"""Full of pods, they take some milliseconds."""
 _IN_GRAPH = (Difference.GRAPH_JOBS, Difference.GRAPH_NODES, Difference.GRAPH_FOREIGN)
 
 
@@ -149,7 +151,7 @@ class Doctor:
             graph_jobs=graph_jobs,
             graph_nodes=graph_nodes,
             specs=specs(usable),
-            foreign={share.node: share.amounts for share in self._foreign.shares(use.node for use in graph_nodes)},
+            foreign=await self._foreign_amounts([use.node for use in graph_nodes]),
             now=ledger.clock(),
             wall=ledger.wall(),
             clocks=await self._compare_clocks() if from_api and self._compare_clocks is not None else {},
@@ -160,6 +162,14 @@ class Doctor:
         if failed or self._graph.rebuilds != rebuilds:  # just filled: the next cycle adds the reservations again
             findings = [finding for finding in findings if finding.what not in _IN_GRAPH]
         return failed + findings
+
+    async def _foreign_amounts(self, nodes: Sequence[str]) -> dict[str, Mapping[str, int]]:
+        """Return what pods that are not ours take of each node; other work goes on between some nodes and the next."""
+        found: dict[str, Mapping[str, int]] = {}
+        for start in range(0, len(nodes), _NODES_AT_ONCE):
+            found |= {share.node: share.amounts for share in self._foreign.shares(nodes[start : start + _NODES_AT_ONCE])}
+            await asyncio.sleep(0)
+        return found
 
     async def scheduler_state(self, pods: Sequence[Pod]) -> SchedulerState:
         """Return the state of our own scheduler; its Lease is read only if a pod waits for it."""
