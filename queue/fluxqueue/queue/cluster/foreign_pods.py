@@ -41,6 +41,8 @@ __all__ = ["ForeignPods"]
 log = structlog.get_logger()
 
 _BY_NODE = "node"
+_BY_SLOTS = "slots"
+"""Pods that have not ended, by the node they are bound to and the allocation they name."""
 
 Volumes = Callable[[Sequence[Pod]], Mapping[str, int]]
 DevicesTaken = Callable[[str, frozenset[str], Callable[[str, str], Mapping[str, int]]], Mapping[str, int]]
@@ -92,6 +94,7 @@ class ForeignPods:
         """Request of the last pod of each slot size: most pods of one workload are alike."""
         self._listener: Callable[[], None] | None = None
         pods.add_index(_BY_NODE, _node_of)
+        pods.add_index(_BY_SLOTS, _slots_named_by)
         pods.add_handler(self._note)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -180,11 +183,13 @@ class ForeignPods:
         allocation = self._held_by(pod)
         if allocation is None:
             return None
-        named = (slot for slot in _slots_for(pod, allocation) if slot.pod_uid == pod.metadata.uid)
-        if (slot := next(named, None)) is not None:
-            return allocation, slot
-        beside = (each for each in self._pods.by_index(_BY_NODE, pod.spec.node_name) if _jobid_of(each) == allocation.jobid)
-        return self._ours(each for each in beside if not each.terminal).get(pod.metadata.uid)
+        slots = _slots_for(pod, allocation)
+        if slots and slots[0].pod_uid == pod.metadata.uid:
+            return allocation, slots[0]
+        beside = self._pods.by_index(_BY_SLOTS, (pod.spec.node_name, allocation.jobid))
+        if slots and len(beside) <= len(slots) and len(allocation.labels) == 1 and not pod.terminal:
+            return allocation, slots[0]  # there are slots for all of them, and all slots are alike
+        return self._ours(beside).get(pod.metadata.uid)
 
     def _ours(self, here: Iterable[Pod]) -> dict[str, tuple[Allocation, Slot]]:
         """Return the pods (by uid) that count through a slot. Each slot counts for one pod, and first for the pod that it names."""
@@ -297,6 +302,11 @@ def _request(spec: PodSpec) -> dict[str, Decimal]:
 
 def _node_of(pod: Pod) -> Iterable[Hashable]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _slots_named_by(pod: Pod) -> Iterable[Hashable]:
+    jobid = _jobid_of(pod)
+    return ((pod.spec.node_name, jobid),) if jobid is not None and pod.spec.node_name and not pod.terminal else ()
 
 
 def _asked(spec: PodSpec) -> tuple[object, ...]:

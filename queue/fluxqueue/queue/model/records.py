@@ -411,6 +411,11 @@ class Allocation:
         own = self._open_by_pod.get((pod_uid, node))
         return own or self._open_by_pod.get((None, node), ())
 
+    @cached_property
+    def labels(self) -> frozenset[str]:
+        """The labels of its slots."""
+        return frozenset(slot.label for slot in self.slots)
+
     def share_on(self, node: str) -> NodeShare | None:
         """Return its share of a node; None if it has none."""
         return self._share_by_node.get(node)

@@ -70,7 +70,7 @@ def test_a_new_pod_is_compared_with_those_of_its_own_allocation_only(monkeypatch
     for row in bench.rows:
         bench.put(row)
     assert set(compared) == {f"{name}-0" for name in "abcdefgh"}
-    assert len(compared) == 2 * len(bench.rows)
+    assert len(compared) == len(bench.rows)
 
 
 def test_the_pods_of_a_node_are_counted_in_proportion_to_their_number() -> None:
@@ -98,6 +98,24 @@ def test_the_slots_of_a_gang_on_many_nodes_are_sized_in_proportion_to_its_pods()
             for pod in bound:
                 cache.apply(pod)
                 foreign._booked_for(pod.metadata.uid, pod.spec.node_name or "")
+
+        return run
+
+    assert_linear(note)
+
+
+def test_new_pods_of_a_gang_on_one_node_cost_in_proportion_to_their_number() -> None:
+    def note(pods: int) -> Callable[[], object]:
+        row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, jobid=7, jobspec=ONE_CPU)
+        ledger, cache = RecordingLedger((row, an_allocation(["n0"] * pods))), ObjectCache[Pod]()
+        foreign = ForeignPods(cache, ledger)
+        builders = [make_pod(f"p{each}").owned_by("Job", "mpi").on_node("n0").cpu("100m") for each in range(pods)]
+        bound = [a_pod(each.annotation("fluxqueue/allocation", "7"), uid=each.build()["metadata"]["name"]) for each in builders]
+
+        def run() -> None:
+            for pod in bound:
+                cache.apply(pod)
+            assert foreign.take_changed() == set()
 
         return run
 
