@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from support.invariants import fluxion_jobs, unfinished, violations
+from support.loop_blocks import assert_short_blocks, log_sizes
 from support.replicas import status
 
 from fluxqueue.api import names
@@ -271,7 +272,12 @@ class Stage:
 
 @contextmanager
 def managed_namespace(cluster: InProcessCluster) -> Iterator[Stage]:
-    """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any component."""
+    """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any component.
+
+    No event loop may have been blocked for long meanwhile.
+    """
+    logs = cluster.folder / "logs"
+    logged = log_sizes(logs)
     name = f"e2e-{next(_numbers)}"
     client = cluster.control_plane.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {names.MANAGED_LABEL: "true"}}})
@@ -281,6 +287,7 @@ def managed_namespace(cluster: InProcessCluster) -> Iterator[Stage]:
     yield stage
     stage.clear()
     stage.delete(f"/api/v1/namespaces/{name}")
+    assert_short_blocks(logs, logged)
 
 
 @contextmanager

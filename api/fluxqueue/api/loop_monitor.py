@@ -2,7 +2,8 @@
 
 Twice a second the thread asks the loop for an answer. If there is none within 250 ms, it takes the stack of the loop's thread. When the
 answer arrives, the block is reported with its seconds, and with the CPU time of that thread meanwhile: on a busy machine a loop may be
-late because its thread did not get the CPU, and then its CPU time is small.
+late because its thread did not get the CPU, and then its CPU time is small. One block in ten seconds is logged, and each that used the CPU
+for more than a second.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ log: Final = structlog.get_logger(__name__)
 BLOCKED_S: Final = 0.25
 _PAUSE_S: Final = 0.5
 _LOG_EVERY_S: Final = 10.0
+_LONG_S: Final = 1.0
 
 
 def watch_loop(report: Callable[[float, float], None]) -> None:
@@ -57,7 +59,7 @@ def _watch(loop: asyncio.AbstractEventLoop, ident: int, report: Callable[[float,
             now = time.monotonic()
             blocked_s, cpu_s = now - asked_at, time.clock_gettime(clock) - cpu_s
             report(blocked_s, cpu_s)
-            if now - logged_at > _LOG_EVERY_S:
+            if now - logged_at > _LOG_EVERY_S or cpu_s > _LONG_S:
                 logged_at = now
                 log.warning("loop.blocked", seconds=round(blocked_s, 3), cpu_s=round(cpu_s, 3), stack=stack)
         time.sleep(_PAUSE_S)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from structlog.testing import capture_logs
 
+from fluxqueue.api import loop_monitor
 from fluxqueue.api.loop_monitor import BLOCKED_S, watch_loop
 
 
@@ -36,3 +38,13 @@ async def test_a_block_is_reported_with_its_stack_and_cpu_time() -> None:
     assert blocks[0][1] > 0.1
     assert logs[0]["event"] == "loop.blocked"
     assert "compute" in logs[0]["stack"]
+
+
+async def test_each_long_block_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_monitor, "_LONG_S", 0.1)
+    with capture_logs() as logs:
+        watch_loop(lambda _blocked_s, _cpu_s: None)
+        async with asyncio.timeout(120):
+            while len(logs) < 2:
+                compute(2.0)
+                await asyncio.sleep(0.05)

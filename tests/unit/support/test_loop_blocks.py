@@ -1,0 +1,33 @@
+"""A long block of an event loop fails a test, and a late loop on a busy machine does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.loop_blocks import assert_short_blocks, log_sizes, slowness
+
+
+def note(log: Path, seconds: float, cpu_s: float) -> None:
+    with log.open("a") as lines:
+        lines.write(json.dumps({"event": "loop.blocked", "seconds": seconds, "cpu_s": cpu_s, "stack": "in compute"}) + "\n")
+
+
+def test_a_loop_that_computes_for_longer_than_the_limit_fails_the_test(tmp_path: Path) -> None:
+    since = log_sizes(tmp_path)
+    note(tmp_path / "queue.log", 3.0, 2.0)
+    with pytest.raises(AssertionError, match=r"(?s)queue was blocked for 3.0 s, 2.0 s of them by itself.*in compute"):
+        assert_short_blocks(tmp_path, since, limit_s=1.0)
+
+
+def test_a_loop_that_was_late_or_computed_before_the_test_does_not(tmp_path: Path) -> None:
+    note(tmp_path / "queue.log", 3.0, 2.0)
+    since = log_sizes(tmp_path)
+    (tmp_path / "fluxion.log").write_text('text with "loop.blocked"\n')
+    note(tmp_path / "queue.log", 30.0, 0.2)
+    assert_short_blocks(tmp_path, since, limit_s=1.0)
+
+
+def test_a_machine_is_never_taken_for_faster_than_the_reference() -> None:
+    assert slowness() >= 1
