@@ -8,7 +8,7 @@ SQL, Kubernetes or gRPC.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -401,10 +401,18 @@ class Allocation:
         """The slots that have not ended."""
         return tuple(slot for slot in self.slots if slot.state is not SlotState.ENDED)
 
-    @cached_property
-    def pod_uids(self) -> frozenset[str]:
+    @property
+    def pod_uids(self) -> Set[str]:
         """The pods that its slots name, ended slots included."""
-        return frozenset(slot.pod_uid for slot in self.slots if slot.pod_uid is not None)
+        return self._by_pod.keys()
+
+    def slot_of(self, pod_uid: str) -> Slot | None:
+        """Return the slot that names a pod; None if there is none."""
+        return self._by_pod.get(pod_uid)
+
+    @cached_property
+    def _by_pod(self) -> dict[str, Slot]:
+        return {slot.pod_uid: slot for slot in reversed(self.slots) if slot.pod_uid is not None}
 
     def open_slots_for(self, pod_uid: str, node: str | None) -> tuple[Slot, ...]:
         """Return the open slots on a node that a pod may use: the one that names the pod, else those that name none."""

@@ -253,7 +253,7 @@ class PodEvictor:
         for pod in pods:
             jobid, uid = jobid_of(pod.metadata), pod.metadata.uid
             allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
-            slot = next((slot for slot in allocation.slots if slot.pod_uid == uid), None) if allocation is not None else None
+            slot = allocation.slot_of(uid) if allocation is not None else None
             if allocation is None or slot is None:
                 continue
             holders.add(allocation.workload)
