@@ -31,6 +31,7 @@ from fluxqueue.queue.status.subjects import object_subjects
 from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.rests import Rests
 from fluxqueue.queue.tasks.triggers import Trigger
 
 __all__ = ["IntakeController"]
@@ -77,6 +78,7 @@ class IntakeController:
         self._keys: Batches[str | GroupKey] = Batches("intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report)
         blockers = blockers or ReleaseBlockers()
         blockers.subscribe(self.enqueue)
+        self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after)
         self._groups = GroupReader(api, caches, ledger)
         self._objects = ObjectReader(caches, ledger, self._groups, blockers, lambda namespace: self._watch.enqueue_namespace(namespace))
         self._watch = ObjectWatch(caches, ledger, self._keys.add)
@@ -86,6 +88,7 @@ class IntakeController:
     def resync(self) -> None:
         """Enqueue every object and every row once, at start and in each sweep."""
         self._objects.forget_ended()
+        self._rests.prune()
         self._dependencies.resync()
         self._watch.resync()
 
@@ -102,7 +105,7 @@ class IntakeController:
     async def take_in(self, keys: Sequence[str | GroupKey]) -> None:
         """Read these objects and groups, and store what they come to. An object that cannot be read does not stop the others."""
         changes = IntakeChanges()
-        each_once = dict.fromkeys(self._group_of(key) or key for key in keys)
+        each_once = [key for key in dict.fromkeys(self._group_of(key) or key for key in keys) if not self._is_resting(key)]
         owners = await self._read_owners([key for key in each_once if isinstance(key, GroupKey)])
         self._groups.begin()
         self._objects.begin()
@@ -124,6 +127,9 @@ class IntakeController:
             return key
         row = self._ledger.by_uid(key)
         return group_of_workload(row) if row is not None else None
+
+    def _is_resting(self, key: str | GroupKey) -> bool:
+        return isinstance(key, GroupKey) and self._rests.rests(key, self._groups.size(key))
 
     async def _read_owners(self, groups: Sequence[GroupKey]) -> dict[GroupKey, GroupOwner | BaseException]:
         """Read what the groups without nodes belong to, many at a time: other work waits for this turn to end."""

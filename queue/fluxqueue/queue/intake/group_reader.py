@@ -13,6 +13,7 @@ from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
+from fluxqueue.queue.cluster.watched_objects import BY_GROUP
 from fluxqueue.queue.intake.describe import describe_group
 from fluxqueue.queue.intake.foreign_gangs import ForeignGangs
 from fluxqueue.queue.intake.workload_contexts import workload_context
@@ -117,6 +118,10 @@ class GroupReader:
         """Begin to read: forget what was found before."""
         for found in (self._alone, self._excess, self._slots):
             found.clear()
+
+    def size(self, key: GroupKey) -> int:
+        """Return how many pods name a group."""
+        return len(self._caches.pods.by_index(BY_GROUP, key))
 
     async def read_owner(self, key: GroupKey) -> GroupOwner:
         """Read the owner of a group from the API server.

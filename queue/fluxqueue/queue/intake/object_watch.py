@@ -68,10 +68,12 @@ class ObjectWatch:
         for job in self._caches.jobs.list():
             self._enqueue(job.metadata.uid)
         for pod in self._caches.pods.list():
-            if not (job_uid := owning_job_uid(pod)) or (pod.held and not self._gets_slot(pod, job_uid)):
-                self._enqueue(pod.metadata.uid)
             if (key := group_of(pod)) is not None and pod.held:
                 self._enqueue(key)
+            if self._is_read_with_group(pod):
+                continue
+            if not (job_uid := owning_job_uid(pod)) or (pod.held and not self._gets_slot(pod, job_uid)):
+                self._enqueue(pod.metadata.uid)
         for workload in self._ledger.all():
             self._enqueue(workload.uid)
 
@@ -102,6 +104,8 @@ class ObjectWatch:
             self._enqueue(former)  # its labels were changed: the group that it left is not complete without it
         if key is not None:
             self._enqueue(key)
+        if self._is_read_with_group(pod):
+            return
         if job_uid is None:
             self._enqueue(pod.metadata.uid)
             return
@@ -109,6 +113,13 @@ class ObjectWatch:
             self._enqueue(pod.metadata.uid)
         if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
             self._enqueue(job_uid)  # a Job that somebody else resumed
+
+    def _is_read_with_group(self, pod: Pod) -> bool:
+        """True if the intake reads a pod with its group: one that waits, or one for which the group has no slot."""
+        if self._ledger.by_uid(pod.metadata.uid) is not None:
+            return False
+        key = self._caches.group_of(pod)
+        return key is not None and self._ledger.group(key) is not None
 
     def _gets_slot(self, pod: Pod, job_uid: str) -> bool:
         """True if the tracker looks for a slot of a pod's Job: if there is none for the pod, it has it read (`unplaced_pods`)."""

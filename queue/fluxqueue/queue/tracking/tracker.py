@@ -9,15 +9,14 @@ What nobody waits for is collected for a moment, so that many Jobs share a trans
 released, that its pods are on their nodes, and, while no work waits for nodes, that they have ended. If a cycle leaves work waiting, what
 has ended is stored at once. A process that ends before has lost nothing: the objects and pods say the same to the next one.
 
-A plan reads all pods and slots of its workload. So a large gang, of which pods come and change one by one, is planned only so often that
-this takes a small part of the time, and its pods go on in larger parts.
+A plan reads all pods and slots of its workload. So a large gang, of which pods come and change one by one, rests between its plans
+(`fluxqueue.queue.tasks.rests`), and its pods go on in larger parts.
 
 A released Job that is suspended, or scaled to zero, is evicted by the function that subscribed to it (`Tracker.subscribe`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -36,6 +35,7 @@ from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.store import DatabaseUnavailable, StaleLeader
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.batches import Batches
+from fluxqueue.queue.tasks.rests import Rests
 from fluxqueue.queue.tasks.triggers import Trigger
 from fluxqueue.queue.tracking.affected import affected_by_job, affected_by_pod, groups_in
 from fluxqueue.queue.tracking.group_tracking import GroupTracker
@@ -50,10 +50,6 @@ __all__ = ["Tracker"]
 
 _BATCH = 500
 _COLLECTED_S = 0.25
-_PAUSE_OF_SLOT_S = 20e-6
-"""A few times what the plan of one slot takes: between the plans of a gang of 10,000 pods there are 0.2 s."""
-_SHORT_S = 0.01
-"""A shorter pause is not made."""
 
 
 class Tracker:
@@ -88,8 +84,7 @@ class Tracker:
         self._ledger = ledger
         self._gates = gates
         self._keys: Batches[WorkloadId] = Batches("tracker")
-        self._rested: dict[WorkloadId, float] = {}
-        """When a large gang may be planned again."""
+        self._rests = Rests(self._keys.add_after)
         self._phases = LastPhases(ledger)
         self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
         self._groups = GroupTracker(api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s)
@@ -107,7 +102,7 @@ class Tracker:
     def resync(self) -> None:
         """Plan every live workload again, as at start and in a sweep, and forget what concerns workloads that ended."""
         self._phases.prune()
-        self._rested = {workload: at for workload, at in self._rested.items() if self._ledger.get(workload) is not None}
+        self._rests.prune()
         self._groups.prune()
         self._gates.prune()
         self._replacements.prune()
@@ -194,19 +189,6 @@ class Tracker:
             self._phases.forget(ended.uid)
             self._groups.forget(ended.id)
 
-    def _rests(self, workload: WorkloadId, allocation: Allocation) -> bool:
-        """True if a gang was planned a moment ago: it is planned again when its pause is over."""
-        pause_s = len(allocation.slots) * _PAUSE_OF_SLOT_S
-        if pause_s < _SHORT_S:
-            return False
-        now = asyncio.get_running_loop().time()
-        left_s = self._rested.get(workload, now) - now
-        if left_s > 0:
-            self._keys.add_after(workload, left_s)
-            return True
-        self._rested[workload] = now + pause_s
-        return False
-
     async def _conclude(self, workload: Workload) -> Ending | None:
         """Return the end of a workload that has no slots any more; None if it goes on."""
         if workload.release_mode is ReleaseMode.GROUP:
@@ -214,7 +196,7 @@ class Tracker:
         return await self._jobs.conclude(workload)
 
     async def _plan_if_due(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
-        due = self._ledger.is_released(allocation) and not self._rests(workload.id, allocation)
+        due = self._ledger.is_released(allocation) and not self._rests.rests(workload.id, len(allocation.slots))
         return await self._plan(workload, allocation) if due else None
 
     async def _plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:

@@ -18,7 +18,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.object_watch import ObjectWatch
-from fluxqueue.queue.model.groups import GroupKey
+from fluxqueue.queue.model.groups import POD_GROUP, GroupKey
 from fluxqueue.queue.model.records import ReleaseMode
 
 
@@ -135,3 +135,15 @@ def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool
     enqueued.clear()
     watch.resync()
     assert ("mpi-0" in enqueued) is reread
+
+
+def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
+    caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
+    ObjectWatch(caches, ledger, enqueued.append)
+    member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
+    caches.pods.apply(a_pod(member, uid="p0"))
+    assert enqueued == [GroupKey("default", "mpi"), "p0"]
+    enqueued.clear()
+    ledger.put(a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2))
+    caches.pods.apply(a_pod(member.with_("metadata.name", "p1"), uid="p1"))
+    assert enqueued == [GroupKey("default", "mpi")]

@@ -19,6 +19,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction, SlotWrites
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.tasks import rests
 from fluxqueue.queue.tracking import slot_writer, tracker
 from fluxqueue.queue.tracking.slot_changes import SlotChanges
 from fluxqueue.queue.tracking.tracker import Tracker
@@ -129,7 +130,7 @@ async def test_a_large_gang_rests_between_its_plans_and_others_do_not(monkeypatc
     bench = Bench()
     small = a_workload("one", kind="Pod", uid="one", state=State.RUNNING, release_mode=ReleaseMode.POD, jobid=8)
     bench.ledger.put(small, an_allocation(["n0"], jobid=8, pods=["one"]))
-    monkeypatch.setattr(tracker, "_PAUSE_OF_SLOT_S", 1_000)
+    monkeypatch.setattr(rests, "_REST_OF_POD_S", 1_000)
     planned: list[str] = []
     plan = bench.tracker._plan
 
@@ -138,14 +139,14 @@ async def test_a_large_gang_rests_between_its_plans_and_others_do_not(monkeypatc
         return await plan(workload, allocation)
 
     monkeypatch.setattr(bench.tracker, "_plan", note)
-    monkeypatch.setattr(tracker, "_SHORT_S", 1_500)
+    monkeypatch.setattr(rests, "_SHORT_S", 1_500)
     async with running_controllers(bench.tracker):
         await until(lambda: "one" in planned and "mpi" in planned)
         planned.clear()
         bench.put(pod("mpi-0", 0), make_pod("one").uid("one").on_node("n0").phase("Succeeded"))
         await until(lambda: bench.ledger.get(small.id) is None)
         assert "mpi" not in planned
-        bench.tracker._rested[bench.row.id] = 0  # its pause is over
+        bench.tracker._rests._until.clear()  # its rest is over
         bench.put(pod("mpi-1", 1))
         await until(lambda: "mpi" in planned)
 
