@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_GROUP_SIZE", "InvalidGroupSize", "parse_group_size"]
+from fluxqueue.api.bounds import MAX_PODS
 
-MAX_GROUP_SIZE = 100_000
-"""More pods than a cluster of the supported sizes runs at the same time."""
+__all__ = ["InvalidGroupSize", "parse_group_size"]
 
 _FORM = re.compile(r"[0-9]{1,6}")
 
@@ -27,13 +26,13 @@ def parse_group_size(text: str) -> int:
     Returns
     -------
     int
-        Number of pods, 1 to 100,000.
+        Number of pods, from 1 to `MAX_PODS`.
 
     Raises
     ------
     InvalidGroupSize
         With the text and the accepted form.
     """
-    if not _FORM.fullmatch(text) or not 1 <= (size := int(text)) <= MAX_GROUP_SIZE:
-        raise InvalidGroupSize(f"{text!r:.40} is not the size of a group: write a whole number from 1 to {MAX_GROUP_SIZE}")
+    if not _FORM.fullmatch(text) or not 1 <= (size := int(text)) <= MAX_PODS:
+        raise InvalidGroupSize(f"{text!r:.40} is not the size of a group: write a whole number from 1 to {MAX_PODS}")
     return size

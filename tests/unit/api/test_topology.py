@@ -68,7 +68,7 @@ def test_the_object_counts_before_its_template_and_both_before_the_queue() -> No
         (kueue(slice_size="8"), "podset-slice-size is set without kueue.x-k8s.io/podset-slice-required-topology: set both"),
         (kueue(slice_required_topology=RACK), "podset-slice-required-topology is set without kueue.x-k8s.io/podset-slice-size: set both"),
         (ours(pods_per_node="0"), "annotation fluxqueue/pods-per-node: '0' is no number of pods"),
-        (ours(pods_per_node="many"), "'many' is no number of pods: write a whole number from 1 to 1000000"),
+        (ours(pods_per_node="many"), "'many' is no number of pods: write a whole number from 1 to 20000"),
         (ours(exclusive="yes"), 'annotation fluxqueue/exclusive: \'yes\' is neither "true" nor "false"'),
         (
             ours(required_topology="rack", preferred_topology="zone"),

@@ -144,6 +144,16 @@ def test_an_invalid_annotation_is_refused_at_apply(annotation: str, value: str, 
     assert remedy in admitted.sentence
 
 
+def test_a_job_of_more_pods_than_one_workload_may_have_is_refused() -> None:
+    admitted = admit(make_job("lammps").pods(20_001, 2**31 - 1))
+    assert admitted.decision.outcome is AdmissionOutcome.REFUSED
+    assert admitted.sentence.startswith("Job default/lammps: it wants 20001 pods at once, the most of one workload is 20000: lower its")
+
+
+def test_a_job_of_many_completions_runs_as_many_at_once_as_one_workload_may() -> None:
+    assert admit(make_job().pods(20_000, 2**31 - 1)).decision.outcome is AdmissionOutcome.HELD
+
+
 def test_a_job_with_a_made_up_name_is_named_by_its_prefix() -> None:
     assert admit(make_job().generated("sleep-").annotation("fluxqueue/duration", "soon")).sentence.startswith("Job default/sleep-*: ")
 

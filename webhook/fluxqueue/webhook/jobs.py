@@ -15,6 +15,8 @@ the pods of a Job that fluxqueue does not manage, and nothing would ever remove 
 from __future__ import annotations
 
 from fluxqueue.api import names
+from fluxqueue.api.bounds import too_many_pods
+from fluxqueue.api.jobs import JobSpec
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.moldable import JobSize, min_pods_problem
 from fluxqueue.webhook import patches
@@ -58,7 +60,7 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     problems = unreadable(review, job.metadata, template)
     if (unfit := broker_problem(review, job)) is not None:
         problems = (*problems, unfit)
-    problems += _min_pods_problems(review, job)
+    problems += _size_problems(review, job)
     if problems and job.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:
@@ -78,6 +80,14 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
         # The operation for the labels has created the metadata if there was none.
         operations += patches.annotate(_TEMPLATE, template or ObjectMeta(), flux) if template or copied else _metadata(flux)
     return Decision(AdmissionOutcome.HELD, tuple(operations), problems)
+
+
+def _size_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:
+    """Return why a Job has too many pods, or may not start with fewer."""
+    spec = job.spec
+    at_once = JobSpec(parallelism=spec.parallelism, completions=spec.completions).pods_at_once
+    too_many = too_many_pods(at_once)
+    return (*((f"{review.describe()}: {too_many}",) if too_many else ()), *_min_pods_problems(review, job))
 
 
 def _min_pods_problems(review: Review, job: ReviewedJob) -> tuple[str, ...]:

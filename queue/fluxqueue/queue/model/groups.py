@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import names
+from fluxqueue.api.bounds import MAX_PODS
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
@@ -38,7 +39,7 @@ from fluxqueue.api.jobsets import JobSet
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.jobs import pods_wanted
-from fluxqueue.queue.model.later_pods import MAX_JOBSET_PODS, LaterPods, later_pods
+from fluxqueue.queue.model.later_pods import LaterPods, later_pods
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
@@ -303,8 +304,8 @@ def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobse
     size = max(sum(pods_wanted(job) for job in begun), 1)
     if later:
         slots = size + sum(each.pods for each in later)
-        if slots > MAX_JOBSET_PODS:
-            return _invalid(waiting, f"{where} asks for {slots} pods: at most {MAX_JOBSET_PODS} are matched as one, so make it smaller")
+        if slots > MAX_PODS:
+            return _invalid(waiting, f"{where} asks for {slots} pods: at most {MAX_PODS} are matched as one, so make it smaller")
     elif len(jobs) < total:
         message = f"{where} has {len(jobs)} of {total} Jobs: it is matched when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)

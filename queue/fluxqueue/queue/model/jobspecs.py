@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.api.bounds import MAX_POD_SIZES, MAX_PODS, is_measured_in_bytes
+from fluxqueue.api.bounds import MAX_POD_SIZES, is_measured_in_bytes, too_many_pods
 from fluxqueue.api.graphnames import POD_SLOTS, resource_type
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
@@ -239,8 +239,8 @@ def _sizes(pods: Sequence[SizedPods], extra_requests: Mapping[str, int]) -> dict
     for each in pods:
         size = tuple(sorted((Counter(slot_resources(each.requests)) + Counter(extra_requests)).items()))
         sizes[size] = sizes.get(size, 0) + each.pods
-    if (count := sum(sizes.values())) > MAX_PODS:
-        raise InvalidRequest(f"it wants {count} pods at once, the most of one workload is {MAX_PODS}: lower its parallelism or replicas")
+    if problem := too_many_pods(sum(sizes.values())):
+        raise InvalidRequest(problem)
     if len(sizes) > MAX_POD_SIZES:
         raise InvalidRequest(
             f"its pods have {len(sizes)} different sizes, the most that is matched as one is {MAX_POD_SIZES}: make them more alike"

@@ -18,10 +18,7 @@ from fluxqueue.api.pods import PodSpec
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.records import Allocation
 
-__all__ = ["MAX_JOBSET_PODS", "LaterPods", "later_pods", "reserved_ranks"]
-
-MAX_JOBSET_PODS = 100_000
-"""Of one JobSet: more than any cluster runs at once."""
+__all__ = ["LaterPods", "later_pods", "reserved_ranks"]
 
 
 @dataclass(frozen=True, slots=True)

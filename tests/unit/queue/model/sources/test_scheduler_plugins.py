@@ -48,7 +48,7 @@ def test_its_own_time_decides_when_it_is_late() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        pytest.param({}, "spec.minMember is missing: write a whole number from 1 to 100000", id="missing"),
+        pytest.param({}, "spec.minMember is missing: write a whole number from 1 to 20000", id="missing"),
         pytest.param({"minMember": 0}, "spec.minMember is 0: write", id="none"),
         pytest.param({"minMember": 10**9}, "spec.minMember is 1000000000: write", id="absurd"),
     ],
