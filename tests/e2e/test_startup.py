@@ -100,17 +100,18 @@ def pods_of(stage: Stage, job: str) -> dict[str, Pod]:
 
 
 @contextmanager
-def quota_of_no_pods(stage: Stage) -> Iterator[None]:
-    quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+def quota_of_pods(stage: Stage, pods: int) -> Iterator[None]:
+    quota: Json = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": str(pods)}}}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(quota))
-    stage.until("the quota counts", lambda: "pods" in stage.kubectl("get", "resourcequota", "none", "-o", "jsonpath={.status.hard}").stdout)
+    stage.until("the quota counts", lambda: "pods" in stage.kubectl("get", "resourcequota", "few", "-o", "jsonpath={.status.used}").stdout)
     try:
         yield
     finally:
-        stage.kubectl("delete", "resourcequota", "none", "--ignore-not-found")
+        stage.kubectl("delete", "resourcequota", "few", "--ignore-not-found")
 
 
-_INDEX = "int(object.metadata.annotations['batch.kubernetes.io/job-completion-index'])"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_LOW_INDEX = f"!('{_INDEX}' in object.metadata.?annotations.orValue({{}})) || int(object.metadata.annotations['{_INDEX}']) < 2"
 _NO_HIGH_INDEX: Json = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicy",
@@ -119,7 +120,7 @@ _NO_HIGH_INDEX: Json = {
         "matchConstraints": {
             "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
         },
-        "validations": [{"expression": f"{_INDEX} < 2", "message": "no index above 1"}],
+        "validations": [{"expression": _LOW_INDEX, "message": "no index above 1"}],
     },
 }
 
@@ -135,7 +136,7 @@ def only_two_indexes(stage: Stage) -> Iterator[None]:
         "spec": {"policyName": "no-high-index", "validationActions": ["Deny"], "matchResources": bound_here},
     }
     probe = make_pod("probe").with_("metadata.namespace", stage.namespace)
-    probe = probe.annotation("batch.kubernetes.io/job-completion-index", "2")
+    probe = probe.annotation(_INDEX, "2")
     stage.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [_NO_HIGH_INDEX, binding]}))
     try:
         stage.until(
@@ -161,16 +162,28 @@ def closed(stage: Stage, node: str, spec: Json) -> Iterator[None]:
         stage.cluster.control_plane.client.request("PATCH", path, {"spec": dict.fromkeys(spec)})
 
 
-def test_fm28_pods_refused_by_a_quota_free_the_nodes_until_the_quota_is_removed(stage: Stage) -> None:
-    with quota_of_no_pods(stage):
+def test_fm28_work_beyond_a_quota_takes_no_nodes_until_the_quota_is_removed(stage: Stage) -> None:
+    with quota_of_pods(stage, 0):
         stage.apply(job("pair", 2, "forever").build())
-        fluxjob = stage.until_reason("pair", "ReleaseFailed")
-        assert "exceeded quota: none" in fluxjob.status.message
-        stage.until("it waits again", lambda: stage.row("pair").state == State.PENDING)
-        stage.until("the nodes are free", lambda: not stage.fluxion_jobs())
+        fluxjob = stage.until_reason("pair", "QueueLimit")
+        assert "the ResourceQuota 'few'" in fluxjob.status.message
+        assert "asks for 2 pods: ask for less, or have the quota raised" in fluxjob.status.message
+        assert not stage.fluxion_jobs()
     row = stage.until_state("pair", State.RUNNING)
     assert row.ran_on == row.hosts
+    assert row.requeues == 0
     stage.until_consistent()
+
+
+def test_of_jobs_that_share_a_quota_as_many_start_as_fit_and_no_start_is_refused(stage: Stage) -> None:
+    with quota_of_pods(stage, 2), managed_namespace(stage.cluster) as other:
+        stage.apply_all(*(job(f"j{number}", 1, "1").build() for number in range(6)))
+        other.apply(job("neighbour", 4).build())
+        neighbour = other.until_state("neighbour", State.COMPLETED)
+        assert neighbour.requeues == 0
+        rows = stage.until_settled()
+        assert [(row.state, row.requeues) for row in rows] == [(State.COMPLETED, 0)] * 6
+        assert "exceeded quota" not in stage.kubectl("get", "events", "-o", "jsonpath={.items[*].message}").stdout
 
 
 def test_nodes_of_pods_that_the_api_server_refuses_are_given_back_and_the_others_run(stage: Stage) -> None:
@@ -181,7 +194,9 @@ def test_nodes_of_pods_that_the_api_server_refuses_are_given_back_and_the_others
         stage.until("its other nodes are given back", lambda: "hold no nodes any more" in stage.fluxjobs()[0].status.message)
         runs = pods_of(stage, "four").keys()
         assert len(runs) == 2
-        stage.apply(job("other", 4).build())
+        stage.apply(
+            job("other").with_("spec.completionMode", "NonIndexed").with_("spec.parallelism", 4).with_("spec.completions", 4).build()
+        )
         stage.until_state("other", State.COMPLETED)
         assert pods_of(stage, "four").keys() == runs
     stage.until("all four run", lambda: len(bound(stage)) == 4, 120)

@@ -24,10 +24,13 @@ __all__ = [
     "ProvisioningStatus",
     "Reference",
     "ResourceQuota",
+    "ResourceQuotaSpec",
     "ResourceQuotaStatus",
     "ScaledSpec",
     "ScaledStatus",
     "ScaledWorkload",
+    "ScopeRequirement",
+    "ScopeSelector",
     "Secret",
     "Webhook",
     "WebhookClientConfig",
@@ -73,10 +76,32 @@ class ResourceQuotaStatus(PartialObject, frozen=True):
     used: dict[str, str | int | float] | None = None
 
 
+class ScopeRequirement(PartialObject, frozen=True):
+    """One requirement of a scope selector: for PriorityClass In, NotIn, Exists or DoesNotExist, for other scopes Exists."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class ScopeSelector(PartialObject, frozen=True):
+    """Which pods a ResourceQuota counts; all requirements must hold."""
+
+    match_expressions: list[ScopeRequirement] | None = None
+
+
+class ResourceQuotaSpec(PartialObject, frozen=True):
+    """Which pods a ResourceQuota counts: those in all of the scopes that also match the selector."""
+
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
 class ResourceQuota(PartialObject, frozen=True):
     """A ResourceQuota: limits of what one namespace uses."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 

@@ -25,6 +25,7 @@ from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes
+from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes, possible_nodes
 from fluxqueue.queue.scheduling.pod_rule_tracker import PodRuleTracker
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of, without_plan
@@ -118,6 +119,9 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         store.add_handler(lambda _change: scheduler.soon())
     caches.devices.subscribe(lambda nodes: _devices_changed(nodes, caches, capacity.foreign_pods, scheduler))
     scheduler.limit_accounts(lambda: caches.accounts.tree)
+    quotas = NamespaceQuotas(caches, ledger)
+    quotas.subscribe(scheduler.soon)
+    scheduler.limit_namespaces(quotas.room)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)

@@ -8,6 +8,8 @@ the grant is stored, and a grant over it is cancelled. So a limit is never excee
 
 A reservation counts as use, as if the work ran already: work that starts meanwhile can then not push the reservation over a limit. Running
 work and reservations are counted once at the beginning of a cycle. The cycle adds its own grants and reservations as it makes them.
+
+The ResourceQuotas of namespaces are respected in the same way (`fluxqueue.queue.scheduling.quota_room`).
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, Scope
 from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
+from fluxqueue.queue.scheduling.quota_room import NO_ROOM_LIMITED, QuotaRoom
 
-__all__ = ["Accounts", "Quotas", "no_accounts"]
+__all__ = ["Accounts", "Quotas", "Room", "no_accounts", "no_room_limited"]
 
 Accounts = Callable[[], AccountTree]
 """Returns the accounts as they are now."""
+
+Room = Callable[[], QuotaRoom]
+"""Returns what the ResourceQuotas leave now."""
 
 _MOST_SET_ASIDE = 20
 """Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits for the next."""
@@ -44,6 +50,11 @@ _Mask = npt.NDArray[np.bool_]
 def no_accounts() -> AccountTree:
     """Return that there are no accounts."""
     return NO_ACCOUNTS
+
+
+def no_room_limited() -> QuotaRoom:
+    """Return that there are no ResourceQuotas."""
+    return NO_ROOM_LIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class Quotas:
         Pending workloads beyond what their accounts may have submitted.
     stopping
         Queues in which work that waits for a limit keeps work behind it from starting under that limit.
+    room
+        What the ResourceQuotas leave.
 
     Attributes
     ----------
@@ -100,6 +113,7 @@ class Quotas:
         accounts: AccountTree = NO_ACCOUNTS,
         beyond: Mapping[WorkloadId, OverLimit] = _NONE_BEYOND,
         stopping: Collection[str] = (),
+        room: QuotaRoom = NO_ROOM_LIMITED,
     ) -> None:
         self._limits = limits
         self._beyond = beyond
@@ -112,17 +126,18 @@ class Quotas:
         self._account_scopes: dict[str, tuple[LimitScope, ...]] = {}
         self._uses: dict[ScopeKey, ScopeUse] = {}
         self._held: dict[WorkloadId, _Holding] = {}
+        self._room = room
         self._aside = _SetAside()
         self.version = 0
         if limits or self._by_account:
             for workload, allocation in live:
                 if allocation.remnant:
                     continue  # pods that may still run on a lost node must not keep their own workload from starting elsewhere
-                self.add_usage(workload, (slot.node for slot in allocation.open_slots))
+                self._count(workload, (slot.node for slot in allocation.open_slots))
 
     def limited(self, queue: str) -> bool:
         """True if work of a queue may be under a limit."""
-        return self._by_account or queue in self._limits
+        return self._by_account or queue in self._limits or self._room.any
 
     def refusal(self, workload: Workload) -> OverLimit | None:
         """Return which limit keeps a workload from being matched now; None if none does."""
@@ -131,7 +146,7 @@ class Quotas:
         for scope in self._scopes_of(workload):
             if (over := scope.refusal(self._use(scope), known_amounts(workload.jobspec))) is not None:
                 return over
-        return None
+        return self._room.refusal(workload)
 
     def excess(self, workload: Workload, hosts: Iterable[str]) -> OverLimit | None:
         """Return which limit keeps a workload from starting on these nodes; None if none does.
@@ -158,15 +173,22 @@ class Quotas:
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
         if (first := next(closed, None)) is not None:
             return first.reached()
+        if self._room.lacks(workload) or not scopes:
+            return self._room.reached(workload)
         stops = self._stops.get(workload.queue)
         return (stops.over(scopes, workload.namespace) if stops is not None else None) or scopes[-1].reached()
 
     def add_usage(self, workload: Workload, hosts: Iterable[str]) -> None:
-        """Count a workload that now holds or reserves these nodes, instead of what was counted for it before."""
+        """Count a workload that now gets or reserves these nodes, instead of what was counted for it before."""
+        self._count(workload, hosts)
+        if self._room.add(workload):
+            self.version += 1
+
+    def _count(self, workload: Workload, hosts: Iterable[str]) -> None:
         scopes = self._scopes_of(workload)
         if not scopes:
             return
-        self.remove_usage(workload.id)
+        self._uncount(workload.id)
         self._held[workload.id] = holding = _Holding(scopes, held_amounts(workload), frozenset(hosts))
         for scope in scopes:
             if (use := self._uses.get(scope.key)) is None:
@@ -176,6 +198,11 @@ class Quotas:
 
     def remove_usage(self, workload: WorkloadId) -> None:
         """Stop to count a workload, if it is counted."""
+        self._uncount(workload)
+        if self._room.remove(workload):
+            self.version += 1
+
+    def _uncount(self, workload: WorkloadId) -> None:
         holding = self._held.pop(workload, None)
         if holding is None:
             return
@@ -220,6 +247,7 @@ class Quotas:
             waiting = ~mask
             waiting[self._rows_beyond(queue, backlog) if self._beyond else []] = False
             self._stops[queue] = LimitStops.close(mask, waiting, backlog, self._waits_for, self.accounts)
+        self._room.close(mask, queue, backlog)
         return mask
 
     def _waits_for(self, workload: Workload) -> OverLimit | None:
@@ -229,8 +257,9 @@ class Quotas:
         return self.refusal(workload) or self._aside.workloads.get(workload.queue, {}).get(workload.id)
 
     def note_backlogs_changed(self) -> None:
-        """Forget which rows of the backlogs are beyond a limit on submitted work."""
+        """Forget what was found about the rows of the backlogs."""
         self._beyond_rows.clear()
+        self._room.forget_rows()
 
     def _rows_beyond(self, queue: str, backlog: Backlog) -> list[int]:
         rows = self._beyond_rows.get(queue)
@@ -305,6 +334,6 @@ class Quotas:
 
     def _empty(self) -> Quotas:
         """Return a copy in which nothing is used."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping)
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, self._room.copy())
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

@@ -25,7 +25,7 @@ from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
 from fluxqueue.queue.scheduling.job_ids import JobIds
-from fluxqueue.queue.scheduling.limits import Accounts, Quotas, no_accounts
+from fluxqueue.queue.scheduling.limits import Accounts, Quotas, Room, no_accounts, no_room_limited
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.matching import Matching
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
@@ -69,6 +69,8 @@ class CyclePhases:
     ----------
     accounts
         Returns the accounts with their limits; called in every cycle.
+    room
+        Returns what the ResourceQuotas leave; called in every cycle.
     book
         What is set aside for people; None: nothing.
     growth
@@ -104,6 +106,7 @@ class CyclePhases:
         self._preemptor = Preemptor(ledger, graph, evict, rules)
         self.growth = Growth(ledger, graph, wakeup)
         self.accounts: Accounts = no_accounts
+        self.room: Room = no_room_limited
         self.book: ReservationBook | None = None
         self.estimates = self._estimator.estimates
 
@@ -170,7 +173,8 @@ class CyclePhases:
         limits = {name: each.limits for name, each in cycle.disciplines.items() if each.limits is not None}
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}
         accounts = self.accounts()
-        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond_submitted(self._ledger.all(), accounts), stopping)
+        beyond = beyond_submitted(self._ledger.all(), accounts)
+        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room())
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()

@@ -21,7 +21,7 @@ from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.growth import JobSizes
-from fluxqueue.queue.scheduling.limits import Accounts
+from fluxqueue.queue.scheduling.limits import Accounts, Room
 from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
@@ -101,6 +101,10 @@ class Scheduler:
     def limit_accounts(self, accounts: Accounts) -> None:
         """Have the limits of accounts respected. The function is called in every cycle."""
         self._phases.accounts = accounts
+
+    def limit_namespaces(self, room: Room) -> None:
+        """Have the ResourceQuotas of namespaces respected. The function is called in every cycle."""
+        self._phases.room = room
 
     def read_checkpoints(self, checkpoints: Checkpoints) -> None:
         """Have the choice of work to preempt consider what it would lose."""

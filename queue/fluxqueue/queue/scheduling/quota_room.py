@@ -1,0 +1,203 @@
+"""What the ResourceQuotas of namespaces leave, in one cycle.
+
+Work that a quota would refuse is not matched: it would take nodes, and its pods would be refused there. It waits with the reason
+``QueueLimit`` and takes nothing from others. In a namespace, what fits is matched in the order of the policy. A grant or a reservation of
+the cycle takes its part of the room at once.
+
+The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for the same shares one vector, so a
+round compares a few vectors, however many workloads wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.queue.model.records import Workload, WorkloadId
+from fluxqueue.queue.model.resource_quotas import amount_in_words
+from fluxqueue.queue.scheduling.limit_scopes import OverLimit
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+
+__all__ = ["NO_ROOM_LIMITED", "Bound", "NamespaceRoom", "QuotaRoom", "Vector"]
+
+Vector = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One bound of a ResourceQuota.
+
+    Attributes
+    ----------
+    quota
+        Name of the ResourceQuota.
+    name
+        Of what it bounds, such as ``pods`` or ``requests.cpu``.
+    hard
+        The bound.
+    """
+
+    quota: str
+    name: str
+    hard: int
+
+
+@dataclass(slots=True)
+class NamespaceRoom:
+    """What the quotas of a namespace leave.
+
+    Attributes
+    ----------
+    bounds
+        Of all its quotas.
+    free
+        What is left of each, 0 or more.
+    vectors
+        All that is asked for, one row each. Row 0 asks for nothing.
+    row_of
+        Returns the row of a workload.
+    """
+
+    bounds: Sequence[Bound]
+    free: Vector
+    vectors: Callable[[], Vector]
+    row_of: Callable[[Workload], int]
+
+    def wanted_by(self, workload: Workload) -> Vector:
+        """Return what a workload asks for."""
+        row = self.row_of(workload)  # which may be a new one of the vectors
+        wanted: Vector = self.vectors()[row]
+        return wanted
+
+    def fitting(self) -> _Mask:
+        """Return which rows of `vectors` fit into the room."""
+        vectors = self.vectors()
+        fitting: _Mask = ((vectors == 0) | (vectors <= self.free)).all(axis=1)
+        return fitting
+
+    def copy(self) -> NamespaceRoom:
+        """Return a copy that can be filled by itself."""
+        return NamespaceRoom(self.bounds, self.free.copy(), self.vectors, self.row_of)
+
+
+@dataclass(slots=True)
+class QuotaRoom:
+    """The room of all namespaces with quotas.
+
+    Attributes
+    ----------
+    spaces
+        By namespace.
+    closed
+        Namespaces in which work did not fit, by this object or its copies.
+
+    Work that waits for a quota counts as over it by itself (`OverLimit.alone`): it keeps nobody behind it from starting.
+    """
+
+    spaces: Mapping[str, NamespaceRoom]
+    closed: set[str] = field(default_factory=set)
+    _held: dict[WorkloadId, tuple[str, int]] = field(default_factory=dict)
+    _rows: dict[str, list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = field(default_factory=dict)
+
+    @property
+    def any(self) -> bool:
+        """True if a namespace has a quota."""
+        return bool(self.spaces)
+
+    def refusal(self, workload: Workload) -> OverLimit | None:
+        """Return which bound keeps a workload from being matched now; None if none does."""
+        space = self.spaces.get(workload.namespace)
+        if space is None or workload.id in self._held:
+            return None
+        wanted = space.wanted_by(workload)
+        over = np.flatnonzero((wanted > 0) & (wanted > space.free))
+        if not len(over):
+            return None
+        self.closed.add(workload.namespace)
+        first = int(over[0])
+        return _over(workload, space.bounds[first], int(wanted[first]), int(space.free[first]))
+
+    def reached(self, workload: Workload) -> OverLimit:
+        """Return in general terms that a workload waits for a quota."""
+        namespace = workload.namespace
+        key = Reason.QUEUE_LIMIT, "", namespace
+        return OverLimit(key, f"the ResourceQuotas of namespace {namespace!r} leave no room for it: {_REMEDY}", alone=True)
+
+    def lacks(self, workload: Workload) -> bool:
+        """True if a workload does not fit."""
+        space = self.spaces.get(workload.namespace)
+        if space is None or workload.id in self._held:
+            return False
+        wanted = space.wanted_by(workload)
+        return bool(((wanted > 0) & (wanted > space.free)).any())
+
+    def add(self, workload: Workload) -> bool:
+        """Let a workload take its part; return True if it has one."""
+        space = self.spaces.get(workload.namespace)
+        if space is None or workload.id in self._held:
+            return False
+        row = space.row_of(workload)
+        if not row:
+            return False
+        self._held[workload.id] = workload.namespace, row
+        space.free -= space.vectors()[row]
+        return True
+
+    def remove(self, workload: WorkloadId) -> bool:
+        """Give back what a workload has taken; return True if it had a part."""
+        held = self._held.pop(workload, None)
+        if held is None:
+            return False
+        namespace, row = held
+        space = self.spaces[namespace]
+        space.free += space.vectors()[row]
+        return True
+
+    def close(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
+        """Clear the rows of a backlog's mask that do not fit; those that hold reservations too, as they are not considered."""
+        for namespace, rows, asked in self._rows_of(queue, backlog):
+            fits = self.spaces[namespace].fitting()[asked]
+            if not fits.all():
+                self.closed.add(namespace)
+                mask[rows[~fits]] = False
+
+    def forget_rows(self) -> None:
+        """Forget the rows of the backlogs: they changed."""
+        self._rows.clear()
+
+    def copy(self) -> QuotaRoom:
+        """Return a copy that can be filled by itself."""
+        return QuotaRoom({name: space.copy() for name, space in self.spaces.items()}, self.closed, self._held.copy())
+
+    def _rows_of(self, queue: str, backlog: Backlog) -> list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        known = self._rows.get(queue)
+        if known is None:
+            known = self._rows[queue] = []
+            for number, namespace in enumerate(backlog.namespace_names):
+                space = self.spaces.get(namespace)
+                if space is not None:
+                    rows = np.flatnonzero(backlog.namespaces == number)
+                    asked = np.fromiter((space.row_of(backlog[row]) for row in rows.tolist()), dtype=np.int64, count=len(rows))
+                    known.append((namespace, rows, asked))
+        return known
+
+
+_REMEDY = "it is matched when work of the namespace ends, or its quota is raised"
+
+
+def _over(workload: Workload, bound: Bound, wanted: int, free: int) -> OverLimit:
+    key, alone = (Reason.QUEUE_LIMIT, bound.quota, workload.namespace), wanted > bound.hard
+    what, most = amount_in_words(bound.name, wanted), amount_in_words(bound.name, bound.hard)
+    text = f"the ResourceQuota {bound.quota!r} of namespace {workload.namespace!r} allows {most}"
+    if alone:
+        return OverLimit(key, f"{text}, and this asks for {what}: ask for less, or have the quota raised", alone=True)
+    return OverLimit(key, f"{text} and leaves {amount_in_words(bound.name, free)}, and this asks for {what}: {_REMEDY}", alone=True)
+
+
+NO_ROOM_LIMITED = QuotaRoom({})
+"""The room of a cluster without quotas."""
