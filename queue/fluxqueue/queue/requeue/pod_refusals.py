@@ -4,6 +4,10 @@ The Job controller reports that in an Event of reason `FailedCreate`, with the m
 an admission plugin). The startup monitor is woken at once. A workload that waits because its pods were refused is matched again when a
 ResourceQuota of its namespace leaves more room, or when a ServiceAccount is created there. Its own pause ends that wait too.
 
+What a quota refuses is mostly known before a release (`fluxqueue.queue.scheduling.quota_room`). What is left has needs that are not known,
+so one change of a quota lets one workload try, the one that was refused least often, and the oldest of these. The next one follows when it
+runs. One that was refused before pauses for some seconds first: its own pods that end leave room too.
+
 Events from before this process began to lead are ignored. The time for a start ends such a wait.
 
 Everybody who may create Events can write one that says what the Job controller's say. So an Event counts only if it is about this Job by
@@ -43,6 +47,8 @@ _MOST_JOBS = 10_000
 _LONGEST_MESSAGE = 500
 _REPORTER = "job-controller"
 _PREFIX = "Error creating: "
+_LONGEST_PAUSE_S = 30.0
+"""Between the last of several refusals and the next attempt after a change of a quota."""
 _TRANSIENT = "Internal error occurred"
 """The API server reports with it that it, or an admission webhook, does not work at present. The Job controller retries within seconds."""
 
@@ -65,6 +71,8 @@ class PodRefusals:
         self._reported: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
         self._waiting: dict[str, set[WorkloadId]] = {}
         self._keys: Batches[str] = Batches("refused pods")
+        self._all_of: set[str] = set()
+        self._roomier_at: dict[str, datetime] = {}
         self._wake: Callable[[], None] = lambda: None
         self._watching = False
         caches.failed_creations.add_handler(self._event_changed)
@@ -113,12 +121,15 @@ class PodRefusals:
 
     def _quota_changed(self, change: Change[ResourceQuota]) -> None:
         namespace = change.obj.metadata.namespace
-        if namespace in self._waiting and (change.new is None or change.old is None or leaves_more_room(change.old, change.new)):
-            self._keys.add(namespace)
+        if self._watching and (change.new is None or change.old is None or leaves_more_room(change.old, change.new)):
+            self._roomier_at[namespace] = self._ledger.clock()
+            if namespace in self._waiting:
+                self._keys.add(namespace)
 
     def _account_changed(self, change: Change[PartialObjectMetadata]) -> None:
         namespace = change.obj.metadata.namespace
         if namespace in self._waiting and change.kind is ChangeKind.ADDED:
+            self._all_of.add(namespace)
             self._keys.add(namespace)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
@@ -128,25 +139,56 @@ class PodRefusals:
         if workload is None:
             self._waiting = {namespace: kept for namespace, ids in self._waiting.items() if (kept := ids - {workload_id})}
         elif workload.requeue_state.refused_pods and workload.state is State.PENDING and workload.requeue_state.not_before is not None:
-            self._waiting.setdefault(workload.namespace, set()).add(workload_id)
+            waiting = self._waiting.setdefault(workload.namespace, set())
+            if workload_id not in waiting and self._missed_room(workload):
+                self._keys.add(workload.namespace)
+            waiting.add(workload_id)
         elif (ids := self._waiting.get(workload.namespace)) is not None:
             ids.discard(workload_id)
             if not ids:
                 del self._waiting[workload.namespace]
+            elif workload.state is State.RUNNING and workload.requeue_state.refused_pods:
+                self._keys.add(workload.namespace)
+
+    def _missed_room(self, workload: Workload) -> bool:
+        """True if a quota left more room after a workload was refused for the first time, and before it waited."""
+        roomier, (_, refused) = self._roomier_at.get(workload.namespace), self._reported.get(workload.uid, ("", None))
+        return workload.requeue_state.refused_pods == 1 and roomier is not None and refused is not None and roomier >= refused
 
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
     async def _retry(self, namespaces: list[str]) -> None:
-        ids = [workload_id for namespace in namespaces for workload_id in self._waiting.get(namespace, ())]
-        workloads = [workload for workload_id in ids if (workload := self._ledger.get(workload_id)) is not None]
         now = self._ledger.clock()
-        due = [workload for workload in workloads if workload.state is State.PENDING and workload.backs_off(now)]
+        due = [workload for namespace in namespaces for workload in self._due(namespace, now)]
         await self._ledger.set_requeue_states(
             {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
         )
         if due:
             log.info("refused_pods.retried", namespaces=namespaces, workloads=len(due))
             self._trigger.schedule()
+
+    def _due(self, namespace: str, now: datetime) -> list[Workload]:
+        """Return the workloads of a namespace that are matched again now: all after a new ServiceAccount, else the first."""
+        every = (self._ledger.get(workload_id) for workload_id in self._waiting.get(namespace, ()))
+        waiting = [each for each in every if each is not None and each.state is State.PENDING and each.backs_off(now)]
+        if namespace in self._all_of:
+            self._all_of.discard(namespace)
+            return waiting
+        first = min(waiting, key=lambda each: (each.requeue_state.refused_pods, each.submitted_at, each.id), default=None)
+        if first is None:
+            return []
+        if (pause_s := self._pause_s(first, now)) > 0:
+            self._keys.add_after(namespace, pause_s)
+            return []
+        return [first]
+
+    def _pause_s(self, workload: Workload, now: datetime) -> float:
+        """Return how long a workload still pauses after its last refusal: not at all after the first, then twice as long each time."""
+        _, refused = self._reported.get(workload.uid, ("", None))
+        if refused is None or workload.requeue_state.refused_pods < 2:
+            return 0.0
+        pause_s = min(2.0 ** min(workload.requeue_state.refused_pods - 1, 10), _LONGEST_PAUSE_S)
+        return pause_s - (now - refused).total_seconds()
 
 
 def _is_about(event: Event, workload: Workload) -> bool:
