@@ -8,6 +8,7 @@ caller's loop, the *main loop*. What the thread knows is the only truth about le
   renewed any more, and is lost.
 - **The Lease is lost.** The work is cancelled. The process must end within `LOST_S`, whatever hangs: the work, the end of the main loop, or
   a worker thread that the interpreter waits for. Otherwise the stacks of all threads and tasks are logged, and the process is ended.
+- **The work fails.** The same bound holds: from the end of the work, or from `LeaseThread.end_soon` if its parts still have to stop.
 - **A normal end.** The Lease is renewed until the work has stopped, at most `STOP_S`, and then released.
 """
 
@@ -38,7 +39,7 @@ log: Final = structlog.get_logger(__name__)
 STUCK_S: Final = 60.0
 """Seconds for which a main loop that does not answer keeps the Lease; longer than any pause that it recovers from."""
 LOST_S: Final = 4.0
-"""Seconds after a loss in which the process ends by itself; a fifth second is left to write the stacks."""
+"""Seconds after a loss or a failure in which the process ends by itself; a fifth second is left to write the stacks."""
 STOP_S: Final = 20.0
 """Seconds in which the work of a terminated process stops; Kubernetes kills the process after 30."""
 
@@ -80,7 +81,7 @@ class LeaseThread:
         self._main: asyncio.AbstractEventLoop | None = None
         self._answered_at = 0.0
         self._asked = False
-        self._loss_watched = False
+        self._end_watched = False
 
     @property
     def held(self) -> bool:
@@ -91,6 +92,10 @@ class LeaseThread:
     def remaining_s(self) -> float:
         """Seconds for which this process leads without another renewal; 0 if it does not lead."""
         return self._lease.remaining_s if self._lease is not None else 0.0
+
+    def end_soon(self) -> None:
+        """Give the process its last seconds: its work cannot go on, and only has to stop. Nothing calls this off; any thread may call."""
+        self._watch_end("the work has failed")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Acquire the Lease, then lead; see :meth:`LeaderLease.run`. ``lead`` runs in the loop of this call."""
@@ -115,7 +120,9 @@ class LeaseThread:
         except BaseException as raised:  # it is raised in the main loop
             error = raised
         if isinstance(error, LeaseLost):
-            self._watch_loss()
+            self._watch_end("the Lease is lost")
+        elif isinstance(error, Exception):
+            self.end_soon()
         with contextlib.suppress(RuntimeError):  # the main loop is closed
             ended.get_loop().call_soon_threadsafe(_settle, ended, error)
 
@@ -158,7 +165,7 @@ class LeaseThread:
             stopping = self._watch(self._stop_s, "the work does not stop")
             while not ended.done():
                 if not self.held:  # also if it is lost while the work stops
-                    self._watch_loss()
+                    self._watch_end("the Lease is lost")
                 await asyncio.wait({ended}, timeout=_LOOK_S)
             stopping.cancel()
             if not ended.cancelled() and (error := ended.exception()) is not None:
@@ -166,11 +173,10 @@ class LeaseThread:
             raise
         ended.result()
 
-    def _watch_loss(self) -> None:
-        """Give the process its last seconds; nothing calls this off."""
-        if not self._loss_watched:
-            self._loss_watched = True
-            self._watch(self._lost_s, "the Lease is lost")
+    def _watch_end(self, reason: str) -> None:
+        if not self._end_watched:
+            self._end_watched = True
+            self._watch(self._lost_s, reason)
 
     def _watch(self, limit_s: float, reason: str) -> threading.Timer:
         timer = threading.Timer(limit_s, self._end_stuck, (limit_s, reason))

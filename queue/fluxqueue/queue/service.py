@@ -142,7 +142,7 @@ class QueueService:
             status.clear()
             status.become(ReplicaRole.FOLLOWER)
             log.info("follower.ready", replica=replica)
-            self._leader = Leader(settings, replica, database, api, caches, fluxion, status)
+            self._leader = Leader(settings, replica, database, api, caches, fluxion, status, lease.end_soon)
             try:
                 await lease.run(self._leader.lead)
             finally:

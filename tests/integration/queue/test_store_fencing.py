@@ -256,6 +256,17 @@ async def test_what_is_sent_before_a_failure_of_the_client_is_not_committed(pool
     assert (await store.workloads([workload.id]))[0].state is State.PENDING
 
 
+async def test_a_leader_that_was_replaced_is_told_so_before_it_has_stopped(pool: Database, store: Store, epoch: Epoch) -> None:
+    told: list[str] = []
+    former = Store(pool, on_stale=lambda: told.append("stale"))
+    await former.upsert(epoch, [described("a")])
+    await store.acquire_leadership("replica-1")
+    assert told == []
+    with pytest.raises(StaleLeader):
+        await former.upsert(epoch, [described("b")])
+    assert told == ["stale"]
+
+
 async def test_what_is_sent_before_a_cancellation_is_not_committed(
     pool: Database, store: Store, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,15 @@ from unit.kube.test_lease_thread import WatchableServer, lease_thread, stolen
 
 async def main(how):
     server = WatchableServer()
+    lease = lease_thread(server)
+
     async def lead():
+        if how.startswith("fails"):
+            print("failed", flush=True)
+            if how == "fails, and does not stop":
+                lease.end_soon()
+                await asyncio.Event().wait()
+            raise RuntimeError("broken")
         stolen(server)
         print("lost", flush=True)
         if how == "blocks":
@@ -42,7 +50,12 @@ async def main(how):
                 if how == "ends late":
                     asyncio.get_running_loop().run_in_executor(None, time.sleep, 3_600)
                     raise
-    await lease_thread(server).run(lead)
+
+    try:
+        await lease.run(lead)
+    finally:
+        if how == "fails, and hangs later":
+            await asyncio.Event().wait()
 
 asyncio.run(main(sys.argv[2]))
 """
@@ -131,7 +144,7 @@ async def test_what_the_work_raises_is_raised_in_the_main_loop() -> None:
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        await asyncio.wait_for(lease_thread(WatchableServer()).run(lead), 60)
+        await asyncio.wait_for(lease_thread(WatchableServer(), end_process=lambda: None).run(lead), 60)
 
 
 async def test_work_that_does_not_stop_ends_a_terminated_process() -> None:
@@ -155,12 +168,26 @@ async def test_work_that_does_not_stop_ends_a_terminated_process() -> None:
     assert ended.is_set()
 
 
-@pytest.mark.parametrize("how", ["swallows", "blocks", "ends late"])
-def test_a_loss_ends_the_process_whatever_hangs(how: str) -> None:
+def in_a_process(how: str) -> subprocess.CompletedProcess[str]:
+    """Return the end of a process that leads, and then hangs in this way."""
     tests = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(tests)}
-    ended = subprocess.run([sys.executable, "-c", PROCESS, str(tests), how], env=environment, capture_output=True, text=True, timeout=90)
+    return subprocess.run([sys.executable, "-c", PROCESS, str(tests), how], env=environment, capture_output=True, text=True, timeout=90)
+
+
+@pytest.mark.parametrize("how", ["swallows", "blocks", "ends late"])
+def test_a_loss_ends_the_process_whatever_hangs(how: str) -> None:
+    ended = in_a_process(how)
     assert ended.returncode == 1, ended.stderr
     assert "lost" in ended.stdout
     assert "lease.stuck" in ended.stdout
+    assert "Thread 0x" in ended.stderr
+
+
+@pytest.mark.parametrize("how", ["fails, and does not stop", "fails, and hangs later"])
+def test_work_that_fails_ends_the_process_whatever_hangs(how: str) -> None:
+    ended = in_a_process(how)
+    assert ended.returncode == 1, ended.stderr
+    assert "failed" in ended.stdout
+    assert "the work has failed" in ended.stdout
     assert "Thread 0x" in ended.stderr

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from datetime import datetime
 
 import structlog
@@ -66,6 +67,8 @@ class Leader:
         Filled.
     status
         Where the role and missing conditions are reported.
+    end_soon
+        Bounds the time in which the process ends. Called when another replica leads; all parts have to stop before that error arrives.
 
     Attributes
     ----------
@@ -82,6 +85,7 @@ class Leader:
         caches: Caches,
         fluxion: Fluxion,
         status: ReplicaStatus,
+        end_soon: Callable[[], None],
     ) -> None:
         self.sweeper: Sweeper | None = None
         self._settings = settings
@@ -91,6 +95,7 @@ class Leader:
         self._caches = caches
         self._fluxion = fluxion
         self._status = status
+        self._end_soon = end_soon
 
     async def lead(self) -> None:
         """Lead until cancelled.
@@ -101,13 +106,13 @@ class Leader:
             Another replica raised the epoch.
         """
         self._status.become(ReplicaRole.LEADER)
-        store = Store(self._database)
+        store = Store(self._database, on_stale=self._end_soon)
         epoch = await self._acquire_epoch(store)
         reach(CrashPoint.EPOCH_RAISED)
         clock = LeaderClock(store, epoch, self._ask_api_server)
         await clock.keep()
         log.info("leader.acquired", holder=self._holder, epoch=epoch)
-        store = Store(self._database, clock)
+        store = Store(self._database, clock, on_stale=self._end_soon)
         ledger = Ledger(store, epoch, clock, clock.wall)
         async with ControlTasks(self._settings.session_url, store, grace_s=_GRACE_S) as tasks:
             recorder = EventRecorder(self._api, instance=self._holder)

@@ -64,10 +64,18 @@ class Transactions:
         Its connections.
     clock
         Returns the time that is the parameter ``now`` of each statement; a leader gives its own.
+    on_stale
+        Called before `StaleLeader` is raised.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_stale: Callable[[], None] = lambda: None,
+    ) -> None:
         self._database = database
+        self._on_stale = on_stale
         self._clock = clock
 
     async def _read(self, name: str, /, **parameters: Any) -> list[Row]:
@@ -89,6 +97,7 @@ class Transactions:
             _held, *rows = await self._transaction(Statement("hold_epoch", {"epoch": epoch}), *statements)
         except psycopg.DatabaseError as error:
             if error.sqlstate == _STALE:
+                self._on_stale()
                 raise StaleLeader(f"epoch {epoch} is not the newest of its shard: another leader has taken over") from None
             raise
         return rows
