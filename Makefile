@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -89,6 +89,11 @@ test-faults: setup-test controlplane
 # A thousand gang starts, every crash point twenty times and more: two to three hours.
 test-faults-long: setup-test controlplane
 	PYTHONPATH=tests $(BIN)/python tests/faults/long_form.py --json build/faults.json --svg build/faults.svg
+
+# Freezes of ten seconds in take-overs with 1,500 waiting Jobs; TAKEOVER_ROUNDS=100 is the long form, TAKEOVER_SEED repeats a run.
+test-takeover: setup-test controlplane
+	TAKEOVER_ROUNDS=$${TAKEOVER_ROUNDS:-3} TAKEOVER_WAITING=1500 TAKEOVER_WITHIN_S=$${TAKEOVER_WITHIN_S:-20} \
+		$(PYTEST) -s --timeout 14400 tests/faults/test_takeovers.py
 
 # From the previous release to this one, with work that runs and work that waits: two minutes.
 test-upgrade: setup-test controlplane
