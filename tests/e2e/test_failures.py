@@ -397,7 +397,7 @@ def test_without_a_webhook_only_unmanaged_namespaces_accept_jobs(stage: Stage) -
 def test_a_webhook_whose_certificate_is_deleted_gets_a_new_one(stage: Stage) -> None:
     cluster = stage.cluster
     secrets = cluster.control_plane.client.get(f"/api/v1/namespaces/{NAMESPACE}/secrets")["items"]
-    (name,) = [secret["metadata"]["name"] for secret in secrets if "tls.crt" in secret.get("data", {})]
+    (name,) = [secret["metadata"]["name"] for secret in secrets if "ca.key" in secret.get("data", {})]
     webhook = cluster.programs["webhook"]
     webhook.stop(graceful=False)
     cluster.kubectl("delete", "secret", name, "-n", NAMESPACE)

@@ -72,24 +72,22 @@ service:
 {{- default (include "fluxqueue.dashboard.name" .) .Values.dashboard.serviceAccount.name -}}
 {{- end -}}
 
-{{/* What the extender serves with: one of the site, or what cert-manager makes for it, or the webhook's, which the queue keeps for both. */}}
+{{/* What each Service serves with: one of the site, or a key and certificate of its own, which the queue or cert-manager makes. */}}
+{{- define "fluxqueue.queue.metricsSecret" -}}{{ include "fluxqueue.queue.name" . }}-tls{{- end -}}
+{{- define "fluxqueue.scheduler.metricsSecret" -}}{{ include "fluxqueue.scheduler.name" . }}-tls{{- end -}}
 {{- define "fluxqueue.scheduler.tlsSecret" -}}
-{{- $ours := include "fluxqueue.webhook.secret" . -}}
-{{- if eq .Values.certificates.mode "certManager" }}{{ $ours = printf "%s-tls" (include "fluxqueue.scheduler.name" .) }}{{ end -}}
-{{- default $ours .Values.scheduler.extender.tlsSecret -}}
-{{- end -}}
-
-{{/* What the metrics ports serve with: the webhook's, which the queue keeps for all, or what cert-manager makes for each. */}}
-{{- define "fluxqueue.queue.metricsSecret" -}}
-{{- if eq .Values.certificates.mode "certManager" }}{{ include "fluxqueue.queue.name" . }}-tls{{ else }}{{ include "fluxqueue.webhook.secret" . }}{{ end -}}
-{{- end -}}
-{{- define "fluxqueue.scheduler.metricsSecret" -}}
-{{- if eq .Values.certificates.mode "certManager" }}{{ include "fluxqueue.scheduler.name" . }}-tls{{ else }}{{ include "fluxqueue.webhook.secret" . }}{{ end -}}
+{{- default (include "fluxqueue.scheduler.metricsSecret" .) .Values.scheduler.extender.tlsSecret -}}
 {{- end -}}
 {{- define "fluxqueue.dashboard.tlsSecret" -}}
-{{- $ours := include "fluxqueue.webhook.secret" . -}}
-{{- if eq .Values.certificates.mode "certManager" }}{{ $ours = printf "%s-tls" (include "fluxqueue.dashboard.name" .) }}{{ end -}}
-{{- default $ours .Values.dashboard.tlsSecret -}}
+{{- default (printf "%s-tls" (include "fluxqueue.dashboard.name" .)) .Values.dashboard.tlsSecret -}}
+{{- end -}}
+
+{{/* The Services, besides the webhook's, whose certificates the queue keeps where cert-manager does not: a list, as JSON. */}}
+{{- define "fluxqueue.certificateServices" -}}
+{{- $services := list (include "fluxqueue.queue.name" .) -}}
+{{- if .Values.scheduler.enabled }}{{ $services = append $services (include "fluxqueue.scheduler.name" .) }}{{ end -}}
+{{- if and .Values.dashboard.enabled (not .Values.dashboard.tlsSecret) }}{{ $services = append $services (include "fluxqueue.dashboard.name" .) }}{{ end -}}
+{{- $services | toJson -}}
 {{- end -}}
 
 {{/* The ServiceAccount whose tokens open the queue's doctor; its name with "-repair", the repair. */}}

@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="certificate_services",
         metavar="NAME",
-        help="another Service that uses the webhook's certificate; may be repeated",
+        help="another Service whose certificate to keep, in the Secret NAME-tls; may be repeated",
     )
     parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then in-cluster")
     parser.add_argument("--log-level", default="", help="debug, info, warning or error (default: the configuration's)")

@@ -67,7 +67,7 @@ def test_the_proxy_s_secret_is_a_file_and_no_argument(chart: Chart) -> None:
 @pytest.mark.parametrize(
     ("values", "secret"),
     [
-        ({}, "fluxqueue-webhook-tls"),
+        ({}, "fluxqueue-dashboard-tls"),
         ({"certificates": {"mode": "certManager"}}, "fluxqueue-dashboard-tls"),
         ({"dashboard": {"enabled": True, "tlsSecret": "ours"}}, "ours"),
     ],
@@ -76,8 +76,9 @@ def test_it_serves_with_the_certificate_of_the_installation(chart: Chart, values
     rendered = chart.render({**ON, **values})
     pod = rendered.one("Deployment", "fluxqueue-dashboard")["spec"]["template"]["spec"]
     assert next(each for each in pod["volumes"] if each["name"] == "tls")["secret"]["secretName"] == secret
-    served = [each["spec"]["secretName"] for each in rendered.all("Certificate")]
-    assert ("fluxqueue-dashboard-tls" in served) is (secret == "fluxqueue-dashboard-tls")
+    issued = [each["spec"]["secretName"] for each in rendered.all("Certificate")]
+    assert ("fluxqueue-dashboard-tls" in issued) is ("certificates" in values)
+    assert ("fluxqueue-dashboard" in arguments(rendered, "fluxqueue-queue")) is (values == {})
 
 
 def test_the_queue_s_own_certificate_names_the_service(chart: Chart) -> None:

@@ -100,7 +100,7 @@ def test_the_queue_reads_no_secret_but_its_certificate_s(default: Rendered) -> N
     rules = [rule for rule in _rules(default, "Role", QUEUE) if rule["resources"] == ["secrets"]]
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
         (None, ["create"]),
-        (["fluxqueue-webhook-tls"], ["get", "patch"]),
+        (["fluxqueue-webhook-tls", "fluxqueue-queue-tls"], ["get", "patch"]),
     ]
 
 

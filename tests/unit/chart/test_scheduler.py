@@ -62,8 +62,12 @@ def test_enabling_it_adds_its_own_objects_and_read_rights(default: Rendered, ena
         for role in enabled.all(kind)
         if role["metadata"]["name"] not in (NAME, "fluxqueue-webhook")
     }
-    (added,) = [rule for (kind, name), rules in others.items() for rule in rules if rule not in default.one(kind, name)["rules"]]
-    assert added == {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME], "verbs": ["get"]}
+    added = [rule for (kind, name), rules in others.items() for rule in rules if rule not in default.one(kind, name)["rules"]]
+    certificates = ["fluxqueue-webhook-tls", "fluxqueue-queue-tls", f"{NAME}-tls"]
+    assert added == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": certificates, "verbs": ["get", "patch"]},
+    ]
 
 
 def test_the_webhook_gets_a_token_only_with_a_scheduler_of_ours(chart: Chart, default: Rendered, enabled: Rendered) -> None:
@@ -159,11 +163,11 @@ def test_cert_manager_issues_the_extenders_certificate(chart: Chart) -> None:
     assert certificate["issuerRef"] == webhook["issuerRef"]
 
 
-def test_one_certificate_serves_webhook_and_extender_without_cert_manager(chart: Chart, enabled: Rendered) -> None:
+def test_the_scheduler_has_a_key_of_its_own_without_cert_manager(chart: Chart, enabled: Rendered) -> None:
     rendered = chart.render({"scheduler": {**ENABLED, "extender": {"enabled": True, "clientCASecret": "asked"}}})
     volumes = {volume["name"]: volume.get("secret") for volume in dict(rendered.pod_specs())[NAME]["volumes"]}
-    assert (volumes["tls"]["secretName"], volumes["tls"]["optional"]) == ("fluxqueue-webhook-tls", True)
-    assert volumes["metrics-tls"]["secretName"] == "fluxqueue-webhook-tls"
+    assert (volumes["tls"]["secretName"], volumes["tls"]["optional"]) == (f"{NAME}-tls", True)
+    assert volumes["metrics-tls"]["secretName"] == f"{NAME}-tls"
     for each in (rendered, enabled):
         assert flag(each.container("fluxqueue-queue", "queue")["args"], "--certificate-service") == ["fluxqueue-queue", NAME]
 

@@ -67,7 +67,7 @@ class Installation:
     @property
     def certificates(self) -> tuple[str, ...]:
         """Names of the Secrets that the queue or cert-manager creates."""
-        programs = ("webhook", "queue", "scheduler", "postgres")
+        programs = ("webhook", "queue", "scheduler", "dashboard", "postgres")
         return (*(f"{self.prefix}-{program}-tls" for program in programs), f"{self.prefix}-ca")
 
     def has(self, meta: ObjectMeta) -> bool:

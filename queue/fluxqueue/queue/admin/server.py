@@ -4,7 +4,7 @@
 issued for fluxqueue only (audience ``fluxqueue``): `kubectl fluxqueue` requests one and sends it through the API server's proxy in the
 header ``Fluxqueue-Token``, because the proxy removes ``Authorization``. See docs/decisions/0015.
 
-The certificate is the webhook's where the queue maintains that, and one from cert-manager otherwise. It is reloaded while the server runs,
+The certificate has a key of its own, from the queue itself or from cert-manager. It is reloaded while the server runs,
 and until there is one the server uses a placeholder, which no client trusts that verifies.
 """
 

@@ -50,10 +50,11 @@ async def test_only_objects_of_this_release_go_and_what_helm_keeps_stays() -> No
 async def test_what_the_programs_created_goes_by_its_name() -> None:
     cluster = MemoryApi()
     cluster.put("leases", {"metadata": {"name": "batch-fluxqueue-queue", "namespace": SPACE}})
-    cluster.put("secrets", {"metadata": {"name": "batch-fluxqueue-webhook-tls", "namespace": SPACE}})
+    for program in ("webhook", "queue", "scheduler", "dashboard"):
+        cluster.put("secrets", {"metadata": {"name": f"batch-fluxqueue-{program}-tls", "namespace": SPACE}})
     cluster.put("secrets", {"metadata": {"name": "a-secret", "namespace": SPACE}})
     removal = Removal(cluster.api, OURS)
-    assert len(await removal.remove_created()) == 2
+    assert len(await removal.remove_created()) == 5
     assert cluster.get("secrets", "a-secret", SPACE) is not None
     assert await removal.remove_created() == []
 
