@@ -170,6 +170,11 @@ class PodSpec(PartialObject, frozen=True):
     scheduling_group: PodSchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
 
+    @property
+    def ends(self) -> bool:
+        """True if the pod ends when its containers do, so that it can state a duration."""
+        return self.restart_policy in ("Never", "OnFailure")
+
     def gated_by(self, name: str) -> bool:
         """True if the pod has the scheduling gate of this name."""
         return bool(self.scheduling_gates) and any(gate.name == name for gate in self.scheduling_gates or ())

@@ -24,7 +24,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.moldable import JobSize
-from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.pods import Pod
 from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.submitters import readable_submitter
 from fluxqueue.api.topology import TopologyRequest
@@ -162,7 +162,7 @@ def describe_pod(
             kind="Pod",
             templates=(PodTemplate(spec, 1, (meta.labels or {},)),),
             deadline_s=spec.active_deadline_seconds,
-            ends=_ends(spec),
+            ends=spec.ends,
             release_mode=ReleaseMode.POD,
             annotations=(meta.annotations,),
             topology=TopologyRequest(exclusive=takes_whole_nodes(member_of.jobspec)) if member_of is not None else None,
@@ -249,7 +249,7 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
             templates=templates,
             slots=group.size,
             deadline_s=None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None),
-            ends=all(_ends(pod.spec) for pod in members),
+            ends=all(pod.spec.ends for pod in members),
             release_mode=ReleaseMode.GROUP,
             annotations=(meta.annotations,),
             problem=Problem(group.reason, group.message) if group.reason else None,
@@ -359,7 +359,3 @@ def _hold_message(submission: Submission, row: Workload | None) -> str:
 def _labels_by_index(labels: Mapping[str, str], count: int) -> tuple[Mapping[str, str], ...]:
     """Return labels of a Job's pods: they carry the completion index, so that no two pods have the same labels."""
     return tuple({**labels, names.JOB_INDEX_LABEL: str(index)} for index in range(2)) if count > 1 else (labels,)
-
-
-def _ends(spec: PodSpec) -> bool:
-    return spec.restart_policy in ("Never", "OnFailure")

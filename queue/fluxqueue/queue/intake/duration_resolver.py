@@ -56,8 +56,8 @@ def resolve_duration(submission: Submission, queue: QueueChoice, overrides: Spec
 
 
 def _returns(submission: Submission) -> bool:
-    """True for a pod of a service, which its owner creates again whenever it ends."""
-    return submission.kind == "Pod" and not submission.ends and submission.meta.controller is not None
+    """True for pods of a service, which their owner creates again whenever they end."""
+    return not submission.ends and (submission.kind != "Pod" or submission.meta.controller is not None)
 
 
 def _stated_s(submission: Submission, overrides: SpecOverrides) -> int | None:

@@ -1,8 +1,8 @@
 """Ends work that reaches the end of its duration, in queues that ask for it (``spec.enforceDuration``).
 
 First an Event warns. At the limit the queue stores that it was reached, and then ends the work by what keeps it from coming back: a Job
-gets ``activeDeadlineSeconds``, so that the Job controller deletes its pods and the Job fails with ``DeadlineExceeded``; a bare pod and the
-pods of a group are deleted, those of a group that belong to Jobs through their Jobs. Pods get SIGTERM and their grace period each way. The
+gets ``activeDeadlineSeconds``, so that the Job controller deletes its pods and the Job fails with ``DeadlineExceeded``; other pods that end
+by themselves are deleted, those of a group that belong to Jobs through their Jobs. Pods get SIGTERM and their grace period each way. The
 tracker sees them end, and the workload ends with the outcome ``TimeLimit``.
 
 Level-triggered: what is stored is carried out again by each leader and each sweep, until nothing is left to end. Every write names the uid
@@ -107,7 +107,7 @@ class TimeLimits:
         if is_over_time_limit(workload):
             return await self._end(workload)
         times, now = limit_times(workload, self._rules(workload)), self._ledger.clock()
-        if times is None or self._owned_pod(workload):
+        if times is None or self._returning_pod(workload):
             return None
         if now >= times.end_at:
             await self._store(workload, now)
@@ -117,12 +117,12 @@ class TimeLimits:
             return max((times.end_at - now).total_seconds(), _LEAST_S)
         return max((times.warn_at - now).total_seconds(), _LEAST_S)
 
-    def _owned_pod(self, workload: Workload) -> bool:
+    def _returning_pod(self, workload: Workload) -> bool:
         """True for a pod that its controller would create again: it ends with its controller."""
         if workload.release_mode is not ReleaseMode.POD:
             return False
         pod = self._caches.pods.get_by_uid(workload.uid)
-        return pod is None or pod.metadata.controller is not None
+        return pod is None or _returns(pod)
 
     def _warn(self, workload: Workload, end_at: datetime) -> None:
         rules = self._rules(workload)
@@ -152,7 +152,7 @@ class TimeLimits:
         owners = (pod.metadata.controller for pod in pods)
         uids = dict.fromkeys(owner.uid for owner in owners if owner is not None and owner.kind == "Job")
         jobs = [job for uid in uids if (job := self._caches.jobs.get_by_uid(uid)) is not None]
-        waits = [await self._end_jobs(jobs), await self._delete(pod for pod in pods if pod.metadata.controller is None)]
+        waits = [await self._end_jobs(jobs), await self._delete(pod for pod in pods if not _returns(pod))]
         return min((wait_s for wait_s in waits if wait_s is not None), default=_RECHECK_S)
 
     async def _end_jobs(self, jobs: Iterable[Job]) -> float | None:
@@ -199,3 +199,9 @@ class TimeLimits:
     def _report(self, workload: Workload, reason: str, message: str) -> None:
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
             self._recorder.record(subject, reason, message, severity=Severity.WARNING)
+
+
+def _returns(pod: Pod) -> bool:
+    """True for a pod of a Job, which is ended itself, or of a service. An owner alone says nothing: everybody may write one into a pod."""
+    owner = pod.metadata.controller
+    return owner is not None and (owner.kind == "Job" or not pod.spec.ends)

@@ -221,6 +221,9 @@ def test_a_service_states_no_duration_where_durations_are_enforced() -> None:
         found = describe_pod(a_pod(pod), around(queues={"default": QueueDefaults(enforces_duration=enforces)}))
         assert found is not None
         assert found.duration_s == duration_s
+    ends = describe_pod(a_pod(pod.with_("spec.restartPolicy", "Never")), around(queues={"default": QueueDefaults(enforces_duration=True)}))
+    assert ends is not None
+    assert ends.duration_s == 60
 
 
 def test_figures_stay_within_what_a_fluxjob_can_show() -> None:

@@ -159,6 +159,19 @@ async def test_a_pod_that_its_owner_would_create_again_has_no_limit() -> None:
     assert not bench.stored
 
 
+@pytest.mark.parametrize(("policy", "ended"), [("Never", True), ("OnFailure", True), ("Always", False)])
+async def test_a_named_owner_keeps_no_pod_that_ends_by_itself_from_its_limit(policy: str, ended: bool) -> None:
+    """Everybody may write any owner into a pod."""
+    pod = make_pod("mpi").uid("the-uid").owned_by("ConfigMap").with_("spec.restartPolicy", policy).on_node("n0").phase("Running")
+    bench = Bench(a_pod_row(), 61, pods=[pod])
+    await bench.limits._check(bench.row.id)
+    assert bench.stored is ended
+    group = [member(name).owned_by("ConfigMap").with_("spec.restartPolicy", policy) for name in ("a", "b")]
+    bench = Bench(a_group_row(requeue_state=LIMITED), 61, pods=group)
+    await bench.limits._check(bench.row.id)
+    assert bench.deleted == (["a", "b"] if ended else [])
+
+
 async def test_all_pods_of_a_group_are_deleted_and_no_others() -> None:
     other = make_pod("other").uid("other").label(names.POD_GROUP_LABEL, "another").on_node("n0").phase("Running")
     bench = Bench(a_group_row(), 61, pods=[member("a"), member("b"), member("done").phase("Succeeded"), other])
