@@ -194,7 +194,15 @@ def _asked(seen: Observed) -> str:
     text = f"{pods}, together" if job.spec.pods > 1 else pods
     if job.spec.duration_seconds:
         text += f", for {age(job.spec.duration_seconds)}{'' if seen.duration_stated else ' (assumed: the object does not say)'}"
-    return f"{text}; priority {job.spec.priority}" if job.spec.priority else text
+    return text + _priority(seen)
+
+
+def _priority(seen: Observed) -> str:
+    """By which priority it is ordered; a PriorityClass that raises nothing is named, since kube-scheduler still goes by it."""
+    if priority := seen.job.spec.priority:
+        return f"; priority {priority}"
+    name = seen.template.priority_class_name if seen.template is not None else None
+    return f"; priority 0: the PriorityClass {name!r} does not put it ahead in this queue" if name else ""
 
 
 def _pods_by_size(seen: Observed) -> list[tuple[str, str]]:

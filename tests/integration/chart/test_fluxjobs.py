@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from support.builders import make_queue
 from support.chart_installation import Installation, Person, fluxjob
+from support.chart_rendering import SHARED
 
 from fluxqueue.local.processes import wait_until
 
@@ -181,8 +183,21 @@ def test_nonsense_is_refused_to_a_person_by_field(alice: Person, spec: Any, name
 
 def test_the_default_queue_is_there_and_read_by_everybody(eve: Person) -> None:
     spec = eve.get("fluxqueue", "default")["spec"]
-    assert spec == {"policy": "easy", "state": "open", "priority": 0, "defaultDurationSeconds": 3600}
+    assert spec == {
+        "policy": "easy",
+        "state": "open",
+        "priority": 0,
+        "maxPriority": 0,
+        "defaultDurationSeconds": 3600,
+        "enforceDuration": {"enabled": True, "onlyStated": True, "graceSeconds": 60},
+    }
     assert "default" in eve.run("get", "fq").output
+
+
+def test_the_default_queue_of_a_shared_cluster_is_accepted(root: Person) -> None:
+    spec = yaml.safe_load(SHARED.read_text())["defaultQueue"]["spec"]
+    answer = root.create(make_queue("shared", **spec), "--dry-run=server", "--validate=strict")
+    assert answer.ok, answer.output
 
 
 def test_queues_are_made_by_operators_only(alice: Person, root: Person) -> None:

@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from support.chart_installation import QUEUE, UNMANAGED, Installation, Person
-from support.chart_rendering import NAMESPACE, Chart
+from support.chart_rendering import NAMESPACE, SHARED, Chart
 
 from fluxqueue.local.binaries import Tool
 from fluxqueue.local.controlplane import ControlPlane
@@ -92,6 +93,13 @@ def test_every_pod_is_admitted_where_the_restricted_standard_is_enforced(install
             "spec": {**spec, "volumes": [*spec["volumes"], *mounted]},
         }
         cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+def test_the_values_of_a_shared_cluster_are_accepted_and_name_what_only_the_site_knows(installation: Installation) -> None:
+    shared = yaml.safe_load(SHARED.read_text())
+    accepted = installation.tried(**{**shared, "webhook": {"replicas": 0, "failurePolicy": "Fail"}}, crds={"install": False})
+    assert accepted.ok, accepted.output
+    assert "- networkPolicy.apiServerCIDRs is empty" in accepted.output
 
 
 def test_a_namespace_that_the_queue_needs_to_start_is_named_until_it_is_exempt(installation: Installation) -> None:

@@ -241,6 +241,16 @@ def test_the_first_line_says_where_it_stands(job: FluxJob, first_line: str) -> N
         ),
         pytest.param(Observed(fluxjob(priority=7, duration=0)), "4 pods, together; priority 7", id="priority"),
         pytest.param(
+            Observed(fluxjob(duration=0), PodSpec(priority_class_name="urgent")),
+            "4 pods without requests, together; priority 0: the PriorityClass 'urgent' does not put it ahead in this queue",
+            id="a PriorityClass that does not count",
+        ),
+        pytest.param(
+            Observed(fluxjob(priority=7, duration=0), PodSpec(priority_class_name="urgent")),
+            "4 pods without requests, together; priority 7",
+            id="a PriorityClass that counts",
+        ),
+        pytest.param(
             Observed(
                 fluxjob(pods=1),
                 PodSpec(
