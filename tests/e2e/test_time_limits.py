@@ -65,14 +65,15 @@ def events(stage: Stage, name: str) -> set[str]:
 
 
 def test_a_job_is_warned_and_fails_at_its_limit_and_its_controller_makes_no_new_pods(stage: Stage, short: str) -> None:
-    stage.apply(job("over", short).build(), job("in-time", short, "1h", "1").build(), job("other", "default").build())
+    other = job("other", "default").without(f"metadata.annotations.{names.DURATION_ANNOTATION}")
+    stage.apply(job("over", short).build(), job("in-time", short, "1h", "1").build(), other.build())
     limited(stage, "over")
     stage.until("both Events", lambda: {"TimeLimitNear", "TimeLimit"} <= events(stage, "over"))
     assert any(each.type == "Failed" and each.reason == "DeadlineExceeded" for each in stage.job("over").status.conditions or ())
     pods = json.loads(stage.kubectl("get", "pods", "-l", f"{names.JOB_NAME_LABEL}=over", "-o", "json").stdout)["items"]
     assert [each for each in pods if each["status"].get("phase") in ("Pending", "Running")] == []
     stage.until_state("in-time", State.COMPLETED)
-    assert stage.row("other").state == State.RUNNING, "its queue does not ask for it"
+    assert stage.row("other").state == State.RUNNING, "it states no duration, and its queue ends only work that does"
     assert "TimeLimit: Job" in stage.plugin("explain", "job/over").stdout
 
 
