@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import yaml
@@ -70,3 +71,18 @@ def test_the_commands_of_both_pages_work(stage: Stage, tmp_path: Path) -> None:
             typed(stage, tmp_path, block)
     finally:
         stage.kubectl("delete", "-f", str(ROOT / "examples" / "20-indexed-job.yaml"), "--ignore-not-found", "--wait=true", "--timeout=60s")
+
+
+def test_a_bundle_has_no_value_of_any_secret_of_the_cluster(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "bundle.tgz"
+    typed(stage, tmp_path, f"kubectl fluxqueue doctor --bundle {file}")
+    with tarfile.open(file) as archive:
+        parts = {each.name: found.read() for each in archive.getmembers() if (found := archive.extractfile(each)) is not None}
+    assert {f"fluxqueue-bundle/{name}" for name in ("findings.json", "fluxqueues.json", "queue/queue.metrics")} <= parts.keys()
+    assert b"fluxqueue_role" in parts["fluxqueue-bundle/queue/queue.metrics"]
+    secrets = stage.cluster.control_plane.client.get("/api/v1/secrets")["items"]
+    values = {
+        base64.b64decode(value) for secret in secrets for name, value in (secret.get("data") or {}).items() if not name.endswith(".crt")
+    }
+    assert values
+    assert [name for name, content in parts.items() if any(value.strip() in content for value in values if value.strip())] == []

@@ -131,6 +131,11 @@ class QueueEndpoint:
         self._paths = paths
         self._tokens = tokens
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the queue."""
+        return self._tokens.account.namespace
+
     def ask(self, path: str, *, post: bool = False) -> dict[str, Any]:
         """Send a request to the leader and return its response; a POST needs the right to repair.
 

@@ -32,7 +32,9 @@ from fluxqueue.queue.leadership.matcher import connect_matcher
 from fluxqueue.queue.leadership.supervision import keep_running
 from fluxqueue.queue.metrics import API_CALLS
 from fluxqueue.queue.miniclusters.crd import miniclusters_are_ours
+from fluxqueue.queue.recovery.bundle_endpoint import bundle_endpoint
 from fluxqueue.queue.recovery.doctor_endpoints import doctor_endpoints
+from fluxqueue.queue.recovery.sweep import Sweeper
 from fluxqueue.queue.replica_status import ReplicaStatus
 from fluxqueue.queue.settings import ServiceSettings
 from fluxqueue.queue.store import Database, DatabaseUnavailable, migrate
@@ -75,7 +77,8 @@ class QueueService:
         endpoints = (
             metrics_endpoint(REGISTRY),
             status_endpoint(lambda: status.role, status.conditions),
-            *doctor_endpoints(lambda: self._leader.sweeper if self._leader is not None else None),
+            *doctor_endpoints(self._sweeper),
+            bundle_endpoint(settings.config, REGISTRY, self._sweeper),
             *history_endpoints(lambda: self._accounting),
         )
         async with (
@@ -90,6 +93,10 @@ class QueueService:
             finally:
                 for each in serving:
                     each.cancel()
+
+    def _sweeper(self) -> Sweeper | None:
+        """Return the sweep of this replica, while it leads."""
+        return self._leader.sweeper if self._leader is not None else None
 
     async def _migrate(self) -> None:
         """Bring the tables to this version; wait as long as Postgres is unavailable."""

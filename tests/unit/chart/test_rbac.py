@@ -157,7 +157,7 @@ def test_people_see_and_steer_fluxjobs_but_neither_make_nor_delete_them(default:
 @pytest.mark.parametrize(
     ("name", "verb", "urls", "proxy"),
     [
-        pytest.param("fluxqueue-doctor", "get", ["/status", "/doctor"], "get", id="ask"),
+        pytest.param("fluxqueue-doctor", "get", ["/status", "/doctor", "/doctor/bundle"], "get", id="ask"),
         pytest.param("fluxqueue-doctor-repair", "post", ["/doctor/repair"], "create", id="repair"),
     ],
 )

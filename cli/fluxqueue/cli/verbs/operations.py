@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.sessions import connection_of
 from fluxqueue.cli.usage_errors import UsageParser
+
+if TYPE_CHECKING:
+    from fluxqueue.cli.queue_endpoint import QueueAddress
 
 __all__ = ["add_options", "run"]
 
@@ -24,6 +28,12 @@ def add_options(verb: str, command: UsageParser) -> None:
     elif verb == "doctor":
         command.description = "Compare the cluster, the queue's tables and its graph. Print each difference; exit code 1 if there is any."
         command.add_argument("--repair", action="store_true", help="repair what can be repaired, then compare again")
+        command.add_argument(
+            "--bundle",
+            default="",
+            metavar="FILE",
+            help="write FILE (.tgz) for who looks for the fault: versions, settings, logs; no secrets",
+        )
         command.add_argument("--json", action="store_true", help="as JSON")
         command.add_argument("--system-namespace", default="", metavar="NAME", help="namespace of fluxqueue; by default found by label")
         command.add_argument("--queue-ca", default="", metavar="FILE", help="authority of the certificate at that address")
@@ -52,8 +62,29 @@ def _doctor(arguments: argparse.Namespace) -> int:
         ca=arguments.queue_ca or os.environ.get(CA_VARIABLE, ""),
         namespace=arguments.system_namespace,
     )
+    if arguments.bundle:
+        return _bundle(arguments, address)
     with find_queue(address, lambda: ApiClient(connection_of(arguments), TIMEOUT_S)) as queue:
         return doctor.doctor(queue, sys.stdout, repair=arguments.repair, as_json=arguments.json)
+
+
+def _bundle(arguments: argparse.Namespace, address: QueueAddress) -> int:
+    from pathlib import Path
+
+    from fluxqueue.cli import bundle
+    from fluxqueue.cli.queue_endpoint import NAMESPACE, TIMEOUT_S, find_queue
+
+    with ApiClient(connection_of(arguments), TIMEOUT_S) as server:
+        try:
+            with find_queue(address, lambda: ApiClient(connection_of(arguments), TIMEOUT_S)) as queue:
+                made = bundle.collect(server, queue, queue.namespace)
+        except ClusterError as error:
+            made = bundle.collect(server, error, address.namespace or NAMESPACE)
+    bundle.write(made, Path(arguments.bundle))
+    print(f"{arguments.bundle}: {len(made.parts)} parts. Look through it before you send it to anybody.")
+    for name, why in sorted(made.missing.items()):
+        print(f"missing: {name} ({why.removeprefix('error: ')})", file=sys.stderr)
+    return 0
 
 
 def _version(arguments: argparse.Namespace) -> int:

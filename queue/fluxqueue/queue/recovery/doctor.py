@@ -21,7 +21,7 @@ from fluxqueue.api.clusterobjects import LeaseSpec
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.errors import FluxionError
-from fluxqueue.fluxion.messages import JobInfo, NodeUse
+from fluxqueue.fluxion.messages import JobInfo, NodeUse, Stat
 from fluxqueue.kube.errors import Forbidden, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS, JOBS, LEASES, NODES, PODS
 from fluxqueue.kube.transport import Api
@@ -114,6 +114,11 @@ class Doctor:
         async with self._graph.exclusive:
             await self._ledger.load()
             self._graph.invalidate()
+
+    async def graph_size(self) -> Stat:
+        """Return the sizes and the use of the graph, without its nodes."""
+        async with self._graph.exclusive:
+            return await self._graph.fluxion.stat(call=self._graph.call())
 
     async def _look(self, *, from_api: bool, thorough: bool, pending: bool) -> list[Finding]:
         api, caches, ledger = self._api, self._caches, self._ledger
