@@ -20,6 +20,7 @@ from reference_client import client_page
 from reference_configuration import configuration_page
 from reference_crds import crds_page
 from reference_labels import labels_page
+from reference_licences import licences_page
 from reference_metrics import metrics_page
 from reference_proto import proto_page
 from reference_reasons import reasons_page
@@ -52,6 +53,7 @@ REFERENCES = {
     "configuration": configuration_page,
     "crds": crds_page,
     "labels": labels_page,
+    "licences": licences_page,
     "metrics": metrics_page,
     "proto": proto_page,
     "reasons": reasons_page,

@@ -36,7 +36,7 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
 def test_every_link_between_pages_leads_to_a_file(page: Path) -> None:
     assert [target for target in links(page) if not (page.parent / target).exists()] == []
 
