@@ -73,6 +73,13 @@ class OldCluster:
         pairs = (line.removeprefix("export ").partition("=") for line in lines if line.startswith("export "))
         return {**os.environ, **{name: value.strip("'\"") for name, _, value in pairs if name == "KUBECONFIG"}}
 
+    def run_python(self, code: str, *arguments: str) -> str:
+        """Run Python code with the modules of the release, and return what it prints, also of an error."""
+        words = [str(self.code / "environment" / "bin" / "python"), "-c", code, *arguments]
+        clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=clean, cwd=self.code)
+        return done.stdout + done.stderr
+
     def _program(self) -> Path:
         return self.code / "environment" / "bin" / "fluxqueue"
 

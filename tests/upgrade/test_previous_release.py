@@ -1,7 +1,8 @@
-"""An upgrade from the previous release, with work of several kinds that runs and that waits.
+"""An upgrade from the previous release and the way back, with work of several kinds that runs and that waits.
 
 The old programs and the old chart build the state: tables of the old schema, objects of the old CRDs, allocations in annotations. Then they
-stop, and the present chart and programs start on the same API server and the same database.
+stop, and the present chart and programs start on the same API server and the same database. For the way back, the tables are restored from
+a dump of before the upgrade, and the old programs start again.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.binaries import Tool, find_binaries
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.postgres import LocalPostgres
+from fluxqueue.local.postgres_binaries import find_postgres
 from fluxqueue.queue.store.migrations import our_migrations
 
 NAMESPACE = "team"
 NODES = 6
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 FOREVER = (RUN_SECONDS, "forever")
+MIGRATE = "import asyncio, sys; from fluxqueue.queue.store import migrate; asyncio.run(migrate(sys.argv[1]))"
 RUNNING = ("gang", "many", "web", "probe", "flux")
 
 
@@ -116,7 +120,7 @@ def _minicluster(name: str, size: int, cpu: str) -> Json:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def code(service_folder: Path) -> Path:
     folder = service_folder / "previous"
     folder.mkdir()
@@ -126,8 +130,8 @@ def code(service_folder: Path) -> Path:
 
 
 @pytest.fixture
-def old_cluster(service_folder: Path, code: Path) -> Iterator[OldCluster]:
-    cluster = OldCluster(code, service_folder / "upgraded")
+def old_cluster(service_folder: Path, code: Path, request: pytest.FixtureRequest) -> Iterator[OldCluster]:
+    cluster = OldCluster(code, service_folder / f"cluster-{request.node.nodeid.rpartition('[')[2].strip(']')[-8:]}")
     cluster.start("--nodes", str(NODES))
     yield cluster
     cluster.stop()
@@ -143,9 +147,7 @@ def placed_pods(api: OldApi) -> dict[str, str]:
 
 
 def test_an_upgrade_keeps_running_work_and_matches_what_waits(old_cluster: OldCluster) -> None:
-    binaries = find_binaries(lambda _: pytest.fail("the Kubernetes programs are built by 'make controlplane'"))
-    api = OldApi(old_cluster.settings(), Path(binaries[Tool.KUBECTL]))
-    api.run("apply", "-f", "-", stdin=json.dumps(_managed_namespace()))
+    api = _api(old_cluster)
     api.run("apply", "-f", "-", stdin=json.dumps(make_queue("night", policy="fcfs", state="open")))
     applied = [api.apply(thing) for thing in work()]
     api.until("all that fits runs", lambda: api.states() == dict.fromkeys(RUNNING, "Running"), api.states)
@@ -163,6 +165,67 @@ def test_an_upgrade_keeps_running_work_and_matches_what_waits(old_cluster: OldCl
                 stage.adopt(item)
         _check_upgraded(stage, pods, states)
         _finish(stage)
+
+
+@pytest.mark.parametrize("restored", [True, False], ids=["dump", "nothing"])
+def test_the_previous_release_goes_on_with_a_former_dump_or_with_empty_tables(
+    old_cluster: OldCluster, tmp_path: Path, restored: bool
+) -> None:
+    api, dump = _api(old_cluster), tmp_path / "before.dump"
+    gang, more = (
+        make_job("gang").indexed(2).cpu("8").pod_annotation(*FOREVER),
+        make_job("later").indexed(1).cpu("8").annotation(names.DURATION_ANNOTATION, "10m").pod_annotation(*FOREVER),
+    )
+    waits = make_job("waits").indexed(NODES).cpu("8").pod_annotation(RUN_SECONDS, "1")
+    api.apply(gang.build())
+    api.until("the gang runs", lambda: api.states() == {"gang": "Running"}, api.states)
+    api.apply(waits.build())
+    api.until("the other Job waits", lambda: api.states().get("waits") == "Pending", api.states)
+    old_cluster.stop()
+    options = ClusterOptions(nodes=NODES)
+    with LocalPostgres(old_cluster.folder / "postgres") as postgres:
+        _postgres_program("pg_dump", "--format=custom", f"--file={dump}", postgres.database_dsn("fluxqueue"))
+    with InProcessCluster(old_cluster.folder, options) as cluster:
+        stage = Stage(cluster, NAMESPACE)
+        stage.apply(more.build())
+        stage.until_state("later", State.RUNNING)
+        pods = placed_pods(api)
+        assert "run the newer version" in old_cluster.run_python(MIGRATE, cluster.database_dsn)
+        cluster.programs["queue"].stop(graceful=True)
+        with psycopg.connect(cluster.database_dsn, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS fluxqueue, procrastinate CASCADE")
+        if restored:
+            _postgres_program("pg_restore", "--exit-on-error", f"--dbname={cluster.database_dsn}", str(dump))
+        _remove_what_only_the_new_chart_has(stage)
+    old_cluster.start("--nodes", str(NODES))
+    api.until("the work of before and of after the upgrade runs", lambda: _running(api) == {"gang", "later"}, api.states)
+    assert placed_pods(api) == pods
+    for name in ("gang", "later"):
+        api.run("delete", "job", name, "-n", NAMESPACE, "--wait=true", "--timeout=60s")
+    api.until("what waited is done", lambda: api.states().get("waits") == "Completed", api.states)
+
+
+def _running(api: OldApi) -> set[str]:
+    return {name for name, state in api.states().items() if state == "Running"}
+
+
+def _api(old_cluster: OldCluster) -> OldApi:
+    """Return kubectl on the old cluster, with the managed namespace."""
+    binaries = find_binaries(lambda _: pytest.fail("the Kubernetes programs are built by 'make controlplane'"))
+    api = OldApi(old_cluster.settings(), Path(binaries[Tool.KUBECTL]))
+    api.run("apply", "-f", "-", stdin=json.dumps(_managed_namespace()))
+    return api
+
+
+def _postgres_program(name: str, *arguments: str) -> None:
+    done = subprocess.run([str(find_postgres().program(name)), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _remove_what_only_the_new_chart_has(stage: Stage) -> None:
+    """Delete policies and webhook configurations, as ``helm rollback`` does with those that the former chart has not; it makes its own."""
+    kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+    stage.kubectl("delete", kinds, "--selector=app.kubernetes.io/name=fluxqueue")
 
 
 def _check_upgraded(stage: Stage, pods: Mapping[str, str], states: Mapping[str, str]) -> None:
