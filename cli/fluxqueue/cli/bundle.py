@@ -85,6 +85,9 @@ def collect(server: ApiClient, queue: QueueEndpoint | ClusterError, namespace: s
     selector = "app.kubernetes.io/name=fluxqueue"
     pods = bundle.try_to("pods.json", lambda: [_pod(each) for each in _items(server, f"{here}/pods", labelSelector=selector)])
     for pod in pods or ():
+        if pod["component"] == "webhook":
+            path = f"{here}/pods/https:{pod['name']}:{pod['https_port']}/proxy/metrics"
+            bundle.try_to(f"webhook/{pod['name']}.metrics", lambda path=path: _text(server, path, {}))  # type: ignore[misc]  # bound
         _add_logs(bundle, server, here, pod)
     bundle.parts["missing.json"] = _as_json(bundle.missing)
     return bundle
@@ -199,9 +202,13 @@ def _pod(pod: Mapping[str, Any]) -> dict[str, Any]:
         }
         for each in status.get("containerStatuses", ())
     ]
-    resources = {each["name"]: each.get("resources", {}) for each in pod.get("spec", {}).get("containers", ())}
+    specs = pod.get("spec", {}).get("containers", ())
+    resources = {each["name"]: each.get("resources", {}) for each in specs}
+    ports = (port for each in specs for port in each.get("ports") or ())
     return {
         "name": pod["metadata"]["name"],
+        "component": (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component", ""),
+        "https_port": next((port["containerPort"] for port in ports if port.get("name") == "https"), 9443),
         "created": pod["metadata"].get("creationTimestamp", ""),
         "node": pod.get("spec", {}).get("nodeName", ""),
         "phase": status.get("phase", ""),

@@ -32,6 +32,12 @@ def pod(name: str, restarts: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "annotations": ANNOTATIONS}, "spec": spec, "status": {"containerStatuses": [container]}}
 
 
+def webhook(name: str) -> dict[str, Any]:
+    ports = [{"name": "https", "containerPort": 9999}]
+    labels = {"app.kubernetes.io/component": "webhook"}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "webhook", "ports": ports}]}}
+
+
 def fluxjob(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "team"}, "spec": {"jobspec": SECRET}, "status": {"state": "Pending", "reason": "Held"}}
 
@@ -54,7 +60,8 @@ ANSWERS: dict[str, Any] = {
     "/api/v1/nodes": listed({"metadata": {"name": "n", "annotations": ANNOTATIONS}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.0"}}}),
     f"{HERE}/events": listed({"involvedObject": {"kind": "Pod", "namespace": "system", "name": "q"}, "message": LEAKS, "reason": "Failed"}),
     "/apis/coordination.k8s.io/v1/namespaces/system/leases": listed({"metadata": {"name": "q"}, "spec": {"holderIdentity": "q-0"}}),
-    f"{HERE}/pods": listed(pod("q-0", 1), pod("q-1", 0)),
+    f"{HERE}/pods": listed(pod("q-0", 1), pod("q-1", 0), webhook("w-0")),
+    f"{HERE}/pods/https:w-0:9999/proxy/metrics": "fluxqueue_webhook_reviews_total 5\n",
     f"{HERE}/pods/q-0/log": f"leader.acquired\n{LEAKS}\n",
     f"{HERE}/pods/q-1/log": ApiRefused(403, "Forbidden", "no logs"),
 }
@@ -112,6 +119,7 @@ def test_everything_that_answers_is_there(parts: dict[str, str]) -> None:
         *("client.json", "server.json", "replicas.json", "findings.json", "missing.json"),
         *("queue/queue.json", "queue/queue.metrics"),
         *("fluxqueues.json", "fluxaccounts.json", "fluxjobs.json", "nodes.json", "events.json", "leases.json", "pods.json"),
+        "webhook/w-0.metrics",
         *("logs/q-0/queue.log", "logs/q-0/queue.previous.log"),
     }
     assert json.loads(parts["queue/queue.json"])["graph"] == {"nodes": 4}
