@@ -15,6 +15,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Whoever reaches the extender can have pods bound. */}}
+{{- define "fluxqueue.check.extender" -}}
+{{- if and .Values.scheduler.extender.enabled (not .Values.scheduler.extender.clientCASecret) -}}
+{{- fail "scheduler.extender.enabled is true, but scheduler.extender.clientCASecret is empty: name the Secret with the authority (ca.crt) that has signed kube-scheduler's certificate" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A matcher that nobody runs, or that nobody asks. */}}
 {{- define "fluxqueue.check.matcher" -}}
 {{- $foreign := .Values.fluxion.foreign -}}

@@ -36,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         configure_logging(arguments.log_level)
+        extender = _extender(arguments)
     except ValueError as error:
         return _refuse(error)
     settings = SchedulerSettings(
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         health_port=arguments.health_port,
         admin=AdminAddress(arguments.host, arguments.metrics_port, arguments.tls_dir),
         kubeconfig=arguments.kubeconfig,
-        extender=_extender(arguments),
+        extender=extender,
     )
     try:
         uvloop.run(_run(SchedulerService(settings)))
@@ -67,6 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _extender(arguments: argparse.Namespace) -> ExtenderSettings | None:
     if arguments.extender_port is None:
         return None
+    if arguments.extender_client_ca is None:
+        raise ValueError(
+            "--extender-port needs --extender-client-ca: whoever reaches the extender can have pods bound, so give it the authority that "
+            "has signed kube-scheduler's certificate (chart value scheduler.extender.clientCASecret)"
+        )
     return ExtenderSettings(
         host=arguments.host,
         port=arguments.extender_port,
@@ -121,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--extender-client-ca",
         type=Path,
         metavar="FILE",
-        help="authorities that sign kube-scheduler's certificate, PEM; without it every client is served, and bind requests are refused",
+        help="authorities that sign kube-scheduler's certificate, PEM; nobody else is served; needed with --extender-port",
     )
     parser.add_argument("--log-level", default="info", help="debug, info, warning or error (default: %(default)s)")
     return parser

@@ -50,7 +50,7 @@ def chart(cluster: ControlPlane) -> Chart:
                     "apiServerCIDRs": ["10.0.0.0/28", "fd00::/64"],
                     "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}],
                 },
-                "scheduler": {"enabled": True, "extender": {"enabled": True}},
+                "scheduler": {"enabled": True, "extender": {"enabled": True, "clientCASecret": "clients"}},
             },
             id="with backups, and addresses for its network policies",
         ),

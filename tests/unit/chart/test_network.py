@@ -10,7 +10,7 @@ from support.chart_rendering import NAMESPACE, Chart, Json, Rendered
 
 EVERYTHING: Json = {
     "postgres": {"backup": {"enabled": True}},
-    "scheduler": {"enabled": True, "extender": {"enabled": True}},
+    "scheduler": {"enabled": True, "extender": {"enabled": True, "clientCASecret": "clients"}},
 }
 API_SERVER = "10.0.0.5"
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}

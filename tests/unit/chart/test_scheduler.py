@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.chart_rendering import Chart, Json, Rendered, flag
+from support.chart_rendering import Chart, Json, Rendered, ValuesRefused, flag
 
 from fluxqueue.api import names
 
@@ -172,11 +172,10 @@ def test_the_scheduler_has_a_key_of_its_own_without_cert_manager(chart: Chart, e
         assert flag(each.container("fluxqueue-queue", "queue")["args"], "--certificate-service") == ["fluxqueue-queue", NAME]
 
 
-def test_an_extender_without_client_verification_gets_no_authority(chart: Chart, extending: Rendered) -> None:
+def test_an_extender_that_would_serve_everybody_is_refused(chart: Chart, extending: Rendered) -> None:
     extender = {key: value for key, value in EXTENDER.items() if key != "clientCASecret"}
-    container = chart.render({"scheduler": {**ENABLED, "extender": extender}}).container(NAME, "scheduler")
-    assert flag(container["args"], "--extender-client-ca") == []
-    assert [mount["name"] for mount in container["volumeMounts"]] == ["token", "tls", "metrics-tls", "tmp"]
+    with pytest.raises(ValuesRefused, match=r"scheduler\.extender\.clientCASecret is empty"):
+        chart.render({"scheduler": {**ENABLED, "extender": extender}})
     (file,) = flag(extending.container(NAME, "scheduler")["args"], "--extender-client-ca")
     (mounted,) = [each["mountPath"] for each in extending.container(NAME, "scheduler")["volumeMounts"] if each["name"] == "clients"]
     assert file == f"{mounted}/ca.crt"

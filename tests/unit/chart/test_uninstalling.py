@@ -15,6 +15,10 @@ OTHERWISE = {"CustomResourceDefinition", "FluxQueue"}
 """Left, or deleted with --delete-crds."""
 
 
+OF_THE_SITE = "clients"
+"""A Secret that the chart mounts and nobody of ours makes."""
+
+
 @pytest.fixture(scope="module", params=["selfManaged", "certManager"])
 def whole(request: pytest.FixtureRequest, chart: Chart) -> Rendered:
     """Everything that the chart can make with one kind of certificates."""
@@ -23,7 +27,7 @@ def whole(request: pytest.FixtureRequest, chart: Chart) -> Rendered:
             "certificates": {"mode": request.param},
             "enforcement": {"mode": "deny"},
             "miniclusters": {"enabled": True, "namespaces": ["*"]},
-            "scheduler": {"enabled": True, "extender": {"enabled": True}},
+            "scheduler": {"enabled": True, "extender": {"enabled": True, "clientCASecret": OF_THE_SITE}},
             "postgres": {"backup": {"enabled": True}},
             "rbac": {"metricsReadableBy": ["monitoring:prometheus"]},
             "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
@@ -65,7 +69,7 @@ def test_what_the_programs_create_has_the_names_that_uninstall_expects(whole: Re
     mounted = {volume["secret"]["secretName"] for volume in volumes}
     rendered = {name for kind, name, *_ in made(whole) if kind == "Secret"}
     certificates = {document["spec"]["secretName"] for document in whole.all("Certificate")}
-    assert mounted - rendered <= {*installation.certificates, *certificates}
+    assert mounted - rendered <= {*installation.certificates, *certificates, OF_THE_SITE}
     assert certificates <= {*installation.certificates}
 
 

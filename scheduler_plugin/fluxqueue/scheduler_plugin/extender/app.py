@@ -47,10 +47,6 @@ MAX_BINDING_BYTES: Final = 16 * 2**10
 MOST_AT_ONCE: Final = 256
 
 _DONE, _REFUSED, _ERROR = "done", "refused", "error"
-_UNVERIFIED = (
-    "the extender of fluxqueue binds only for clients whose certificates it verifies: give it the authority of kube-scheduler's "
-    "certificate (chart value scheduler.extender.clientCASecret), or leave bindVerb out of kube-scheduler's configuration"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +59,12 @@ class ExtenderState:
         Why this replica is not ready, as a sentence, or None. Requests that arrive nevertheless are answered.
     draining
         True once the server is stopping.
-    verifies_clients
-        True if the server accepts only clients with a verified certificate.
     deadline_s
         Time limit of one response in seconds; kube-scheduler's ``httpTimeout`` has to be longer.
     """
 
     problem: Callable[[], str | None]
     draining: Callable[[], bool]
-    verifies_clients: bool
     deadline_s: float = 4.0
 
 
@@ -162,8 +155,6 @@ def create_app(verbs: ExtenderVerbs, state: ExtenderState) -> FastAPI:
         return encode_scores(verbs.prioritize(read_arguments(body))), _DONE
 
     async def answer_bind(body: bytes) -> tuple[bytes, str]:
-        if not state.verifies_clients:
-            raise _BoundExceeded(_UNVERIFIED)
         binding = read_binding(body)
         error = await verbs.bind(binding, state.deadline_s)
         if error:

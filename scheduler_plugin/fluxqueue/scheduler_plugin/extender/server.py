@@ -47,7 +47,7 @@ class ExtenderSettings:
     certificate_directory
         Folder of ``tls.crt`` and ``tls.key``, which may appear later.
     client_ca
-        File with the authorities of the clients' certificates. With None every client is served, and bind requests are refused.
+        File with the authorities of the clients' certificates. No other client is served: whoever reaches ``bind`` can have pods bound.
     drain_s
         Seconds for which the server keeps answering after the program was asked to end.
     look_s
@@ -57,7 +57,7 @@ class ExtenderSettings:
     host: str
     port: int
     certificate_directory: Path
-    client_ca: Path | None = None
+    client_ca: Path
     drain_s: float = 5.0
     look_s: float = 2.0
 
@@ -81,7 +81,7 @@ class ExtenderServer:
         self._readiness = Readiness("kube-scheduler")
         self._caches: SchedulerCaches | None = None
         self._certificate = ServedCertificate(settings.certificate_directory, self._readiness, CertificateGauges(), _now, server="extender")
-        self._clients = ClientAuthorities(self._certificate.context, settings.client_ca) if settings.client_ca is not None else None
+        self._clients = ClientAuthorities(self._certificate.context, settings.client_ca)
         self._check_files()
         self._listening = listen(settings.host, settings.port)
 
@@ -89,8 +89,7 @@ class ExtenderServer:
         """Return why the extender cannot answer now, or None."""
         if self._caches is None:
             return "the caches are being filled"
-        waiting = self._clients.waiting_for if self._clients is not None else None
-        return self._readiness.problem(_now()) or waiting or self._caches.watches.problem
+        return self._readiness.problem(_now()) or self._clients.waiting_for or self._caches.watches.problem
 
     async def serve(self, api: Api, caches: SchedulerCaches) -> None:
         """Serve until cancelled, and then for ``drain_s`` seconds.
@@ -103,13 +102,13 @@ class ExtenderServer:
             Synced caches.
         """
         decider = Decider(caches)
-        state = ExtenderState(self.problem, lambda: self._readiness.draining, self._clients is not None)
+        state = ExtenderState(self.problem, lambda: self._readiness.draining)
         server = GuardedServer(
             create_app(ExtenderVerbs(api, caches, decider), state), self._listening, _LIMITS, context=self._certificate.context
         )
         self._caches = caches
         settings = self._settings
-        log.info("extender.listening", host=settings.host, port=server.port, verifies_clients=self._clients is not None)
+        log.info("extender.listening", host=settings.host, port=server.port)
         followers = [asyncio.create_task(self._follow(), name="certificate"), asyncio.create_task(_precompute(decider), name="capacity")]
         serving = asyncio.create_task(server.serve(), name="extender")
         try:
@@ -135,8 +134,7 @@ class ExtenderServer:
 
     def _check_files(self) -> None:
         self._certificate.check()
-        if self._clients is not None:
-            self._clients.check()
+        self._clients.check()
 
 
 async def _precompute(decider: Decider) -> None:

@@ -37,12 +37,12 @@ class Server:
 class Caller:
     """Calls the application by ASGI, with caches of three nodes."""
 
-    def __init__(self, *, verifies_clients: bool = True, deadline_s: float = 4.0) -> None:
+    def __init__(self, *, deadline_s: float = 4.0) -> None:
         self.caches, self.server = SchedulerCaches(cast(Any, None)), Server()
         self.draining = False
         self.decider = Decider(self.caches)
         self.answerer = ExtenderVerbs(cast(Api, self.server), self.caches, self.decider)
-        gate = ExtenderState(lambda: None, lambda: self.draining, verifies_clients, deadline_s)
+        gate = ExtenderState(lambda: None, lambda: self.draining, deadline_s)
         self.app = create_app(self.answerer, gate)
         self.headers: dict[bytes, bytes] = {}
         self.status = 0
@@ -181,14 +181,6 @@ async def test_a_pod_that_cannot_have_its_node_is_not_bound(caller: Caller) -> N
     caller.see(released("n3"))
     assert await caller.bind("n3") == "node n3 does not exist"
     assert not caller.server.bound
-
-
-async def test_without_a_client_certificate_bind_is_refused() -> None:
-    caller = Caller(verifies_clients=False)
-    caller.see(released())
-    assert "clientCASecret" in await caller.bind()
-    assert not caller.server.bound
-    assert (await caller.filter(released()))["NodeNames"] == ["n1"]
 
 
 async def test_a_failure_of_ours_is_one_sentence(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
