@@ -237,16 +237,24 @@ class Connections:
 
     def _least(self, newcomer: LimitedConnection) -> LimitedConnection:
         """Return the connection to end for a newcomer; the newcomer itself if every other one has sent a complete request."""
+        address, count = self._by_address.most_common(1)[0]
+        shares = count <= self.limits.connections / 2
+        if not shares and (silent := self._oldest_silent(address, newcomer)) is not None:  # a flood makes this the usual case
+            return silent
         candidates = [each for each in self._open if each is not newcomer and each.stage not in _COMPLETE]
         if not candidates:
             return newcomer
-        address, count = self._by_address.most_common(1)[0]
-        if count > self.limits.connections / 2 and (own := [each for each in candidates if each.address == address]):
-            return min(own, key=lambda each: (each.answered, each.since))
+        if not shares and (own := [each for each in candidates if each.address == address]):
+            return min(own, key=lambda each: each.since)
         if strangers := [each for each in candidates if not each.answered]:
             number = Counter(each.address for each in strangers)
             return min(strangers, key=lambda each: (-number[each.address], each.since))
         return min(candidates, key=lambda each: (-self._by_address[each.address], each.since))
+
+    def _oldest_silent(self, address: str, newcomer: LimitedConnection) -> LimitedConnection | None:
+        """Return the oldest connection of an address that was never answered and has no complete request; None if there is none."""
+        silent = (each for each in self._open if each.address == address and not each.answered and each.stage not in _COMPLETE)
+        return next((each for each in silent if each is not newcomer), None)
 
     def _largest(self) -> LimitedConnection | None:
         """Return the oldest unfinished request of the address whose unfinished requests hold most; None if there is none."""

@@ -136,6 +136,7 @@ class GuardedServer(uvicorn.Server):
         except asyncio.CancelledError:
             self._accepting.cancel()
             self._sweeping.cancel()
+            self._connections.end_handshakes()
             self._listening.close()
             raise
 

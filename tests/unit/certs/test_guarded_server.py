@@ -27,13 +27,13 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMITS = ConnectionLimits(connections=4, body_bytes=100, one_request=True)
 
 
-def certificate_context(folder: Path) -> ssl.SSLContext:
+def certificate_context(folder: Path, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
     """Return the context of a server with a certificate of its own."""
     now = dt.datetime.now(dt.UTC)
     leaf = issue_leaf(make_authority("test", now), ServingNames(dns=("localhost",)), now)
     (folder / "tls.crt").write_bytes(leaf.certificate)
     (folder / "tls.key").write_bytes(leaf.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = kind(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     return context
 
@@ -88,6 +88,25 @@ async def test_silent_connections_do_not_keep_a_caller_out(tmp_path: Path, tls: 
             ended = [reader for reader, _ in silent[:8] if await reader.read() == b""]
         assert len(ended) == 8, "the oldest ones were closed"
         assert set(endings) == {ConnectionEnding.CROWDED}
+        for _, writer in silent:
+            writer.close()
+
+
+class _CountedContext(ssl.SSLContext):
+    handshakes = 0
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        self.handshakes += 1
+        return super().wrap_bio(*arguments, **named)
+
+
+async def test_a_silent_connection_costs_no_tls(tmp_path: Path) -> None:
+    context = certificate_context(tmp_path, _CountedContext)
+    assert isinstance(context, _CountedContext)
+    async with guarded(replace(LIMITS, connections=100), context=context) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        assert b"here" in await asked(port, tls=True)
+        assert context.handshakes == 1
         for _, writer in silent:
             writer.close()
 
