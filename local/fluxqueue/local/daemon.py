@@ -194,14 +194,7 @@ def serve(folder: Path, options: ClusterOptions, binaries: Binaries, progress: I
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(
-                json.dumps(
-                    {
-                        "failed": f"another cluster was started in {folder} just now: use it, or name another folder (--dir, or XDG_STATE_HOME for make demo)"
-                    }
-                ),
-                file=progress,
-                flush=True,
-            )
+            remedy = "wait for its end, or name another folder with --dir (make demo: XDG_STATE_HOME)"
+            print(json.dumps({"failed": f"another cluster was started in {folder} just now; {remedy}"}), file=progress, flush=True)
             return 1
         return _Daemon(folder, options, binaries, progress).run()

@@ -87,6 +87,7 @@ async def test_silent_connections_keep_no_probe_out() -> None:
         assert probe(port, "/healthz") == (200, b"ok\n")
         for _, writer in silent:
             writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in silent), return_exceptions=True)
 
 
 async def test_a_failing_question_ends_neither_the_thread_nor_the_program() -> None:

@@ -229,7 +229,10 @@ async def test_explain_has_the_reason_the_remedy_and_the_text_of_the_plugin(serv
     work = await client.submit(job())
     server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Pending", reason="QueueLimit", message="the queue runs 3 of 3")
     explanation = await work.explain()
-    assert (explanation.why, explanation.remedy) == ("the queue runs 3 of 3", "wait until others of the queue or the namespace end, or have the limit raised")
+    assert (explanation.why, explanation.remedy) == (
+        "the queue runs 3 of 3",
+        "wait until others of the queue or the namespace end, or have the limit raised",
+    )
     assert "job/solver in namespace team waits in queue default" in str(explanation)
 
 
