@@ -8,7 +8,7 @@ import pytest
 from support.chart_rendering import Chart, Rendered, ValuesRefused, flag
 
 EVERYTHING: dict[str, Any] = {
-    "scheduler": {"enabled": True, "extender": {"enabled": True}},
+    "scheduler": {"enabled": True, "extender": {"enabled": True, "clientCASecret": "asked"}},
     "dashboard": {"enabled": True},
     "postgres": {"backup": {"enabled": True}},
 }

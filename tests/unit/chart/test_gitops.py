@@ -13,7 +13,7 @@ SECRETS = {"existingSecret": "own-postgres", "tls": {"existingSecret": "own-post
 EVERYTHING: dict[str, Any] = {
     "gitOps": True,
     "postgres": {**SECRETS, "backup": {"enabled": True}},
-    "scheduler": {"enabled": True, "extender": {"enabled": True}},
+    "scheduler": {"enabled": True, "extender": {"enabled": True, "clientCASecret": "asked"}},
     "dashboard": {"enabled": True},
     "enforcement": {"mode": "deny"},
     "reservations": {"enabled": True},
