@@ -28,6 +28,8 @@ __all__ = ["explain"]
 
 _PASSING = frozenset(PRESSURES.values())
 _MAX_NODES_CHECKED = 512
+_LONGEST_TEXT = 1_024
+"""Of a constraint in an answer: answers are kept for each waiting request."""
 _MAX_AMOUNT = 1 << 31
 
 
@@ -62,7 +64,8 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
     admitted = survey.admitted
     rules = _rules(jobspec, table, window) if admitted < wanted_nodes else {}
     if admitted < wanted_nodes and (rules or window.exclude or window.only is not None):
-        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, orjson.dumps(rules).decode() if rules else "")
+        text = orjson.dumps(rules).decode() if rules else ""
+        shortage = Shortage("constraint", wanted_nodes, admitted, NODE, text if len(text) <= _LONGEST_TEXT else "")
         what = f": {format_constraint(rules)}" if rules else " the nodes allowed"
         verb = "satisfy" if admitted > 1 else "satisfies"
         return f"wants {_nodes(wanted_nodes)}, {admitted or 'no node'} of {len(graph.nodes)} {verb}{what}", (shortage,)

@@ -114,6 +114,14 @@ def test_a_constraint_no_node_satisfies_is_named() -> None:
     assert result.shortages[0].constraint == '{"properties":["gold"]}'
 
 
+def test_an_answer_does_not_repeat_a_long_constraint() -> None:
+    long = {"in": ["zone", *(f"zone-{number}" for number in range(500))]}
+    result = ask(engine(*THREE), jobspec(slot(1, cpu=100), constraints=long))
+    assert (result.shortages[0].type, result.shortages[0].constraint) == ("constraint", "")
+    assert "zone=zone-0 or zone=zone-1" in result.reason
+    assert len(result.reason) < 500
+
+
 def test_tolerations_are_compared_with_the_taints_that_nodes_have_at_the_time() -> None:
     made, gpu, disk = engine(node("a", cpu=400)), taint_property(Taint("gpu", "", "NoSchedule")), taint_property(PRESSURES["DiskPressure"])
     intolerant, tolerant = (jobspec(slot(1, cpu=100), constraints={"tolerates": texts}) for texts in ([], ["gpu:"]))
