@@ -40,6 +40,8 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _RETRY_S = 1.0
+_REST_OF_POD_S = 100e-6
+"""A group of 10,000 pods, which take a minute to come, is read once a second."""
 _OWNERS_AT_ONCE = 16
 
 
@@ -78,7 +80,7 @@ class IntakeController:
         self._keys: Batches[str | GroupKey] = Batches("intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report)
         blockers = blockers or ReleaseBlockers()
         blockers.subscribe(self.enqueue)
-        self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after)
+        self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after, _REST_OF_POD_S)
         self._groups = GroupReader(api, caches, ledger)
         self._objects = ObjectReader(caches, ledger, self._groups, blockers, lambda namespace: self._watch.enqueue_namespace(namespace))
         self._watch = ObjectWatch(caches, ledger, self._keys.add)

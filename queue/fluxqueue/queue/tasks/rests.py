@@ -15,8 +15,6 @@ __all__ = ["Rests"]
 
 K = TypeVar("K", bound=Hashable)
 
-_REST_OF_POD_S = 20e-6
-"""A few times what a turn takes for one pod: a gang of 10,000 pods rests for 0.2 s."""
 _SHORT_S = 0.01
 """A shorter rest is not made."""
 
@@ -28,10 +26,13 @@ class Rests(Generic[K]):
     ----------
     again
         Called with the key of one that rests, and the seconds after which it is to be handed out again.
+    of_pod_s
+        Rest for each of its pods: a few times what a turn takes for one.
     """
 
-    def __init__(self, again: Callable[[K, float], None]) -> None:
+    def __init__(self, again: Callable[[K, float], None], of_pod_s: float) -> None:
         self._again = again
+        self._of_pod_s = of_pod_s
         self._until: dict[K, float] = {}
 
     def rests(self, key: K, size: int) -> bool:
@@ -44,7 +45,7 @@ class Rests(Generic[K]):
         size
             The number of its pods or slots.
         """
-        rest_s, now = size * _REST_OF_POD_S, asyncio.get_running_loop().time()
+        rest_s, now = size * self._of_pod_s, asyncio.get_running_loop().time()
         if rest_s < _SHORT_S:
             return False
         if (left_s := self._until.get(key, now) - now) > 0:

@@ -50,6 +50,8 @@ __all__ = ["Tracker"]
 
 _BATCH = 500
 _COLLECTED_S = 0.25
+_REST_OF_SLOT_S = 20e-6
+"""10,000 pods, which are released in many parts, are planned five times a second."""
 
 
 class Tracker:
@@ -84,7 +86,7 @@ class Tracker:
         self._ledger = ledger
         self._gates = gates
         self._keys: Batches[WorkloadId] = Batches("tracker")
-        self._rests = Rests(self._keys.add_after)
+        self._rests = Rests(self._keys.add_after, _REST_OF_SLOT_S)
         self._phases = LastPhases(ledger)
         self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
         self._groups = GroupTracker(api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s)

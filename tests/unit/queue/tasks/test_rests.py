@@ -10,13 +10,12 @@ from fluxqueue.queue.tasks.rests import Rests
 
 @pytest.fixture(autouse=True)
 def _long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rests, "_REST_OF_POD_S", 10.0)
     monkeypatch.setattr(rests, "_SHORT_S", 100.0)
 
 
 async def test_a_large_object_has_its_turn_again_after_its_rest() -> None:
     again: list[tuple[str, float]] = []
-    resting: Rests[str] = Rests(lambda key, delay_s: again.append((key, delay_s)))
+    resting: Rests[str] = Rests(lambda key, delay_s: again.append((key, delay_s)), 10.0)
     assert not resting.rests("gang", 1_000)
     assert resting.rests("gang", 1_000)
     ((key, delay_s),) = again
@@ -26,12 +25,12 @@ async def test_a_large_object_has_its_turn_again_after_its_rest() -> None:
 
 
 async def test_a_small_object_does_not_rest() -> None:
-    resting: Rests[str] = Rests(lambda _key, _delay_s: pytest.fail("it does not rest"))
+    resting: Rests[str] = Rests(lambda _key, _delay_s: pytest.fail("it does not rest"), 10.0)
     assert not any(resting.rests("pod", 9) for _ in range(3))
 
 
 async def test_what_does_not_rest_any_more_is_forgotten() -> None:
-    resting: Rests[str] = Rests(lambda _key, _delay_s: None)
+    resting: Rests[str] = Rests(lambda _key, _delay_s: None, 10.0)
     resting.rests("resting", 1_000)
     resting._until["rested"] = 0.0
     resting.prune()

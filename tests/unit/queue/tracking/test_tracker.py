@@ -130,7 +130,7 @@ async def test_a_large_gang_rests_between_its_plans_and_others_do_not(monkeypatc
     bench = Bench()
     small = a_workload("one", kind="Pod", uid="one", state=State.RUNNING, release_mode=ReleaseMode.POD, jobid=8)
     bench.ledger.put(small, an_allocation(["n0"], jobid=8, pods=["one"]))
-    monkeypatch.setattr(rests, "_REST_OF_POD_S", 1_000)
+    monkeypatch.setattr(bench.tracker._rests, "_of_pod_s", 1_000)
     planned: list[str] = []
     plan = bench.tracker._plan
 
