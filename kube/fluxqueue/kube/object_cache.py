@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import builtins
 import enum
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic
 
@@ -23,6 +23,9 @@ from fluxqueue.kube.kinds import Key, T
 __all__ = ["Change", "ChangeKind", "ObjectCache"]
 
 log: Final = structlog.get_logger(__name__)
+
+
+_PART: Final = 200
 
 
 class ChangeKind(enum.StrEnum):
@@ -144,13 +147,22 @@ class ObjectCache(Generic[T]):
 
     def replace(self, objects: Iterable[T]) -> None:
         """Make the content equal to a new list, and call the handlers for the differences, deletions first."""
+        for _ in self.replacing(objects):
+            pass
+
+    def replacing(self, objects: Iterable[T]) -> Iterator[None]:
+        """Do what `replace` does in parts, each of some hundred objects; between two of them other work may go on."""
         fresh = {_key(obj): obj for obj in objects}
-        for key, old in [*self._objects.items()]:
+        for number, (key, old) in enumerate([*self._objects.items()], start=1):
             new = fresh.get(key)
             if new is None or new.metadata.uid != old.metadata.uid:
                 self.remove(old)
-        for obj in fresh.values():
+            if number % _PART == 0:
+                yield
+        for number, obj in enumerate(fresh.values(), start=1):
             self.apply(obj)
+            if number % _PART == 0:
+                yield
 
     def _put(self, key: Key, obj: T) -> None:
         self._objects[key] = obj

@@ -169,7 +169,8 @@ class Reflector(Generic[T]):
             objects, version, undecodable = await self._pages(PAGE_LIMIT)
         except Expired:
             objects, version, undecodable = await self._pages(0)
-        self._cache.replace(objects)
+        for _ in self._cache.replacing(objects):
+            await asyncio.sleep(0)  # many objects must not block the rest of the process
         self.undecodable = undecodable
         for (namespace, name), problem in undecodable.items():
             self._log.error("reflector.undecodable", namespace=namespace, name=name, error=problem)

@@ -172,3 +172,15 @@ def test_an_object_whose_index_cannot_be_computed_is_kept_and_the_others_are_ind
     assert [each.metadata.name for each in store.by_index("some", "all")] == ["y"]
     store.remove(pod("x", 2))
     assert [each.metadata.name for each in store.list()] == ["y"]
+
+
+def test_other_work_may_go_on_between_the_parts_of_a_long_relist() -> None:
+    store: ObjectCache[Pod] = ObjectCache()
+    store.replace(pod(f"old{number}") for number in range(1_000))
+    told = Told(store)
+    told.take()
+    longest = 0
+    for _ in store.replacing(pod(f"new{number}") for number in range(1_000)):
+        longest = max(longest, len(told.take()))
+    assert 0 < longest <= 200
+    assert {each.metadata.name for each in store.list()} == {f"new{number}" for number in range(1_000)}
