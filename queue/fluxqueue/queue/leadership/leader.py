@@ -147,7 +147,7 @@ class Leader:
             reach(CrashPoint.LOADED)
             await sweeper.adopt()
             collector.settle()
-            sweeper.resync()
+            await sweeper.resync()
             self._status.watch(self._caches, scheduler)
             self.sweeper = sweeper
             group.create_task(keep_running("StartupMonitor", parts.startup_monitor.run))

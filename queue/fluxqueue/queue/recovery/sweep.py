@@ -85,7 +85,7 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Compare everything once."""
-        self.resync()
+        await self.resync()
         self._sweeps += 1
         thorough = self._sweeps % _THOROUGH == 0 or len(self._ledger.live()) <= _FEW
         pending = len(self._ledger.contents().workloads) <= _MANY
@@ -105,7 +105,7 @@ class Sweeper:
             try:
                 await self.doctor.reload()
                 await self.adopt()
-                self.resync()
+                await self.resync()
                 self._trigger.release()
                 self._trigger.schedule()
             except DatabaseUnavailable as error:
@@ -115,7 +115,8 @@ class Sweeper:
             await asyncio.sleep(pause_s)  # a Postgres that reads and does not write puts each attempt in doubt
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S) if self._ledger.in_doubt.is_set() else _FIRST_PAUSE_S
 
-    def resync(self) -> None:
-        """Make every controller compare everything, as at the start of a leader."""
+    async def resync(self) -> None:
+        """Make every controller compare everything, as at the start of a leader; other work goes on between two of them."""
         for controller in self._controllers:
             controller.resync()
+            await asyncio.sleep(0)

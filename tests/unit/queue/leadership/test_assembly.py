@@ -38,7 +38,7 @@ async def test_the_parts_of_a_leader_start_a_suspended_job() -> None:
     planning = make_planning(context, capacity, parts.requeuer.evict)
     sweeper = make_sweeper(context, capacity, parts.controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch))
     await sweeper.adopt()
-    sweeper.resync()
+    await sweeper.resync()
     async with running(*(controller.run() for controller in parts.controllers)):
         await until(lambda: ledger.all())
         await planning.scheduler.cycle()

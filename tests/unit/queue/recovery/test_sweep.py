@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -93,6 +94,18 @@ async def test_a_sweep_forgets_what_was_read_from_the_texts_of_requests(steps: S
     assert [length("abc"), length("abc"), reads] == [3, 3, ["abc"]]
     await sweeper(steps, ledger).sweep()
     assert [length("abc"), reads] == [3, ["abc", "abc"]]
+
+
+async def test_other_work_goes_on_between_the_comparisons_of_two_controllers(steps: Steps, ledger: Ledger) -> None:
+    async def others() -> None:
+        while steps.done.count("resync") < 3:
+            steps.done.append("other")
+            await asyncio.sleep(0)
+
+    three = (cast("Any", steps),) * 3
+    sweeps = Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), three, steps.adopt, steps.prune)
+    await asyncio.gather(sweeps.resync(), others())
+    assert steps.done == ["resync", "other"] * 2 + ["resync"]
 
 
 async def test_a_large_queue_is_not_compared_row_by_row_in_each_sweep(
