@@ -5,7 +5,8 @@ what it says is used, and without what was granted and is not used yet. A pod co
 by then the watch has shown the use of its quota. So for a moment a pod may count twice, and then work starts a moment later; no pod is
 missed.
 
-A cycle is requested when there may be more room, and only for namespaces in which work did not fit.
+A cycle is requested when there may be more room, and only for namespaces in which work did not fit. That may be found out after the room
+came and by an older count. So what came since the last count is remembered.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class NamespaceQuotas:
         self._stale: set[str] = set()
         self._recent: dict[str, float] = {}
         self._closed: set[str] = set()
+        self._roomier: set[str] = set()
         self._listener: Callable[[], None] = lambda: None
         for defaults in (caches.limit_ranges, caches.runtime_classes, caches.priority_classes):
             defaults.add_handler(self._defaults_changed)
@@ -114,9 +116,10 @@ class NamespaceQuotas:
         for namespace in self._stale:
             self._read(namespace)
         self._stale.clear()
-        self._closed = set()
+        self._closed.clear()
+        self._roomier.clear()
         granted = self._granted() if self._requests else {}
-        return QuotaRoom({name: self._space(each, granted.get(name)) for name, each in self._requests.items()}, self._closed)
+        return QuotaRoom({name: self._space(each, granted.get(name)) for name, each in self._requests.items()}, self._note_closed)
 
     # ---- what is asked for ---------------------------------------------------------------------------------------------------------
 
@@ -216,8 +219,8 @@ class NamespaceQuotas:
         if not quotas:
             del self._quotas[meta.namespace]
         self._stale.add(meta.namespace)
-        if change.obj.metadata.namespace in self._closed and (new is None or old is None or _leaves_more(old, new)):
-            self._listener()
+        if new is None or old is None or _leaves_more(old, new):
+            self._recheck(meta.namespace)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.obj
@@ -234,7 +237,15 @@ class NamespaceQuotas:
         if workload is not None and workload.state is State.RUNNING:
             self._recheck(workload.namespace)  # fewer of its pods may be awaited
 
+    def _note_closed(self, namespace: str) -> None:
+        self._closed.add(namespace)
+        if namespace in self._roomier:
+            self._roomier.discard(namespace)
+            self._listener()
+
     def _recheck(self, namespace: str) -> None:
+        """Have work looked at again that does not fit, or of which that is found out by the last count."""
+        self._roomier.add(namespace)
         if namespace in self._closed:
             self._listener()
 

@@ -93,14 +93,14 @@ class QuotaRoom:
     ----------
     spaces
         By namespace.
-    closed
-        Namespaces in which work did not fit, by this object or its copies.
+    note_closed
+        Called with each namespace in which work does not fit.
 
     Work that waits for a quota counts as over it by itself (`OverLimit.alone`): it keeps nobody behind it from starting.
     """
 
     spaces: Mapping[str, NamespaceRoom]
-    closed: set[str] = field(default_factory=set)
+    note_closed: Callable[[str], None] = lambda _namespace: None
     _held: dict[WorkloadId, tuple[str, int]] = field(default_factory=dict)
     _rows: dict[str, list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class QuotaRoom:
         over = np.flatnonzero((wanted > 0) & (wanted > space.free))
         if not len(over):
             return None
-        self.closed.add(workload.namespace)
+        self.note_closed(workload.namespace)
         first = int(over[0])
         return _over(workload, space.bounds[first], int(wanted[first]), int(space.free[first]))
 
@@ -163,7 +163,7 @@ class QuotaRoom:
         for namespace, rows, asked in self._rows_of(queue, backlog):
             fits = self.spaces[namespace].fitting()[asked]
             if not fits.all():
-                self.closed.add(namespace)
+                self.note_closed(namespace)
                 mask[rows[~fits]] = False
 
     def forget_rows(self) -> None:
@@ -172,7 +172,7 @@ class QuotaRoom:
 
     def copy(self) -> QuotaRoom:
         """Return a copy that can be filled by itself."""
-        return QuotaRoom({name: space.copy() for name, space in self.spaces.items()}, self.closed, self._held.copy())
+        return QuotaRoom({name: space.copy() for name, space in self.spaces.items()}, self.note_closed, self._held.copy())
 
     def _rows_of(self, queue: str, backlog: Backlog) -> list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         known = self._rows.get(queue)

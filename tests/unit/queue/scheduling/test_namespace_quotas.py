@@ -198,6 +198,17 @@ async def test_a_cycle_is_requested_when_a_quota_leaves_more_and_somebody_waits(
     assert bench.wakes == wakes
 
 
+async def test_room_that_comes_after_the_count_and_before_it_is_used_is_not_missed() -> None:
+    bench = Bench(hard=2, used=2)
+    quotas = bench.measured()
+    bench.quota(2, 1)
+    assert bench.wakes == 0
+    assert quotas.refusal(bench.job("a")) is not None
+    assert bench.wakes == 1
+    assert bench.refusal(bench.job("a")) == ""
+    assert bench.wakes == 1
+
+
 async def test_without_a_quota_nothing_is_limited() -> None:
     bench = Bench()
     bench.caches.resource_quotas.replace([])
