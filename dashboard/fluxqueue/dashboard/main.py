@@ -66,6 +66,7 @@ def _settings(arguments: argparse.Namespace) -> DashboardSettings:
     return DashboardSettings(
         host=arguments.host,
         port=arguments.port,
+        health_port=arguments.health_port,
         certificate_directory=arguments.tls_dir,
         queue=QueueAddress(arguments.queue_url, arguments.queue_ca, arguments.release, arguments.namespace),
         levels=tuple(label for label in arguments.level if label),
@@ -99,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fluxqueue dashboard", description="Show the queue in a browser, with the rights of who looks.")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104  # a Service leads here
     parser.add_argument("--port", type=int, default=8445, help="port to listen on, HTTPS (default: %(default)s)")
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        metavar="PORT",
+        help="port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: not served)",
+    )
     parser.add_argument(
         "--tls-dir",
         type=Path,

@@ -11,6 +11,7 @@ import structlog
 
 from fluxqueue.certs.connections import ConnectionLimits
 from fluxqueue.certs.guarded_server import GuardedServer, listen
+from fluxqueue.certs.health import HealthServer
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
 from fluxqueue.dashboard.access import AccessReviews
@@ -95,6 +96,8 @@ class DashboardService:
                 context=certificate.context,
                 finish_s=_FINISH_S,
             )
+            if settings.health_port is not None:
+                group.create_task(HealthServer(settings.host, settings.health_port, self._ready).serve())
             group.create_task(certificate.follow(_LOOK_S))
             group.create_task(self._follow(api))
             log.info("dashboard.serving", host=settings.host, port=settings.port)
@@ -109,6 +112,11 @@ class DashboardService:
         if self._watches is None:
             return "The dashboard starts: it has not read the queue yet"
         return self._readiness.problem(dt.datetime.now(dt.UTC))
+
+    def _ready(self) -> tuple[bool, dict[str, object]]:
+        """The answer of the health port; the kubelet asks the HTTPS port instead, as that is what has to answer."""
+        problem = self.problem()
+        return problem is None, {"ready": problem is None, "missing": ["queue"] if problem else []}
 
     def stale(self) -> bool:
         """True while changes in the cluster do not arrive."""

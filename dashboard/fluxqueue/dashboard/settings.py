@@ -51,6 +51,8 @@ class DashboardSettings:
         Whether writes of people that a proxy names are sent by impersonation.
     kubeconfig
         Explicit kubeconfig. None: that of the environment, else in-cluster.
+    health_port
+        Port of liveness, plain HTTP; None if it is not served.
     """
 
     host: str
@@ -61,3 +63,4 @@ class DashboardSettings:
     proxy: ProxyHeaders | None = None
     impersonate: bool = False
     kubeconfig: Path | None = None
+    health_port: int | None = None

@@ -12,7 +12,19 @@ __all__ = ["DATABASE_SECRET", "METRICS_READER", "PORTS", "cluster_values", "merg
 DATABASE_SECRET = "fluxqueue-local-database"  # noqa: S105  (the name of a Secret)
 METRICS_READER = "fluxqueue-system:fluxqueue-doctor"
 """Reads ``/metrics`` in a local cluster, in place of Prometheus' ServiceAccount."""
-PORTS = ("webhook", "queue", "queue-metrics", "fluxion", "fluxion-health", "scheduler", "scheduler-metrics", "extender", "dashboard")
+PORTS = (
+    "webhook",
+    "webhook-health",
+    "queue",
+    "queue-metrics",
+    "fluxion",
+    "fluxion-health",
+    "scheduler",
+    "scheduler-metrics",
+    "extender",
+    "dashboard",
+    "dashboard-health",
+)
 """The ports of a replica; see `cluster_values`."""
 
 
@@ -36,6 +48,7 @@ def cluster_values(ports: Mapping[str, int], scheduler: str) -> dict[str, Any]:
             "replicas": 1,
             "host": "127.0.0.1",
             "port": ports["webhook"],
+            "healthPort": ports["webhook-health"],
             "clientUrl": f"https://127.0.0.1:{ports['webhook']}",
             "drainSeconds": 0,  # there are no endpoints from which it must be removed first
         },
@@ -46,7 +59,12 @@ def cluster_values(ports: Mapping[str, int], scheduler: str) -> dict[str, Any]:
             "metricsPort": ports["queue-metrics"],
             "config": {"zoneLabel": ZONE_LABEL, "rackLabel": RACK_LABEL},
         },
-        "dashboard": {"host": "127.0.0.1", "port": ports["dashboard"], "queueUrl": f"https://127.0.0.1:{ports['queue-metrics']}"},
+        "dashboard": {
+            "host": "127.0.0.1",
+            "port": ports["dashboard"],
+            "healthPort": ports["dashboard-health"],
+            "queueUrl": f"https://127.0.0.1:{ports['queue-metrics']}",
+        },
         "fluxion": {"port": ports["fluxion"], "healthHost": "127.0.0.1", "healthPort": ports["fluxion-health"]},
         "scheduler": {
             "enabled": scheduler == "fluxion",

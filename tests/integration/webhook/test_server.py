@@ -16,6 +16,7 @@ from support.webhook_process import Answer, make_leaf, new_authority, now, runni
 
 from fluxqueue.certs.authority import Pair
 from fluxqueue.certs.pairs import parse_certificate, write_pair
+from fluxqueue.local.ports import free_port
 
 REVIEW = make_review(make_job()).body()
 UID = json.loads(REVIEW)["request"]["uid"]
@@ -124,6 +125,17 @@ async def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path, highest: ssl
         else:
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await webhook.ask(context, "POST", "/mutate", REVIEW)
+
+
+async def test_the_kubelet_asks_a_port_of_its_own_whether_it_lives(tmp_path: Path) -> None:
+    """Without TLS, and without a certificate."""
+    port = free_port()
+    async with running_webhook(tmp_path / "not-mounted-yet", "--health-port", str(port)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
 
 
 async def test_without_a_certificate_it_runs_and_readiness_names_what_is_missing(tmp_path: Path) -> None:

@@ -51,6 +51,17 @@ def test_every_container_states_what_it_needs_and_is_probed(default: Rendered) -
         assert "livenessProbe" in container, name
 
 
+def test_liveness_of_our_servers_is_asked_of_a_port_of_its_own(chart: Chart) -> None:
+    """One that a flood of another port does not reach, nor a busy event loop."""
+    rendered = chart.render({"scheduler": {"enabled": True}, "dashboard": {"enabled": True}})
+    for name in ("webhook", "queue", "scheduler", "dashboard"):
+        container = rendered.container(f"fluxqueue-{name}", name)
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"] == {"path": "/healthz", "port": "health"}, name
+        (port,) = [port["containerPort"] for port in container["ports"] if port["name"] == "health"]
+        assert flag(container["args"], "--health-port") == [str(port)]
+
+
 def test_no_image_names_a_registry(default: Rendered) -> None:
     assert {container["image"] for _, _, container in _containers(default)} == {
         "fluxqueue-queue:0.1.0",

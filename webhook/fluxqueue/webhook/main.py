@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.look_seconds,
         arguments.request_seconds,
         arguments.server_name,
+        arguments.health_port,
     )
     watch = _watch(admission.choices, arguments.kubeconfig) if admission.choices is not None else None
     gc.freeze()  # modules loaded by now live as long as the process: the collector need not scan them again
@@ -90,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104  a pod's own address
     parser.add_argument("--port", type=_port, default=9443, help="port to listen on, 0 for a free one (default: %(default)s)")
+    parser.add_argument(
+        "--health-port",
+        type=_port,
+        metavar="PORT",
+        help="port of liveness for the kubelet, plain HTTP, answered by a thread of its own (default: not served)",
+    )
     parser.add_argument(
         "--cert-dir",
         type=Path,

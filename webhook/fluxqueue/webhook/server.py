@@ -21,6 +21,7 @@ import structlog
 
 from fluxqueue.certs.connections import ConnectionLimits
 from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
+from fluxqueue.certs.health import HealthServer
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.self_call import SelfCall
 from fluxqueue.certs.serving import ServedCertificate
@@ -51,6 +52,8 @@ class ServerSettings:
         Seconds for a TLS handshake, and for a request to arrive as a whole.
     name
         DNS name or IP address by which the API server calls, for the call to itself; empty, none is made.
+    health_port
+        Port of liveness, plain HTTP; None if it is not served.
     """
 
     host: str
@@ -60,6 +63,7 @@ class ServerSettings:
     look_s: float = 2.0
     request_s: float = 5.0
     name: str = ""
+    health_port: int | None = None
 
 
 async def serve(
@@ -90,6 +94,7 @@ async def serve(
     certificate = ServedCertificate(settings.certificate_directory, readiness, metrics, clock)
     certificate.check()
     listening = listen(settings.host, settings.port)
+    health = _health(settings, readiness, clock) if settings.health_port is not None else None
     server = GuardedServer(
         create_app(admission, readiness, metrics, clock),
         listening,
@@ -106,22 +111,33 @@ async def serve(
     following = asyncio.create_task(_follow(certificate, self_call, settings.look_s), name="certificate")
     stopping = asyncio.create_task(_stop_on_signal(server, readiness, signals, settings.drain_s), name="signals")
     serving = asyncio.create_task(server.serve(), name="server")
-    watching = asyncio.create_task(watch(), name="watch") if watch is not None else asyncio.create_task(asyncio.sleep(0))
+    beside = [asyncio.create_task(watch(), name="watch")] if watch is not None else []
+    beside += [asyncio.create_task(health.serve(), name="health")] if health is not None else []
     try:
         await asyncio.wait({serving, following, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
             server.should_exit = True
         await serving
     finally:
-        for task in (following, stopping, watching):
+        for task in (following, stopping, *beside):
             task.cancel()
-        await asyncio.gather(following, stopping, watching, return_exceptions=True)
+        await asyncio.gather(following, stopping, *beside, return_exceptions=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     for task in (following, stopping):
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
     log.info("webhook.stopped")
+
+
+def _health(settings: ServerSettings, readiness: Readiness, clock: Callable[[], dt.datetime]) -> HealthServer:
+    """Return the server of the health port; the kubelet asks the HTTPS port whether it is ready, as that is what has to answer."""
+
+    def ready() -> tuple[bool, dict[str, object]]:
+        problem = readiness.problem(clock())
+        return problem is None, {"ready": problem is None, "missing": ["certificate"] if problem else []}
+
+    return HealthServer(settings.host, settings.health_port or 0, ready)
 
 
 async def _follow(certificate: ServedCertificate, self_call: SelfCall, look_s: float) -> None:
