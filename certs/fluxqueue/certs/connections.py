@@ -90,6 +90,8 @@ class ConnectionLimits:
         Seconds without a request. The clients of the control plane close idle connections themselves after 90 seconds.
     one_request
         True if a connection ends after its first answer.
+    whole_requests
+        True if the application gets a request when it is complete. False: when its head is; the application then bounds the body itself.
     """
 
     connections: int = 1_024
@@ -100,6 +102,7 @@ class ConnectionLimits:
     response_s: float = 10.0
     idle_s: float = 180.0
     one_request: bool = False
+    whole_requests: bool = True
 
     def allowed_s(self, stage: Stage) -> float:
         """Seconds that a connection may stay in a stage."""

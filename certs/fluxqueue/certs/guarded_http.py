@@ -3,7 +3,8 @@
 uvicorn starts a task for each request as soon as its head is complete, waits for the body without a limit of time, and repeats no count of
 what all requests hold. So two hundred slow clients make it hold hundreds of megabytes. Here a request waits outside the application until
 it is complete, within the limits of `fluxqueue.certs.connections`, and then for its turn (`fluxqueue.certs.turns`). The application finds
-the whole body at its first call of ``receive``.
+the whole body at its first call of ``receive``. A service that answers before it has read a body gets the request when its head is complete
+(`ConnectionLimits.whole_requests`), and bounds the body itself.
 
 Requests that are pipelined are refused. The API server, kube-scheduler and the kubelet never send them.
 """
@@ -155,6 +156,9 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Refuse a body that is declared too large; tell a client that asks first to send it."""
+        if not self._book.limits.whole_requests:
+            super().on_headers_complete()
+            return
         declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
         if declared.isdigit() and int(declared[:20]) > self._book.limits.body_bytes:
             self._refuse(ConnectionEnding.LARGE)
@@ -165,6 +169,9 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body, within the limits."""
+        if not self._book.limits.whole_requests:
+            super().on_body(body)
+            return
         self._size += len(body)
         self._parts += 1
         if self._size > self._book.limits.body_bytes:
@@ -177,6 +184,9 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let the request wait for its turn."""
+        if not self._book.limits.whole_requests:
+            super().on_message_complete()
+            return
         if self._waiting_app is None or self.transport.is_closing():
             return
         super().on_message_complete()
@@ -193,6 +203,8 @@ class GuardedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Keep the application until the request is complete; uvicorn calls this when its head is."""
         self._waiting_app = app
+        if not self._book.limits.whole_requests:
+            self._start()
 
     def _start(self) -> None:
         app, self._waiting_app = self._waiting_app, None

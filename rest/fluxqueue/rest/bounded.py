@@ -18,12 +18,16 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MAX_BODY_BYTES", "MAX_DISCARDED_BYTES", "BoundedRequests"]
+from fluxqueue.certs.connections import ConnectionLimits
+
+__all__ = ["LIMITS", "MAX_BODY_BYTES", "MAX_DISCARDED_BYTES", "BoundedRequests"]
 
 MAX_BODY_BYTES: Final = 2**20
 MAX_DISCARDED_BYTES: Final = 2**25
 _ARRIVAL_S = 10.0
 _TIME_OUT: Final = 408
+LIMITS: Final = ConnectionLimits(connections=256, request_s=10.0, response_s=86_400.0, idle_s=30.0, whole_requests=False)
+"""Of the server: output may be followed for a day. Bodies are bounded here."""
 
 Refusal = tuple[int, str, dict[str, str]]
 """Code, sentence and headers of an answer."""

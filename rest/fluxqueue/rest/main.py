@@ -7,11 +7,16 @@ and no database.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fluxqueue.certs.guarded_server import GuardedServer
 
 __all__ = ["main"]
 
@@ -34,38 +39,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
 
-    import uvicorn
-
     from fluxqueue.api.logs import configure_logging
+    from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
     from fluxqueue.rest.app import create_app
+    from fluxqueue.rest.bounded import LIMITS
     from fluxqueue.rest.commands import Flux, environment_for, read_python_path, read_size
 
     configure_logging(arguments.log_level)
     size = read_size(arguments.settings) if arguments.settings else None
     python_path = read_python_path(arguments.settings) if arguments.settings else ""
     app = create_app(Flux(environment_for(os.environ, python_path), application=arguments.environment), arguments.token_file, size)
-    config = uvicorn.Config(
-        app,
-        host=arguments.host,
-        port=arguments.port,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-    server = uvicorn.Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn stops cleanly and then raises the signal again, which must not be an error.
-        signal.signal(number, lambda *_: None)
     try:
-        server.run()
-    except SystemExit:
-        print(f"fluxqueue rest: cannot listen on {arguments.host}:{arguments.port}", file=sys.stderr)  # noqa: T201  for who started it
+        listening = listen(arguments.host, arguments.port)
+    except CannotListen as error:
+        print(f"fluxqueue rest: {error}", file=sys.stderr)  # noqa: T201  for who started it
         return _REFUSED
-    return 0 if server.started else _REFUSED
+    asyncio.run(_serve(GuardedServer(app, listening, LIMITS, finish_s=_GRACE_S)))
+    return 0
+
+
+async def _serve(server: GuardedServer) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, setattr, server, "should_exit", True)
+    await server.serve()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -193,3 +193,16 @@ async def test_a_newcomer_ends_one_connection_and_not_itself() -> None:
             await reader.readuntil(b"here")
         for _, writer in kept:
             writer.close()
+
+
+async def test_a_service_that_bounds_bodies_itself_answers_before_they_arrive() -> None:
+    limits = ConnectionLimits(connections=4, whole_requests=False)
+    async with guarded(limits) as port, asyncio.timeout(60):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+            assert b"200" in await reader.readuntil(b"here")
+            writer.write(b"12345")
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
