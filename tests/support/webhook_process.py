@@ -155,9 +155,11 @@ class WebhookProcess:
 
 
 @contextlib.asynccontextmanager
-async def running_webhook(certificates: Path, *arguments: str) -> AsyncIterator[WebhookProcess]:
-    """Start the program on a free port; stop it at the end of the block."""
+async def running_webhook(certificates: Path, *arguments: str, files: int | None = None) -> AsyncIterator[WebhookProcess]:
+    """Start the program on a free port, where it may open so many files; stop it at the end of the block."""
     command = [sys.executable, "-m", "fluxqueue.webhook.main", "--host", "127.0.0.1", "--port", "0", "--cert-dir", str(certificates)]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     process = await asyncio.create_subprocess_exec(*command, "--look-seconds", "0.05", *arguments, stderr=asyncio.subprocess.PIPE)
     webhook = WebhookProcess(process, certificates)
     webhook.following = asyncio.create_task(webhook.follow())

@@ -21,7 +21,9 @@ from support.webhook_process import (
     trusting_anybody,
 )
 
+from fluxqueue.api.descriptors import RESERVED
 from fluxqueue.certs.pairs import write_pair
+from fluxqueue.local.ports import free_port
 
 REVIEW = make_review(make_job()).body()
 TLS = trusting_anybody()
@@ -29,9 +31,9 @@ HEAD = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
-async def a_webhook(folder: Path, *arguments: str) -> AsyncIterator[WebhookProcess]:
+async def a_webhook(folder: Path, *arguments: str, files: int | None = None) -> AsyncIterator[WebhookProcess]:
     write_pair(folder, make_leaf(new_authority()), now())
-    async with running_webhook(folder, *arguments) as webhook:
+    async with running_webhook(folder, *arguments, files=files) as webhook:
         await webhook.logged("certificate.loaded")
         yield webhook
 
@@ -68,6 +70,21 @@ async def test_a_handshake_a_head_and_a_body_that_do_not_end_are_cut_off(tmp_pat
         writer.close()
         assert (await kept.request("POST", "/mutate", REVIEW)).status == 200
         assert await ended_for(webhook, "slow") == 3
+
+
+async def test_more_silent_connections_than_open_files_keep_nobody_out(tmp_path: Path) -> None:
+    """Neither the API server nor the kubelet; it was so when connections were more than files may be open."""
+    port = free_port()
+    async with a_webhook(tmp_path, "--request-seconds", "300", "--health-port", str(port), files=192) as webhook:
+        silent = [await asyncio.open_connection("127.0.0.1", webhook.port) for _ in range(300)]
+        assert (await webhook.ask(TLS, "POST", "/mutate", REVIEW)).status == 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(WAIT_S):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        assert await ended_for(webhook, "crowded") >= 300 - (192 - RESERVED)
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
 
 
 async def test_unfinished_bodies_together_hold_a_limited_number_of_bytes(tmp_path: Path) -> None:
