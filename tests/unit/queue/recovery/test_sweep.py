@@ -103,7 +103,7 @@ async def test_other_work_goes_on_between_the_comparisons_of_two_controllers(ste
             await asyncio.sleep(0)
 
     three = (cast("Any", steps),) * 3
-    sweeps = Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), three, steps.adopt, steps.prune)
+    sweeps = Sweeper(ledger, cast("Doctor", steps), Trigger(steps.defer), three, steps.adopt, steps.prune, steps.measure)
     await asyncio.gather(sweeps.resync(), others())
     assert steps.done == ["resync", "other"] * 2 + ["resync"]
 
