@@ -221,11 +221,11 @@ class Topology:
         if before == properties:
             return
         node.properties = dict(properties)
-        self._state.table.forget_properties()
+        self._state.table.relabelled(node)
 
         def undo() -> None:
             node.properties = before
-            self._state.table.forget_properties()
+            self._state.table.relabelled(node)
 
         self._state.undo(undo)
 

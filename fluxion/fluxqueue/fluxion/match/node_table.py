@@ -27,6 +27,7 @@ from fluxqueue.fluxion.match.present_leaves import PresentLeaves
 
 __all__ = ["NodeTable"]
 
+_LONGEST_LOG = 1_000
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int32]
 Sizes = npt.NDArray[np.int64]
@@ -115,8 +116,7 @@ class NodeTable:
         )
         self.flat = all(node.parent is graph.root for node in self.nodes)
         self.inner_types = {vertex.type for vertex in graph.by_path.values()}
-        self._accepted: WeakKeyDictionary[Constraint, Mask] = WeakKeyDictionary()
-        self._taints: frozenset[Taint] | None = None
+        self._forget_accepted()
         for row, node in enumerate(self.nodes):
             node.row = row
             for kind, run in node.runs.items():
@@ -125,6 +125,11 @@ class NodeTable:
             self.refresh(node)
         steps = [after.factor - before.factor for before, after in pairwise(self.nodes)]
         self.least_step = min(steps, default=10_000)
+
+    def _forget_accepted(self) -> None:
+        self._accepted: WeakKeyDictionary[Constraint, tuple[Mask, int]] = WeakKeyDictionary()
+        self._changed_properties: list[int] = []
+        self._taints: frozenset[Taint] | None = None
 
     def _add_type(self, kind: str) -> None:
         if kind not in self.free:
@@ -180,7 +185,7 @@ class NodeTable:
                 amounts[kind] = np.append(amounts[kind], np.int64(0))
         self.flat = self.flat and node.parent is self._graph.root
         self.inner_types.update(vertex.type for vertex in _with_ancestors(node))
-        self._accepted.clear()
+        self._note_properties(node.row)
         self.resized(node)
 
     def resized(self, node: Vertex) -> None:
@@ -251,12 +256,18 @@ class NodeTable:
         self.open[node.row], self.usable[node.row] = open_, free
 
     def accepted(self, constraint: Constraint) -> Mask:
-        """Return the nodes that a constraint accepts; cached until the graph changes."""
-        mask = self._accepted.get(constraint)
-        if mask is None:
-            accepts = constraint.accepts
-            mask = np.fromiter((accepts(node) for node in self.nodes), dtype=np.bool_, count=len(self.nodes))
-            self._accepted[constraint] = mask
+        """Return the nodes that a constraint accepts. It is kept, and nodes that have changed since are checked again."""
+        known, log, accepts = self._accepted.get(constraint), self._changed_properties, constraint.accepts
+        if known is None:
+            mask: Mask = np.fromiter((accepts(node) for node in self.nodes), dtype=np.bool_, count=len(self.nodes))
+        else:
+            mask, seen = known
+            if seen == len(log):
+                return mask
+            mask = np.append(mask, np.zeros(len(self.nodes) - len(mask), dtype=np.bool_))
+            for row in set(log[seen:]):
+                mask[row] = accepts(self.nodes[row])
+        self._accepted[constraint] = mask, len(log)
         return mask
 
     @property
@@ -266,11 +277,17 @@ class NodeTable:
             self._taints = frozenset(taints_in({text for node in self.nodes for text in node.properties}))
         return self._taints
 
-    def forget_properties(self) -> None:
-        """Clear what follows from properties after a change of them."""
-        self._accepted.clear()
-        self._taints = None
+    def relabelled(self, node: Vertex) -> None:
+        """Note that the properties of a node have changed."""
+        if node.row >= 0:
+            self._note_properties(node.row)
         self.freed.forget()
+
+    def _note_properties(self, row: int) -> None:
+        self._changed_properties.append(row)
+        self._taints = None
+        if len(self._changed_properties) > 2 * len(self.nodes) + _LONGEST_LOG:
+            self._forget_accepted()
 
     def rows(self, nodes: Iterable[Vertex]) -> npt.NDArray[Any]:
         """Return the rows of these nodes."""
