@@ -130,6 +130,13 @@ def test_pods_of_one_group_with_different_rules_are_refused() -> None:
     assert "one group is matched by one set of rules" in found.message
 
 
+def test_pods_of_one_group_get_nodes_that_all_of_them_tolerate() -> None:
+    gpu, both = ([{"key": key, "operator": "Exists"} for key in keys] for keys in ("g", "gs"))
+    found = described(member("a", "2").with_("spec.tolerations", gpu), member("b", "2").with_("spec.tolerations", both))
+    assert found.reason is Reason.NONE
+    assert json.loads(found.jobspec)["attributes"]["system"]["constraints"] == {"tolerates": ["g:"]}
+
+
 def test_a_group_that_keeps_apart_has_a_node_for_each_pod() -> None:
     term = {"labelSelector": {"matchLabels": {"fluxqueue/pod-group": "mpi"}}, "topologyKey": "kubernetes.io/hostname"}
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
