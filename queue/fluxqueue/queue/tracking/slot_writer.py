@@ -53,8 +53,8 @@ def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
     return writes
 
 
-_PODS_AT_ONCE = 128
-"""Pods of one workload that are released before it is planned again."""
+_PODS_AT_ONCE, _PODS_OF_EACH = 128, 16
+"""Pods of large gangs that are released before these are planned again: together, and of each at least."""
 _NOBODY_WAITS_S = 0.5
 """How long the matcher may hold what nobody waits for. The next arrival requests a cycle at once, and that returns it first."""
 
@@ -93,14 +93,18 @@ class SlotWriter:
         return [each.workload for each in planned if each.allocation.jobid in writes.finished]
 
     async def _release_pods(self, planned: Sequence[PlannedChanges]) -> None:
+        gated = [(each, [found for found in each.changes.assign if not self._gates.removed(found[1])]) for each in planned]
+        large = sum(len(pods) > _PODS_OF_EACH for _, pods in gated)
+        at_once = max(_PODS_AT_ONCE // max(large, 1), _PODS_OF_EACH)
         due: list[_DuePod] = []
-        for each in planned:
-            if pods := [(rank, pod) for rank, pod in each.changes.assign if not self._gates.removed(pod)]:
-                gang = self._gates.gang_size(each.workload, each.allocation)
-                now = sorted(pods, key=itemgetter(0))[:_PODS_AT_ONCE]
-                due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in now]
-                if len(pods) > _PODS_AT_ONCE:
-                    self._plan_after(each.workload.id, 0)
+        for each, pods in gated:
+            if not pods:
+                continue
+            gang = self._gates.gang_size(each.workload, each.allocation)
+            now = sorted(pods, key=itemgetter(0))[:at_once]
+            due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in now]
+            if len(pods) > at_once:
+                self._plan_after(each.workload.id, 0)
         if not due:
             return
         reach(CrashPoint.SLOTS_TAKEN)

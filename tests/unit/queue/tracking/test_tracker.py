@@ -92,6 +92,7 @@ async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(
 async def test_a_large_gang_is_released_in_parts_that_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     monkeypatch.setattr(slot_writer, "_PODS_AT_ONCE", 1)
+    monkeypatch.setattr(slot_writer, "_PODS_OF_EACH", 1)
     plans: list[int] = []
     write = bench.ledger.write_slots
 
