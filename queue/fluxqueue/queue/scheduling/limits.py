@@ -212,7 +212,7 @@ class Quotas:
 
     def without(self, workloads: Iterable[WorkloadId]) -> Quotas:
         """Return a copy in which these workloads hold nothing."""
-        other = self._empty()
+        other = self._empty(self._room.copy())
         other._held = dict(self._held)
         other._uses = {key: use.copy() for key, use in self._uses.items()}
         for workload in workloads:
@@ -300,9 +300,10 @@ class Quotas:
 
         Where the number of nodes is limited it is one at a time, because each answer decides about the next workload.
         """
-        if not workloads or not self.limited(workloads[0].queue):
+        namespaces = {workload.namespace for workload in workloads} & self._room.spaces.keys()
+        if not workloads or not (namespaces or self._by_account or workloads[0].queue in self._limits):
             return len(workloads)
-        trial = self._empty()
+        trial = self._empty(self._room.copy(namespaces))
         for number, workload in enumerate(workloads):
             scopes = self._scopes_of(workload)
             for scope in scopes:
@@ -332,8 +333,8 @@ class Quotas:
             scopes = self._account_scopes[account] = tuple(account_scopes(account, self.accounts))
         return scopes
 
-    def _empty(self) -> Quotas:
-        """Return a copy in which nothing is used."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, self._room.copy())
+    def _empty(self, room: QuotaRoom) -> Quotas:
+        """Return a copy in which nothing is used of the limits, and with this room."""
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

@@ -56,6 +56,8 @@ class _Requests:
         All that was asked for: the number of each vector, and the vectors by number. Number 0 asks for nothing.
     of_one_pod
         By uid of a Job: the Job as it was read, and what one pod of it asks for.
+    asked
+        By uid of a Job: the Job as it was read, the number of its pods, and the number of what they ask for.
     """
 
     quotas: tuple[ResourceQuota, ...]
@@ -64,6 +66,7 @@ class _Requests:
     numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
     vectors: list[tuple[int, ...]] = field(default_factory=list)
     of_one_pod: dict[str, tuple[Job, tuple[int, ...]]] = field(default_factory=dict)
+    asked: dict[str, tuple[Job, int, int]] = field(default_factory=dict)
     table: Vector | None = None
 
     def number_of(self, vector: tuple[int, ...]) -> int:
@@ -148,7 +151,12 @@ class NamespaceQuotas:
         job = self._caches.jobs.get_by_uid(workload.uid) if workload.kind == "Job" else None
         if job is None or not job.spec.suspend:
             return 0
-        return requests.number_of(tuple(amount * workload.pods for amount in self._of_one_pod(requests, job)))
+        known = requests.asked.get(workload.uid)
+        if known is not None and known[0] is job and known[1] == workload.pods:
+            return known[2]
+        number = requests.number_of(tuple(amount * workload.pods for amount in self._of_one_pod(requests, job)))
+        requests.asked[workload.uid] = job, workload.pods, number
+        return number
 
     def _of_one_pod(self, requests: _Requests, job: Job) -> tuple[int, ...]:
         """Return what one pod of a Job takes of each bound."""

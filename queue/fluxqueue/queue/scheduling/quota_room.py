@@ -5,12 +5,13 @@ Work that a quota would refuse is not matched: it would take nodes, and its pods
 the cycle takes its part of the room at once.
 
 The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for the same shares one vector, so a
-round compares a few vectors, however many workloads wait.
+round compares a few vectors, however many workloads wait. The work of a namespace is only looked at while a vector that is known there does
+not fit. What is not known yet is measured when it is about to be granted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = ["NO_ROOM_LIMITED", "Bound", "NamespaceRoom", "QuotaRoom", "Vector"]
 
 Vector = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
+_Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,13 @@ class QuotaRoom:
     spaces: Mapping[str, NamespaceRoom]
     note_closed: Callable[[str], None] = lambda _namespace: None
     _held: dict[WorkloadId, tuple[str, int]] = field(default_factory=dict)
-    _rows: dict[str, list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = field(default_factory=dict)
+    _unsure: set[str] = field(default_factory=set)
+    _tight: set[str] = field(default_factory=set)
+    _by_namespace: dict[str, dict[str, _Rows]] = field(default_factory=dict)
+    _asked: dict[tuple[str, str], _Rows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._unsure.update(self.spaces)
 
     @property
     def any(self) -> bool:
@@ -118,6 +126,7 @@ class QuotaRoom:
         over = np.flatnonzero((wanted > 0) & (wanted > space.free))
         if not len(over):
             return None
+        self._tight.add(workload.namespace)
         self.note_closed(workload.namespace)
         first = int(over[0])
         return _over(workload, space.bounds[first], int(wanted[first]), int(space.free[first]))
@@ -146,6 +155,7 @@ class QuotaRoom:
             return False
         self._held[workload.id] = workload.namespace, row
         space.free -= space.vectors()[row]
+        self._unsure.add(workload.namespace)
         return True
 
     def remove(self, workload: WorkloadId) -> bool:
@@ -156,34 +166,47 @@ class QuotaRoom:
         namespace, row = held
         space = self.spaces[namespace]
         space.free += space.vectors()[row]
+        self._unsure.add(namespace)
         return True
 
     def close(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
         """Clear the rows of a backlog's mask that do not fit; those that hold reservations too, as they are not considered."""
-        for namespace, rows, asked in self._rows_of(queue, backlog):
-            fits = self.spaces[namespace].fitting()[asked]
+        for namespace in self._unsure:
+            (self._tight.discard if self.spaces[namespace].fitting().all() else self._tight.add)(namespace)
+        self._unsure.clear()
+        for namespace in self._tight:
+            rows = self._rows_of(queue, backlog).get(namespace)
+            if rows is None:
+                continue
+            space, key = self.spaces[namespace], (queue, namespace)
+            asked = self._asked.get(key)
+            if asked is None:
+                numbers = (space.row_of(backlog[row]) for row in rows.tolist())
+                asked = self._asked[key] = np.fromiter(numbers, dtype=np.int64, count=len(rows))
+            fits = space.fitting()[asked]
             if not fits.all():
                 self.note_closed(namespace)
                 mask[rows[~fits]] = False
 
     def forget_rows(self) -> None:
         """Forget the rows of the backlogs: they changed."""
-        self._rows.clear()
+        self._by_namespace.clear()
+        self._asked.clear()
 
-    def copy(self) -> QuotaRoom:
-        """Return a copy that can be filled by itself."""
-        return QuotaRoom({name: space.copy() for name, space in self.spaces.items()}, self.note_closed, self._held.copy())
+    def copy(self, only: Iterable[str] | None = None) -> QuotaRoom:
+        """Return a copy that can be filled by itself: of all namespaces, or without the bounds of all but these."""
+        names = self.spaces if only is None else [name for name in only if name in self.spaces]
+        return QuotaRoom({name: self.spaces[name].copy() for name in names}, self.note_closed, self._held.copy())
 
-    def _rows_of(self, queue: str, backlog: Backlog) -> list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        known = self._rows.get(queue)
+    def _rows_of(self, queue: str, backlog: Backlog) -> dict[str, _Rows]:
+        """Return the rows of each namespace."""
+        known = self._by_namespace.get(queue)
         if known is None:
-            known = self._rows[queue] = []
-            for number, namespace in enumerate(backlog.namespace_names):
-                space = self.spaces.get(namespace)
-                if space is not None:
-                    rows = np.flatnonzero(backlog.namespaces == number)
-                    asked = np.fromiter((space.row_of(backlog[row]) for row in rows.tolist()), dtype=np.int64, count=len(rows))
-                    known.append((namespace, rows, asked))
+            order = np.argsort(backlog.namespaces, kind="stable")
+            names = backlog.namespace_names
+            ends = np.searchsorted(backlog.namespaces[order], np.arange(len(names)), side="right")
+            parts = np.split(order, ends[:-1]) if names else []
+            known = self._by_namespace[queue] = {name: rows for name, rows in zip(names, parts, strict=True) if len(rows)}
         return known
 
 

@@ -104,6 +104,8 @@ async def test_grants_of_the_cycle_take_their_part_at_once_and_give_it_back() ->
 async def test_of_a_backlog_the_rows_that_fit_stay_open() -> None:
     bench = Bench()
     rows = [bench.job("a"), bench.job("b", pods=3), bench.job("c"), a_workload("other", namespace="elsewhere", pods=9)]
+    for row in rows:
+        bench.refusal(row)
     quotas, backlog = bench.measured(), Backlog(rows)
     assert quotas.limited("default")
     assert quotas.within("default", backlog).tolist() == [True, False, True, True]
@@ -111,6 +113,15 @@ async def test_of_a_backlog_the_rows_that_fit_stay_open() -> None:
     quotas.add_usage(rows[2], ["n1"])
     assert quotas.within("default", backlog).tolist() == [False, False, False, True]
     assert quotas.reached(rows[1]).message.startswith("the ResourceQuotas of namespace 'default' leave no room for it: it is matched when")
+
+
+async def test_work_is_only_looked_at_where_something_does_not_fit() -> None:
+    bench = Bench(hard=2)
+    rows = [bench.job("a"), bench.job("b", pods=3)]
+    quotas, backlog = bench.measured(), Backlog(rows)
+    assert quotas.within("default", backlog).tolist() == [True, True], "nothing is known of what they ask for"
+    assert quotas.refusal(rows[1]) is not None
+    assert quotas.within("default", backlog).tolist() == [True, False]
 
 
 async def test_only_as_many_are_matched_in_one_step_as_fit() -> None:
