@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from fluxqueue.api.clusterobjects import ResourceQuota
@@ -37,6 +38,7 @@ _SHOWN_S = 1.0
 """By then the watch has shown what a new pod uses of its quota."""
 _MOST_UNUSED = 1_000
 """Jobs that are gone and still known, before all is read again."""
+_MOST_TEMPLATES = 10_000
 _LIVE = (State.ALLOCATED, State.RUNNING)
 
 
@@ -54,8 +56,8 @@ class _Requests:
         Of each bound, as the quotas count.
     numbers, vectors
         All that was asked for: the number of each vector, and the vectors by number. Number 0 asks for nothing.
-    of_one_pod
-        By uid of a Job: the Job as it was read, and what one pod of it asks for.
+    of_template
+        What one pod asks for, by what decides that in its template.
     asked
         By uid of a Job: the Job as it was read, the number of its pods, and the number of what they ask for.
     """
@@ -65,7 +67,7 @@ class _Requests:
     left: Vector
     numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
     vectors: list[tuple[int, ...]] = field(default_factory=list)
-    of_one_pod: dict[str, tuple[Job, tuple[int, ...]]] = field(default_factory=dict)
+    of_template: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     asked: dict[str, tuple[Job, int, int]] = field(default_factory=dict)
     table: Vector | None = None
 
@@ -136,7 +138,7 @@ class NamespaceQuotas:
         bounds = tuple(Bound(quota.metadata.name, name, hard) for quota in quotas for name, hard in hard_amounts(quota).items())
         left = np.array([amount for quota in quotas for amount in amounts_left(quota).values()], dtype=np.int64)
         alike = known is not None and known.bounds == bounds and [each.spec for each in known.quotas] == [each.spec for each in quotas]
-        if known is None or not alike or len(known.of_one_pod) > 2 * len(self._caches.jobs) + _MOST_UNUSED:
+        if known is None or not alike or len(known.asked) > 2 * len(self._caches.jobs) + _MOST_UNUSED:
             known = _Requests(quotas, bounds, left)
             known.number_of((0,) * len(bounds))
         known.quotas, known.left = quotas, left
@@ -160,14 +162,18 @@ class NamespaceQuotas:
 
     def _of_one_pod(self, requests: _Requests, job: Job) -> tuple[int, ...]:
         """Return what one pod of a Job takes of each bound."""
-        known = requests.of_one_pod.get(job.metadata.uid)
-        if known is not None and known[0] is job:
-            return known[1]
-        spec = self._completed(job.spec.template.spec, job.metadata.namespace)
+        template = job.spec.template.spec
+        key = _deciding(template)
+        known = requests.of_template.get(key)
+        if known is not None:
+            return known
+        spec = self._completed(template, job.metadata.namespace)
         amounts, default_class = pod_amounts(spec), self._default_class()
         counting = {quota.metadata.name for quota in requests.quotas if counts(quota, spec, default_class)}
         each = tuple(amounts.get(bound.name, 0) if bound.quota in counting else 0 for bound in requests.bounds)
-        requests.of_one_pod[job.metadata.uid] = job, each
+        if len(requests.of_template) >= _MOST_TEMPLATES:
+            requests.of_template.clear()
+        requests.of_template[key] = each
         return each
 
     def _completed(self, spec: PodSpec, namespace: str) -> PodSpec:
@@ -256,6 +262,12 @@ class NamespaceQuotas:
         self._roomier.add(namespace)
         if namespace in self._closed:
             self._listener()
+
+
+def _deciding(spec: PodSpec) -> bytes:
+    """Return the parts of a template that decide what quotas count of its pods."""
+    amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources, spec.runtime_class_name)
+    return msgspec.msgpack.encode((amounts, spec.priority_class_name, spec.active_deadline_seconds))
 
 
 def _leaves_more(old: ResourceQuota, new: ResourceQuota) -> bool:

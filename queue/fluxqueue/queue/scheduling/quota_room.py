@@ -6,7 +6,8 @@ the cycle takes its part of the room at once.
 
 The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for the same shares one vector, so a
 round compares a few vectors, however many workloads wait. The work of a namespace is only looked at while a vector that is known there does
-not fit. What is not known yet is measured when it is about to be granted.
+not fit, and of that work only the first thousands in order: those behind them wait. What is not known yet is measured when it is about to
+be granted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from fluxqueue.queue.scheduling.policies.backlog import Backlog
 __all__ = ["NO_ROOM_LIMITED", "Bound", "NamespaceRoom", "QuotaRoom", "Vector"]
 
 Vector = npt.NDArray[np.int64]
+_MOST_ROWS = 2_000
+"""Workloads of a namespace and a queue that are compared with the room in a cycle."""
 _Mask = npt.NDArray[np.bool_]
 _Rows = npt.NDArray[np.int64]
 
@@ -178,6 +181,8 @@ class QuotaRoom:
             rows = self._rows_of(queue, backlog).get(namespace)
             if rows is None:
                 continue
+            rows, behind = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+            mask[behind] = False
             space, key = self.spaces[namespace], (queue, namespace)
             asked = self._asked.get(key)
             if asked is None:

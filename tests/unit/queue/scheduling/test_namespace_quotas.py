@@ -16,7 +16,7 @@ from support.recording_ledger import RecordingLedger
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import SlotState, Workload
-from fluxqueue.queue.scheduling import namespace_quotas
+from fluxqueue.queue.scheduling import namespace_quotas, quota_room
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -122,6 +122,16 @@ async def test_work_is_only_looked_at_where_something_does_not_fit() -> None:
     assert quotas.within("default", backlog).tolist() == [True, True], "nothing is known of what they ask for"
     assert quotas.refusal(rows[1]) is not None
     assert quotas.within("default", backlog).tolist() == [True, False]
+
+
+async def test_of_much_work_that_waits_for_a_quota_only_the_first_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_room, "_MOST_ROWS", 2)
+    bench = Bench(hard=1)
+    rows = [bench.job("a", pods=2), *(bench.job(name) for name in "bcd")]
+    quotas, backlog = bench.measured(), Backlog(rows)
+    quotas.refusal(rows[0])
+    assert quotas.within("default", backlog).tolist() == [False, True, False, False]
+    assert "leave no room for it" in quotas.reached(rows[3]).message
 
 
 async def test_only_as_many_are_matched_in_one_step_as_fit() -> None:
