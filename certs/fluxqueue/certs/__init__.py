@@ -1,1 +1,1 @@
-"""Certificates: the webhook's TLS pair and its self-managed authority."""
+"""Certificates, and the server of every port that uses them."""

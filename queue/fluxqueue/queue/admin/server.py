@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
-from fluxqueue.certs.connections import ConnectionLimits
+from fluxqueue.certs.connections import ConnectionEnding, ConnectionLimits
 from fluxqueue.certs.guarded_server import GuardedServer, listen
 from fluxqueue.certs.readiness import Readiness
 from fluxqueue.certs.serving import ServedCertificate
@@ -135,7 +135,7 @@ class AdminServer:
     endpoints
         What is served.
     registry
-        Where the expiry of the certificate is recorded.
+        Where the expiry of the certificate and ended connections are recorded.
 
     Raises
     ------
@@ -144,10 +144,11 @@ class AdminServer:
     """
 
     def __init__(self, address: AdminAddress, api: Api, endpoints: Sequence[Endpoint], registry: CollectorRegistry) -> None:
+        metrics = _PortMetrics(registry)
         self._certificate = ServedCertificate(
             address.certificate_directory,
             Readiness("client"),
-            _CertificateMetrics(registry),
+            metrics,
             lambda: dt.datetime.now(dt.UTC),
             server="queue",
         )
@@ -156,6 +157,7 @@ class AdminServer:
             listen(address.host, address.port),
             LIMITS,
             context=self._certificate.context,
+            observe=metrics.connection_ended,
             finish_s=_FINISH_S,
         )
 
@@ -169,8 +171,8 @@ class AdminServer:
                 following.cancel()
 
 
-class _CertificateMetrics:
-    """Expiry and reloads of the certificate."""
+class _PortMetrics:
+    """Expiry and reloads of the certificate, and connections that were ended."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expiry = Gauge(
@@ -182,6 +184,16 @@ class _CertificateMetrics:
             ["result"],
             registry=registry,
         )
+        self._ended = Counter(
+            "fluxqueue_metrics_connections_ended_total",
+            "Connections of the metrics port that were ended because of a limit, by limit",
+            ["limit"],
+            registry=registry,
+        )
+
+    def connection_ended(self, ending: ConnectionEnding) -> None:
+        """Count a connection that was ended because of a limit."""
+        self._ended.labels(ending.value).inc()
 
     def certificate(self, ends: float | None) -> None:
         """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""

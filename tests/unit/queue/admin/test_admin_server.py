@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
+from fluxqueue.local.ports import free_port
 from fluxqueue.queue.admin.access import Permission, Verdict
-from fluxqueue.queue.admin.server import BadRequest, Endpoint, make_app, metrics_endpoint, status_endpoint
+from fluxqueue.queue.admin.server import (
+    LIMITS,
+    AdminAddress,
+    AdminServer,
+    BadRequest,
+    Endpoint,
+    make_app,
+    metrics_endpoint,
+    status_endpoint,
+)
 
 
 class _Reviews:
@@ -101,3 +114,19 @@ async def test_a_request_that_names_nothing_is_refused_before_its_right_is_asked
     app = make_app([Endpoint(endpoint.permission, endpoint.answer, right)], reviews)
     status, _, body = await call(app, "/metrics", {"Authorization": "Bearer good"})
     assert (status, json.loads(body), asked.asked) == (400, {"error": "namespace is given twice: name one"}, [])
+
+
+async def test_connections_of_the_port_that_are_ended_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.admin.server.LIMITS", replace(LIMITS, connections=4))
+    registry, port = CollectorRegistry(), free_port()
+    admin = AdminServer(AdminAddress("127.0.0.1", port, tmp_path), cast(Any, None), (), registry)
+    serving = asyncio.create_task(admin.serve())
+    async with asyncio.timeout(60):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        while registry.get_sample_value("fluxqueue_metrics_connections_ended_total", {"limit": "crowded"}) != 2:
+            await asyncio.sleep(0.01)
+    for _, writer in silent:
+        writer.close()
+    serving.cancel()
+    await asyncio.wait({serving})
+    await asyncio.sleep(0.05)  # the loop closes what was ended
