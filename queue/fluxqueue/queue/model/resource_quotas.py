@@ -22,14 +22,15 @@ from fluxqueue.api.pods import Container, PodSpec, ResourceRequirements
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 
-__all__ = ["amount_in_words", "amounts_left", "counts", "hard_amounts", "pod_amounts"]
+__all__ = ["LARGEST", "amount_in_words", "amounts_left", "counts", "hard_amounts", "pod_amounts"]
 
 _PODS = ("pods", "count/pods")
 _REQUESTS, _LIMITS = "requests.", "limits."
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 _CPU = ("requests.cpu", "limits.cpu")
 _MILLI = 1000
-_LARGEST = 1 << 60
+LARGEST = 1 << 60
+"""More counts as this, so that it fits into 64 bits."""
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
@@ -54,7 +55,7 @@ def hard_amounts(quota: ResourceQuota) -> dict[str, int]:
     bounds: dict[str, int] = {}
     for name, bound in _parsed(quota.status.hard).items():
         least = math.floor(bound * _MILLI if name in _CPU else bound)
-        bounds[name] = min(least, _LARGEST)
+        bounds[name] = min(least, LARGEST)
     return bounds
 
 
@@ -161,4 +162,4 @@ def _parsed(written: Mapping[str, str | int | float] | None) -> dict[str, Decima
 
 
 def _rounded_up(name: str, amount: Decimal) -> int:
-    return min(math.ceil(amount * _MILLI if name in _CPU else amount), _LARGEST)
+    return min(math.ceil(amount * _MILLI if name in _CPU else amount), LARGEST)

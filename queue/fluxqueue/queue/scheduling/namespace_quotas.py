@@ -28,7 +28,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.moldable import started_pods
 from fluxqueue.queue.model.records import Workload, WorkloadId
-from fluxqueue.queue.model.resource_quotas import amounts_left, counts, hard_amounts, pod_amounts
+from fluxqueue.queue.model.resource_quotas import LARGEST, amounts_left, counts, hard_amounts, pod_amounts
 from fluxqueue.queue.scheduling.quota_room import Bound, NamespaceRoom, QuotaRoom, Vector
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -102,7 +102,7 @@ class NamespaceQuotas:
         self._quotas: dict[str, dict[str, ResourceQuota]] = {}
         self._requests: dict[str, _Requests] = {}
         self._stale: set[str] = set()
-        self._recent: dict[str, float] = {}
+        self._recent: set[str] = set()
         self._closed: set[str] = set()
         self._roomier: set[str] = set()
         self._listener: Callable[[], None] = lambda: None
@@ -156,7 +156,7 @@ class NamespaceQuotas:
         known = requests.asked.get(workload.uid)
         if known is not None and known[0] is job and known[1] == workload.pods:
             return known[2]
-        number = requests.number_of(tuple(amount * workload.pods for amount in self._of_one_pod(requests, job)))
+        number = requests.number_of(tuple(min(amount * workload.pods, LARGEST) for amount in self._of_one_pod(requests, job)))
         requests.asked[workload.uid] = job, workload.pods, number
         return number
 
@@ -187,8 +187,6 @@ class NamespaceQuotas:
 
     def _granted(self) -> Mapping[str, Vector]:
         """Return what pods will use that were granted and do not count as used yet, by namespace."""
-        now = asyncio.get_running_loop().time()
-        self._recent = {uid: at for uid, at in self._recent.items() if now - at < _SHOWN_S}
         granted: dict[str, Vector] = {}
         for workload, allocation in self._ledger.live():
             requests = self._requests.get(workload.namespace)
@@ -241,8 +239,8 @@ class NamespaceQuotas:
         if pod.metadata.namespace not in self._quotas or change.new is None:
             return
         if change.old is None and not pod.spec.node_name:
-            self._recent[pod.metadata.uid] = asyncio.get_running_loop().time()
-            asyncio.get_running_loop().call_later(_SHOWN_S, self._recheck, pod.metadata.namespace)
+            self._recent.add(pod.metadata.uid)
+            asyncio.get_running_loop().call_later(_SHOWN_S, self._note_shown, pod)
         elif change.old is not None and pod.spec.node_name and not change.old.spec.node_name:
             self._recheck(pod.metadata.namespace)
 
@@ -256,6 +254,10 @@ class NamespaceQuotas:
         if namespace in self._roomier:
             self._roomier.discard(namespace)
             self._listener()
+
+    def _note_shown(self, pod: Pod) -> None:
+        self._recent.discard(pod.metadata.uid)
+        self._recheck(pod.metadata.namespace)
 
     def _recheck(self, namespace: str) -> None:
         """Have work looked at again that does not fit, or of which that is found out by the last count."""

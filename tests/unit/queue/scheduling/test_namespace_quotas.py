@@ -236,3 +236,22 @@ async def test_without_a_quota_nothing_is_limited() -> None:
     quotas = bench.measured()
     assert not quotas.limited("default")
     assert np.all(quotas.within("default", Backlog([bench.job("a", pods=99)])))
+
+
+async def test_a_request_of_more_than_64_bits_waits_and_stops_no_cycle() -> None:
+    bench = Bench()
+    status = {"hard": {"requests.memory": "1Ti"}, "used": {"requests.memory": "0"}}
+    bench.server.put("resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
+    huge = make_job("huge").with_("spec.template.spec.containers", [{"name": "a", "resources": {"requests": {"memory": "1000Ti"}}}])
+    assert bench.refusal(bench.job("huge", huge, pods=20_000)).endswith("ask for less, or have the quota raised")
+    assert bench.refusal(bench.job("small")) == ""
+
+
+async def test_no_pod_is_remembered_for_quotas_that_bound_no_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_quotas, "_SHOWN_S", 0.0)
+    bench = Bench()
+    status = {"hard": {"services": "3"}, "used": {"services": "0"}}
+    bench.server.put("resourcequotas", {"metadata": {"name": "team", "namespace": "default"}, "status": status})
+    bench.quotas.room()
+    bench.pod("p", "a")
+    await until(lambda: not bench.quotas._recent)
