@@ -20,6 +20,7 @@ from fluxqueue.api.nodes import Node, Taint
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.api.requests import InvalidRequest, pod_requests, pod_usage
+from fluxqueue.api.storedjson import plain
 from fluxqueue.api.taints import HARD_EFFECTS, effective_taints, tolerates
 from fluxqueue.queue.noderules.node_selection import selects
 
@@ -59,7 +60,7 @@ def closed(node: Node | None, spec: PodSpec, *, lagging: bool = False) -> str:
 
 def node_rules(spec: PodSpec) -> bytes:
     """Return all that `closed` reads of a pod: equal for pods that the same nodes take."""
-    return msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations))
+    return msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations), enc_hook=plain)
 
 
 def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, lagging: bool = False) -> str:

@@ -7,7 +7,8 @@ from support.queue_builders import a_pod
 
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.noderules.node_checks import closed, obstacle, without_pin
+from fluxqueue.api.storedjson import StoredJson
+from fluxqueue.queue.noderules.node_checks import closed, node_rules, obstacle, without_pin
 
 
 def node(**changes: Any) -> Node:
@@ -150,3 +151,12 @@ def test_a_released_pod_could_go_to_any_node_its_own_rules_allow() -> None:
     assert closed(node(), without_pin(a_pod(make_pod().required_terms({**ssd, **pinned})).spec)) == ""
     relabelled = node(metadata__labels={"disk": "hdd"})
     assert "labels" in closed(relabelled, without_pin(a_pod(make_pod().required_terms({**ssd, **pinned})).spec))
+
+
+def test_the_rules_of_a_pod_that_names_hundreds_of_nodes_can_be_compared() -> None:
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{n}" for n in range(500)]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    spec = a_pod(make_pod()).spec
+    kept = msgspec.structs.replace(spec, affinity=StoredJson(msgspec.json.encode(affinity)))
+    assert node_rules(kept) == node_rules(msgspec.structs.replace(spec, affinity=affinity))
+    assert node_rules(kept) != node_rules(spec)
