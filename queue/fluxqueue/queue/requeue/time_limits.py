@@ -122,7 +122,15 @@ class TimeLimits:
         if workload.release_mode is not ReleaseMode.POD:
             return False
         pod = self._caches.pods.get_by_uid(workload.uid)
-        return pod is None or _returns(pod)
+        return pod is None or self._returns(pod)
+
+    def _returns(self, pod: Pod) -> bool:
+        """True for a pod of a Job that runs, which is ended itself, or of a service. Everybody may write an owner into a pod."""
+        owner = pod.metadata.controller
+        if owner is None:
+            return False
+        job = self._caches.jobs.get_by_uid(owner.uid)
+        return (job is not None and not job.finished) or not pod.spec.ends
 
     def _warn(self, workload: Workload, end_at: datetime) -> None:
         rules = self._rules(workload)
@@ -152,7 +160,7 @@ class TimeLimits:
         owners = (pod.metadata.controller for pod in pods)
         uids = dict.fromkeys(owner.uid for owner in owners if owner is not None and owner.kind == "Job")
         jobs = [job for uid in uids if (job := self._caches.jobs.get_by_uid(uid)) is not None]
-        waits = [await self._end_jobs(jobs), await self._delete(pod for pod in pods if not _returns(pod))]
+        waits = [await self._end_jobs(jobs), await self._delete(pod for pod in pods if not self._returns(pod))]
         return min((wait_s for wait_s in waits if wait_s is not None), default=_RECHECK_S)
 
     async def _end_jobs(self, jobs: Iterable[Job]) -> float | None:
@@ -199,9 +207,3 @@ class TimeLimits:
     def _report(self, workload: Workload, reason: str, message: str) -> None:
         for subject in subjects_of(workload, self._caches, self._ledger.allocation(workload.id)):
             self._recorder.record(subject, reason, message, severity=Severity.WARNING)
-
-
-def _returns(pod: Pod) -> bool:
-    """True for a pod of a Job, which is ended itself, or of a service. An owner alone says nothing: everybody may write one into a pod."""
-    owner = pod.metadata.controller
-    return owner is not None and (owner.kind == "Job" or not pod.spec.ends)

@@ -172,6 +172,17 @@ async def test_a_named_owner_keeps_no_pod_that_ends_by_itself_from_its_limit(pol
     assert bench.deleted == (["a", "b"] if ended else [])
 
 
+async def test_only_the_pod_of_a_job_that_runs_ends_with_its_job() -> None:
+    """A pod may name a Job that has finished, which ends nothing any more, or one of another project."""
+    pod = make_pod("mpi").uid("the-uid").owned_by("Job").with_("spec.restartPolicy", "Never").on_node("n0").phase("Running")
+    running = make_job("owner").uid("uid-of-owner").suspended(False)
+    complete = [{"type": "Complete", "status": "True"}]
+    for jobs, ended in (([running], False), ([running.with_("status.conditions", complete)], True), ([], True)):
+        bench = Bench(a_pod_row(), 61, jobs=jobs, pods=[pod])
+        await bench.limits._check(bench.row.id)
+        assert bench.stored is ended
+
+
 async def test_all_pods_of_a_group_are_deleted_and_no_others() -> None:
     other = make_pod("other").uid("other").label(names.POD_GROUP_LABEL, "another").on_node("n0").phase("Running")
     bench = Bench(a_group_row(), 61, pods=[member("a"), member("b"), member("done").phase("Succeeded"), other])
