@@ -97,6 +97,7 @@ class SlotWriter:
         large = sum(len(pods) > _PODS_OF_EACH for _, pods in gated)
         at_once = max(_PODS_AT_ONCE // max(large, 1), _PODS_OF_EACH)
         due: list[_DuePod] = []
+        goes_on: set[WorkloadId] = set()
         for each, pods in gated:
             if not pods:
                 continue
@@ -104,18 +105,25 @@ class SlotWriter:
             now = sorted(pods, key=itemgetter(0))[:at_once]
             due += [_DuePod(each.workload, each.allocation, rank, pod, gang) for rank, pod in now]
             if len(pods) > at_once:
-                self._plan_after(each.workload.id, 0)
+                goes_on.add(each.workload.id)
         if not due:
             return
         reach(CrashPoint.SLOTS_TAKEN)
         # The leader of a Flux cluster goes before its followers: they connect to it, and a failed attempt costs them a whole time-out.
-        await asyncio.gather(*(self._release_pod(each) for each in due if _is_leader(each.rank, each.pod)))
-        await asyncio.gather(*(self._release_pod(each) for each in due if not _is_leader(each.rank, each.pod)))
+        failed = await self._release_together([each for each in due if _is_leader(each.rank, each.pod)])
+        failed |= await self._release_together([each for each in due if not _is_leader(each.rank, each.pod)])
+        for workload in goes_on - failed:
+            self._plan_after(workload, 0)
 
-    async def _release_pod(self, due: _DuePod) -> None:
-        retry_s = await self._gates.remove(*due)
-        if retry_s is not None:
-            self._plan_after(due.workload.id, retry_s)
+    async def _release_together(self, due: Sequence[_DuePod]) -> set[WorkloadId]:
+        """Release pods, and return the workloads of which some were not: each is planned again after a pause."""
+        retries = await asyncio.gather(*(self._gates.remove(*each) for each in due))
+        failed: set[WorkloadId] = set()
+        for each, retry_s in zip(due, retries, strict=True):
+            if retry_s is not None:
+                self._plan_after(each.workload.id, retry_s)
+                failed.add(each.workload.id)
+        return failed
 
 
 class _DuePod(NamedTuple):

@@ -108,6 +108,22 @@ async def test_a_large_gang_is_released_in_parts_that_leave_room_for_others(monk
     assert plans[:2] == [0, 1], "the second is released after another plan"
 
 
+async def test_a_large_gang_whose_pods_cannot_be_released_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    monkeypatch.setattr(slot_writer, "_PODS_AT_ONCE", 1)
+    planned: list[float] = []
+
+    async def fail(*_due: object) -> float:
+        return 60.0
+
+    monkeypatch.setattr(bench.gates, "remove", fail)
+    monkeypatch.setattr(bench.tracker._writer, "_plan_after", lambda _workload, delay_s: planned.append(delay_s))
+    bench.put(pod("mpi-1", 1), pod("mpi-0", 0))
+    async with running_controllers(bench.tracker):
+        await until(lambda: planned)
+    assert set(planned) == {60.0}
+
+
 async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     under_way: list[int] = []
