@@ -13,7 +13,7 @@ import enum
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
@@ -360,7 +360,7 @@ class Api:
         with contextlib.suppress(Forbidden):  # it has a date too
             await self.version()
         try:
-            return parsedate_to_datetime(self._wire.date or "") + timedelta(seconds=0.5)
+            return parsedate_to_datetime(self._wire.date or "").replace(tzinfo=UTC) + timedelta(seconds=0.5)  # HTTP knows no other zone
         except ValueError:
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import orjson
@@ -19,6 +20,7 @@ class FakeWire:
     def __init__(self, *answers: Any) -> None:
         self.requests: list[Request] = []
         self.answers = list(answers)
+        self.date: str | None = None
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 5) -> bytes:
         del timeout_s, tries
@@ -97,3 +99,18 @@ async def test_a_bind_has_the_pods_uid_and_version_as_preconditions() -> None:
 async def test_another_type_in_a_response_is_refused_with_the_action() -> None:
     with pytest.raises(Undecodable, match="get Node n1: the answer does not fit"):
         await client(FakeWire([1])).get(NODES, "n1")
+
+
+@pytest.mark.parametrize(
+    ("date", "told"),
+    [
+        ("Tue, 24 Nov 2026 14:00:00 GMT", datetime(2026, 11, 24, 14, 0, 0, 500_000, UTC)),
+        ("Tue, 24 Nov 2026 14:00:00 -0000", datetime(2026, 11, 24, 14, 0, 0, 500_000, UTC)),
+        ("soon", None),
+        (None, None),
+    ],
+)
+async def test_the_time_of_the_server_has_a_zone_whatever_a_proxy_writes(date: str | None, told: datetime | None) -> None:
+    wire = FakeWire({"gitVersion": "v1.36.3"})
+    wire.date = date
+    assert await client(wire).time() == told
