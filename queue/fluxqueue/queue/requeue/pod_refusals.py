@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
@@ -47,6 +47,7 @@ _MOST_JOBS = 10_000
 _LONGEST_MESSAGE = 500
 _REPORTER = "job-controller"
 _PREFIX = "Error creating: "
+_ROOM_KEPT = timedelta(minutes=10)
 _LONGEST_PAUSE_S = 30.0
 """Between the last of several refusals and the next attempt after a change of a quota."""
 _TRANSIENT = "Internal error occurred"
@@ -86,7 +87,9 @@ class PodRefusals:
         self._wake = wake
 
     def resync(self) -> None:
-        """Find the workloads that wait because their pods were refused, as at start and in a sweep."""
+        """Find the workloads that wait because their pods were refused, as at start and in a sweep, and forget room of long ago."""
+        now = self._ledger.clock()
+        self._roomier_at = {namespace: at for namespace, at in self._roomier_at.items() if now - at < _ROOM_KEPT}
         for workload in self._ledger.all():
             self._workload_changed(workload.id)
 

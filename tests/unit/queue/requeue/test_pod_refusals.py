@@ -126,3 +126,13 @@ async def test_room_that_its_own_pods_left_does_not_start_it_again_at_once() -> 
     bench.ledger.now += timedelta(seconds=3)
     bench.quota(used=0)
     assert await bench.retried() == [workload.id]
+
+
+async def test_room_of_long_ago_is_forgotten() -> None:
+    bench = Bench()
+    bench.quota(used=1)
+    bench.refusals.resync()
+    assert bench.refusals._roomier_at
+    bench.ledger.now += timedelta(hours=1)
+    bench.refusals.resync()
+    assert not bench.refusals._roomier_at
