@@ -37,9 +37,11 @@ def stage(shared_cluster: InProcessCluster) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def others(shared_cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(shared_cluster) as stage:
-        yield stage
+def others(shared_cluster: InProcessCluster, stage: Stage) -> Iterator[Stage]:
+    """Their namespace; its end needs a matcher that holds nothing, so what ``stage`` has is deleted first."""
+    with managed_namespace(shared_cluster) as others:
+        yield others
+        stage.delete_applied()
 
 
 def job(name: str, nodes: int = 1, duration: str = "1h", seconds: str = "forever") -> JobBuilder:

@@ -241,14 +241,18 @@ class Stage:
 
     def clear(self, within_s: float = 120) -> None:
         """Delete everything that was applied, and wait until nothing of it is left in any component."""
+        self.delete_applied(within_s)
+        self.until_nothing_left(within_s)
+        for kind, name in self._cluster_wide:
+            self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+
+    def delete_applied(self, within_s: float = 120) -> None:
+        """Delete everything that was applied to the namespace, and wait until the API server has nothing of it."""
         client = self.cluster.control_plane.client
         left = [path for path in self._paths if client.find(path) is not None]
         for path in left:
             self.delete(path)
         self.until("what was applied is gone", lambda: all(client.find(path) is None for path in left), within_s)
-        self.until_nothing_left(within_s)
-        for kind, name in self._cluster_wide:
-            self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
 
     def delete(self, path: str) -> None:
         """Delete an object that may be gone already."""
