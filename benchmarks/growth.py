@@ -252,7 +252,7 @@ async def remove(api: Api, watched: Watched) -> None:
     for each in await api.list(STATEFULSETS, GANG):
         await api.delete(STATEFULSETS, each.metadata.name, namespace=GANG)
     await clean(api, ObjectCache(), GANG)
-    await api.request("DELETE", f"/api/v1/namespaces/{GANG}/pods?gracePeriodSeconds=0")
+    await api.request("DELETE", f"/api/v1/namespaces/{GANG}/pods?gracePeriodSeconds=0", timeout_s=600)
     async with asyncio.timeout(600):
         while watched.pods.list(GANG):
             await asyncio.sleep(0.5)
