@@ -43,6 +43,8 @@ log = structlog.get_logger()
 _TRIES = 4
 _SHOWN_S = 10.0
 """The time in which the watch has to show a withdrawn pod."""
+_AT_ONCE = 16
+"""Pods of a group that are taken back together: other work needs the calls of the process too."""
 
 
 class PodEvictor:
@@ -199,7 +201,9 @@ class PodEvictor:
             A pod could not be patched or deleted; the group keeps its slots, and replacements get those of the pods that are gone.
         """
         with self._gates.kept_for_withdrawal(pods):
-            done = await asyncio.gather(*(self._take_back(pod) for pod in pods), return_exceptions=True)
+            done: list[bool | BaseException] = []
+            for first in range(0, len(pods), _AT_ONCE):
+                done += await asyncio.gather(*(self._take_back(pod) for pod in pods[first : first + _AT_ONCE]), return_exceptions=True)
             failed = [error for error in done if isinstance(error, BaseException)]
             if failed:
                 raise failed[0]
