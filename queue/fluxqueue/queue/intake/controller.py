@@ -120,8 +120,13 @@ class IntakeController:
             except (StaleLeader, DatabaseUnavailable):
                 raise
             except Exception as error:
+                self._rests.end([key])
                 self._keys.fail(key, error)
-        await self._changes.store(changes)
+        try:
+            await self._changes.store(changes)
+        except Exception:
+            self._rests.end(each_once)
+            raise
 
     def _group_of(self, key: str | GroupKey) -> GroupKey | None:
         """Return the group that a key or the uid of a row stands for; None for an object."""

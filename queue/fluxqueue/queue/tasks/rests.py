@@ -8,7 +8,7 @@ together. Small ones do not rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 __all__ = ["Rests"]
@@ -53,6 +53,11 @@ class Rests(Generic[K]):
             return True
         self._until[key] = now + rest_s
         return False
+
+    def end(self, keys: Iterable[K]) -> None:
+        """End the rests of objects whose turn failed: they are tried again, and a turn that is put off would count as done."""
+        for key in keys:
+            self._until.pop(key, None)
 
     def prune(self) -> None:
         """Forget those that do not rest any more."""

@@ -170,6 +170,7 @@ class Tracker:
         except (StaleLeader, DatabaseUnavailable):
             raise
         except Exception:
+            self._rests.end(ids)
             await self._ledger.store_released()
             raise
 

@@ -357,6 +357,19 @@ async def test_a_workload_that_cannot_be_tracked_keeps_no_release_from_being_sto
     assert not bench.ledger.releasing(FluxionJobId(7))
 
 
+async def test_a_large_workload_that_cannot_be_tracked_is_tried_again_and_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "_REST_OF_SLOT_S", 3600.0)
+    bench, tries = Bench(), list[None]()
+
+    async def fail(*_args: object) -> None:
+        tries.append(None)
+        raise ValueError("a slot that nobody expects")
+
+    monkeypatch.setattr(bench.tracker, "_plan", fail)
+    async with running_controllers(bench.tracker):
+        await until(lambda: len(tries) > 1)
+
+
 async def test_a_job_that_is_deleted_before_its_release_is_stored_keeps_its_nodes_while_its_pods_run() -> None:
     bench = Bench(released=False)
     released_pin(bench)
