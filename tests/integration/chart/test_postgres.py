@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from support.chart_postgres import HOST, ChartPostgres, free_values
 from support.chart_rendering import Chart
+from support.postgres_builds import need_encryption
 
 from fluxqueue.local.binaries import Tool, find_tool
 from fluxqueue.local.postgres import LocalPostgres
@@ -37,6 +38,7 @@ def new_server(postgres: LocalPostgres, service_folder: Path) -> Iterator[Server
     if helm is None or postgres.process is None:
         pytest.skip("needs helm and the programs of a Postgres on this machine")
     own = Path(postgres.process.command[0]).parent
+    need_encryption(own)
     made: list[ChartPostgres] = []
 
     def make(programs: Path = own) -> ChartPostgres:

@@ -12,10 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from support.postgres_builds import need_encryption
 
 from fluxqueue.local.pki import Authority
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.postgres import LocalPostgres
+from fluxqueue.local.postgres_binaries import find_postgres
 from fluxqueue.queue.store import Database, DatabaseUnavailable, Store, migrate
 
 
@@ -33,6 +35,7 @@ class _ExternalServer:
 
 @pytest.fixture(scope="module")
 def external(service_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_ExternalServer]:
+    need_encryption(find_postgres().folder)
     authority, other = (Authority(tmp_path_factory.mktemp("authority"), datetime.now(UTC)) for _ in range(2))
     port, folder = free_port(), service_folder / "external"
     server = LocalPostgres(folder, durable=False)
