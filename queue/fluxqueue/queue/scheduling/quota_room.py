@@ -81,9 +81,13 @@ class NamespaceRoom:
 
     def fitting(self) -> _Mask:
         """Return which rows of `vectors` fit into the room."""
-        vectors = self.vectors()
-        fitting: _Mask = ((vectors == 0) | (vectors <= self.free)).all(axis=1)
+        fitting: _Mask = np.logical_not(self.lacks(self.vectors()).any(axis=1))
         return fitting
+
+    def lacks(self, wanted: Vector) -> _Mask:
+        """Return which entries of a vector, or of rows of vectors, do not fit; what is not asked for never lacks."""
+        lacking: _Mask = np.logical_and(wanted > 0, wanted > self.free)
+        return lacking
 
     def copy(self) -> NamespaceRoom:
         """Return a copy that can be filled by itself."""
@@ -126,12 +130,12 @@ class QuotaRoom:
         if space is None or workload.id in self._held:
             return None
         wanted = space.wanted_by(workload)
-        over = np.flatnonzero((wanted > 0) & (wanted > space.free))
-        if not len(over):
+        lacking = space.lacks(wanted)
+        if not lacking.any():
             return None
         self._tight.add(workload.namespace)
         self.note_closed(workload.namespace)
-        first = int(over[0])
+        first = int(np.argmax(lacking))
         return _over(workload, space.bounds[first], int(wanted[first]), int(space.free[first]))
 
     def reached(self, workload: Workload) -> OverLimit:
@@ -145,8 +149,7 @@ class QuotaRoom:
         space = self.spaces.get(workload.namespace)
         if space is None or workload.id in self._held:
             return False
-        wanted = space.wanted_by(workload)
-        return bool(((wanted > 0) & (wanted > space.free)).any())
+        return bool(space.lacks(space.wanted_by(workload)).any())
 
     def add(self, workload: Workload) -> bool:
         """Let a workload take its part; return True if it has one."""
