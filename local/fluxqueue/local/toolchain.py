@@ -215,14 +215,15 @@ class _Build:
         compiled: set[str] = set()
         for number, program in enumerate(programs, 1):
             own = [package for package in program.packages if package not in compiled]
+            needed_later = {package for later in programs[number:] for package in later.packages}
             text = f"program {number} of {len(programs)}, {program.name}"
             self._display.advance(text, 0)
             if (self._target / program.name).exists():
-                own = [package for package in own if not any(package in later.packages for later in programs[number:])]
+                own = [package for package in own if package not in needed_later]
                 self._display.advance(text, len(own) + _UNITS_OF_A_PROGRAM)
             else:
                 self._build(program, own, text)
-                self._forget(program, programs[number:])
+                self._forget(program, needed_later)
             compiled.update(own)
         for path, wanted in module.assets.items():
             copy_assets(_module_folder(self._go, path, self._source, self._environment), wanted, self._target)
@@ -246,15 +247,14 @@ class _Build:
         self._compile(["-o", str(linked), program.main], text, _UNITS_OF_A_PROGRAM)
         linked.rename(self._target / program.name)
 
-    def _forget(self, program: _Program, later: list[_Program]) -> None:
+    def _forget(self, program: _Program, needed_later: set[str]) -> None:
         """Delete the compiled packages that no later program needs, unless the user keeps them in a cache of their own."""
         cache = self._work / "gocache"
         if self._environment["GOCACHE"] != str(cache):
             return
-        needed = {package for other in later for package in other.packages}
         for line in self._go_list("-export", "-deps", *_FLAGS, "-f", "{{.ImportPath}} {{.Export}}", program.main):
             package, _, compiled = line.partition(" ")
-            if compiled and package not in needed:
+            if compiled and package not in needed_later:
                 Path(compiled).unlink(missing_ok=True)
 
     def _go_list(self, *arguments: str) -> list[str]:
