@@ -310,11 +310,5 @@ def _own_hostname(name: str, user: int | None) -> list[str]:
     switch = [shutil.which("setpriv") or "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user is not None else []
     if not _namespace():
         return switch
-    return [
-        *_namespace(),
-        "/bin/sh",
-        "-c",
-        f'hostname {name} 2>/dev/null || echo {name} >/proc/sys/kernel/hostname; exec "$@"',
-        "sh",
-        *switch,
-    ]
+    rename = f"hostname {name} 2>/dev/null || echo {name} >/proc/sys/kernel/hostname"  # only root may write the file
+    return [*_namespace(), "/bin/sh", "-c", f'{rename}; exec "$@"', "sh", *switch]
