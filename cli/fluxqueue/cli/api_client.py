@@ -10,19 +10,16 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 import re
 import ssl
-import tempfile
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from fluxqueue.cli.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig, tls_context
 
 __all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
 
@@ -86,7 +83,10 @@ class ApiClient:
         self._timeout_s = timeout_s
         self._url = _address(connection.server, ("http", "https"), "an address of an API server")
         self._proxy = _address(connection.proxy_url, ("http",), "an http proxy (proxy-url)") if connection.proxy_url else None
-        self._tls = _tls(connection) if self._url.scheme == "https" else None
+        try:
+            self._tls = tls_context(connection) if self._url.scheme == "https" else None
+        except InvalidKubeconfig as error:
+            raise ClusterError(f"error: {error}") from None
         self._http: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -305,30 +305,6 @@ def _address(text: str, schemes: tuple[str, ...], what: str) -> urllib.parse.Spl
         pass
     shown = re.sub(r"//[^/]*@", "//", text)  # without a password
     raise ClusterError(f"error: {shown!r} is not {what}")
-
-
-def _tls(connection: Connection) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cadata=connection.ca_pem.decode() if connection.ca_pem else None)
-    except (ssl.SSLError, UnicodeDecodeError):
-        raise ClusterError("error: certificate-authority holds no PEM certificate") from None
-    # Strict mode (default since Python 3.13) refuses CA certificates without key identifiers, which Go and so every cluster accepts.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if connection.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if connection.client_cert_pem and connection.client_key_pem:
-        # The ssl module reads key pairs only from files: a private one, which is deleted when the pair is loaded.
-        with tempfile.TemporaryDirectory(prefix="fluxqueue-") as folder:
-            pair = Path(folder) / "pair.pem"
-            handle = os.open(pair, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(connection.client_key_pem.rstrip() + b"\n" + connection.client_cert_pem)
-            try:
-                context.load_cert_chain(pair)
-            except ssl.SSLError as error:
-                raise ClusterError(f"error: tls: the client certificate and key do not form a pair: {error.reason}") from None
-    return context
 
 
 def _refusal(status: int, body: bytes) -> ApiRefused:

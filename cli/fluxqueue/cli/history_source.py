@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from fluxqueue.api.names import HISTORY_ACCOUNT, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.queue_endpoint import NAMESPACE, authority, said
+from fluxqueue.kube.kubeconfig import Connection
 
 __all__ = ["SERVICE", "HistoryAddress", "HistorySource", "find_history"]
 

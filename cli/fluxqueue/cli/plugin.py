@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluxqueue.cli.api_client import ClusterError
-from fluxqueue.cli.kubeconfig import InvalidKubeconfig
 from fluxqueue.cli.streams import drop_output, ready_streams
 from fluxqueue.cli.usage_errors import UsageParser
+from fluxqueue.kube.kubeconfig import InvalidKubeconfig
 
 if TYPE_CHECKING:
     import argparse

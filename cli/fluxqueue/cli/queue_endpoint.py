@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
-from fluxqueue.cli.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig import Connection
 
 __all__ = [
     "CA_VARIABLE",

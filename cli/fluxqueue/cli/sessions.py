@@ -6,7 +6,7 @@ import argparse
 from datetime import datetime
 
 from fluxqueue.cli.api_client import ApiClient
-from fluxqueue.cli.kubeconfig import Connection, connection
+from fluxqueue.kube.kubeconfig import Connection, connection
 
 __all__ = ["connection_of", "namespace_of", "now", "open_client"]
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from fluxqueue.api import names
-from fluxqueue.cli.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -43,6 +42,7 @@ from fluxqueue.client.waiting import Timeout
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
 from fluxqueue.kube.kinds import PODS
+from fluxqueue.kube.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
 from fluxqueue.kube.transport import Api
 
 __all__ = ["AsyncClient"]

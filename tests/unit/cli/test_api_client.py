@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, NoSuchResource, ObjectNotFound, ServerUnreachable
-from fluxqueue.cli.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig import Connection
 
 Answer = tuple[int, bytes]
 Serve = Callable[..., str]

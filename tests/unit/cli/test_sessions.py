@@ -1,7 +1,7 @@
 import argparse
 
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.sessions import namespace_of, now
+from fluxqueue.kube.kubeconfig import Connection
 
 
 def test_the_namespace_is_that_of_the_command_line_or_of_the_context() -> None:

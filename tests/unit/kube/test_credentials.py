@@ -60,7 +60,7 @@ async def test_a_missing_mount_is_reported_at_the_start(mounted: Path, file: str
         await Credentials.load()
 
 
-def test_only_a_kubeconfig_loads_the_library() -> None:
+def test_no_service_imports_the_official_client() -> None:
     program = "import sys, fluxqueue.kube.transport, fluxqueue.webhook.watch; print('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
 

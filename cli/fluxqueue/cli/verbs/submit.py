@@ -9,7 +9,6 @@ from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
-from fluxqueue.cli.kubeconfig import default_namespace
 from fluxqueue.cli.listing import require_installed
 from fluxqueue.cli.lookup import fluxjobs_of
 from fluxqueue.cli.pod_logs import LogOptions, follow_logs
@@ -20,6 +19,7 @@ from fluxqueue.cli.submissions import job_manifest
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser
 from fluxqueue.cli.waiting import FINISHED, STARTED, Progress, wait_for
+from fluxqueue.kube.kubeconfig import default_namespace
 
 __all__ = ["add_options", "run"]
 

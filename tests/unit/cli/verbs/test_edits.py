@@ -2,8 +2,8 @@ import pytest
 from support.plugin_server import PluginServer, fluxjob, fluxjobs_path
 
 from fluxqueue.cli import plugin
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.verbs import edits
+from fluxqueue.kube.kubeconfig import Connection
 
 
 @pytest.fixture

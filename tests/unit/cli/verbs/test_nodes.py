@@ -3,8 +3,8 @@ from support.node_work import node
 from support.plugin_server import PluginServer, fluxjobs_path
 
 from fluxqueue.cli import plugin
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.verbs import nodes
+from fluxqueue.kube.kubeconfig import Connection
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from support.plugin_server import PluginServer
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.verbs import queue
+from fluxqueue.kube.kubeconfig import Connection
 
 PATH = f"/apis/{names.API_VERSION}/{names.FLUXQUEUES}"
 

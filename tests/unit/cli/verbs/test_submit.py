@@ -9,8 +9,8 @@ from support.plugin_server import PluginServer
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
 from fluxqueue.cli.api_client import ApiRefused
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.verbs import submit
+from fluxqueue.kube.kubeconfig import Connection
 
 JOBS = "/apis/batch/v1/namespaces/science/jobs"
 

@@ -2,8 +2,8 @@ import pytest
 from support.plugin_server import PluginServer, fluxjob
 
 from fluxqueue.cli import plugin
-from fluxqueue.cli.kubeconfig import Connection
 from fluxqueue.cli.verbs import wait
+from fluxqueue.kube.kubeconfig import Connection
 
 
 def test_waits_for_all_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

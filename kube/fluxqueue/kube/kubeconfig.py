@@ -1,9 +1,9 @@
-"""Kubeconfigs, read as kubectl reads them.
+"""Kubeconfigs, read as kubectl reads them: for the plugin, the Python client, and services outside of a pod.
 
-To import the official client takes half a second, which is too long for a command that people use often. So this module reads the common
-forms itself: the ``KUBECONFIG`` list with kubectl's merge rule (the first file that sets a value wins, and paths are relative to the file
-that contains them), certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. The old ``auth-provider`` section is
-left to ``kubernetes.config``, which is imported only then.
+The official client takes half a second to import and 126 MB of disk. So this module reads the common forms itself: the ``KUBECONFIG``
+list with kubectl's merge rule (the first file that sets a value wins, and paths are relative to the file that contains them),
+certificates, tokens, passwords, exec plugins, and the ServiceAccount of a pod. The old ``auth-provider`` section is left to
+``kubernetes.config``, if that is installed.
 
 All files are read into memory at once. The result is plain data and does not depend on files that may change.
 """
@@ -12,19 +12,34 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime
 import json
+import math
 import os
+import ssl
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Connection", "InvalidKubeconfig", "connection", "context_names", "default_namespace", "impersonation"]
+__all__ = [
+    "Connection",
+    "InvalidKubeconfig",
+    "connection",
+    "context_names",
+    "default_namespace",
+    "impersonation",
+    "in_cluster",
+    "load_pair",
+    "tls_context",
+]
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""The directory in which the kubelet mounts the token and the CA certificate of the API server."""
 _EXEC_TIMEOUT_S = 60
 
 
@@ -34,7 +49,11 @@ class InvalidKubeconfig(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """Address and credentials of an API server; PEM blocks are in memory."""
+    """Address and credentials of an API server; PEM blocks are in memory.
+
+    ``plugin_valid_until`` is a Unix time: how long what an exec plugin said is valid. It is infinite if the plugin gave no time, and zero
+    if no plugin was asked.
+    """
 
     server: str
     context: str = ""
@@ -47,13 +66,14 @@ class Connection:
     client_key_pem: bytes | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     impersonation: tuple[tuple[str, str], ...] = ()
+    plugin_valid_until: float = 0.0
 
 
 def connection(
     kubeconfig: str | None = None,
     context: str | None = None,
     environ: Mapping[str, str] | None = None,
-    service_account: Path = _SERVICE_ACCOUNT,
+    service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
     """Find the cluster and the credentials.
 
@@ -84,7 +104,7 @@ def connection(
     present = [path for path in paths if path.is_file()]
     if not present:
         if "KUBERNETES_SERVICE_HOST" in env and (service_account / "token").is_file():
-            return _in_cluster(env, service_account)
+            return in_cluster(env, service_account)
         raise InvalidKubeconfig(
             f"no kubeconfig at {os.pathsep.join(map(str, paths))}: give --kubeconfig FILE or set KUBECONFIG "
             '(for the local control plane: eval "$(fluxqueue local env)")'
@@ -116,7 +136,7 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None,
     paths = _paths(kubeconfig, os.environ if environ is None else environ)
     present = [path for path in paths if path.is_file()]
     if not present:
-        file = _SERVICE_ACCOUNT / "namespace"
+        file = SERVICE_ACCOUNT / "namespace"
         return file.read_text().strip() if file.is_file() else "default"
     merged = _merged(present)
     chosen = merged.contexts.get(context or merged.current)
@@ -221,7 +241,7 @@ def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Con
     server = cluster.text("server")
     if server is None:
         raise InvalidKubeconfig(f'{cluster.path}: cluster of context "{name}" has no server')
-    headers, cert, key = _identity(user, cluster, merged, name, env)
+    said = _identity(user, cluster, merged, name, env)
     return Connection(
         server=server.rstrip("/"),
         context=name,
@@ -230,10 +250,11 @@ def _chosen(merged: _Merged, context: str | None, env: Mapping[str, str]) -> Con
         insecure=bool(cluster.body.get("insecure-skip-tls-verify")),
         tls_server_name=cluster.text("tls-server-name"),
         proxy_url=cluster.text("proxy-url"),
-        client_cert_pem=cert,
-        client_key_pem=key,
-        headers=headers,
+        client_cert_pem=said.cert,
+        client_key_pem=said.key,
+        headers={"Authorization": said.authorization} if said.authorization else {},
         impersonation=_impersonation(user),
+        plugin_valid_until=said.valid_until,
     )
 
 
@@ -244,30 +265,39 @@ def _named(entries: Mapping[str, _Entry], chosen: _Entry, key: str, context: str
     return entries[name]
 
 
-def _identity(
-    user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]
-) -> tuple[dict[str, str], bytes | None, bytes | None]:
-    headers: dict[str, str] = {}
-    cert, key = user.bytes_of("client-certificate"), user.bytes_of("client-key")
-    if token_file := user.text("tokenFile"):
-        headers["Authorization"] = _bearer(user.read(token_file, "tokenFile").decode(errors="replace"), f"{user.path}: tokenFile")
-    elif token := user.text("token"):
-        headers["Authorization"] = _bearer(token, f"{user.path}: token")
-    elif username := user.text("username"):
-        pair = base64.b64encode(f"{username}:{user.text('password') or ''}".encode()).decode()
-        headers["Authorization"] = f"Basic {pair}"
-    elif plugin := user.body.get("exec"):
+@dataclass(frozen=True)
+class _Identity:
+    """Who asks: the Authorization header, or a client certificate with its key."""
+
+    authorization: str | None = None
+    cert: bytes | None = None
+    key: bytes | None = None
+    valid_until: float = 0.0
+
+
+def _identity(user: _Entry, cluster: _Entry, merged: _Merged, context: str, env: Mapping[str, str]) -> _Identity:
+    said = _Identity(_authorization(user, merged, context), user.bytes_of("client-certificate"), user.bytes_of("client-key"))
+    if said.authorization is None and (plugin := user.body.get("exec")):
         if not isinstance(plugin, dict):
             raise InvalidKubeconfig(f"{user.path}: the exec section is no mapping")
-        token, exec_cert, exec_key = _ask_plugin(plugin, user.path, cluster, env)
-        if token:
-            headers["Authorization"] = _bearer(str(token), "getting credentials: exec: the token")
-        cert, key = exec_cert or cert, exec_key or key
-    elif "auth-provider" in user.body:
-        headers["Authorization"] = _from_official_client(merged.paths, context)
-    if (cert is None) != (key is None):
+        asked = _ask_plugin(plugin, user.path, cluster, env)
+        said = replace(asked, cert=asked.cert or said.cert, key=asked.key or said.key)
+    if (said.cert is None) != (said.key is None):
         raise InvalidKubeconfig(f'{user.path}: user of context "{context}" has a client certificate without its key, or the reverse')
-    return headers, cert, key
+    return said
+
+
+def _authorization(user: _Entry, merged: _Merged, context: str) -> str | None:
+    if token_file := user.text("tokenFile"):
+        return _bearer(user.read(token_file, "tokenFile").decode(errors="replace"), f"{user.path}: tokenFile")
+    if token := user.text("token"):
+        return _bearer(token, f"{user.path}: token")
+    if username := user.text("username"):
+        pair = base64.b64encode(f"{username}:{user.text('password') or ''}".encode()).decode()
+        return f"Basic {pair}"
+    if "auth-provider" in user.body and not user.body.get("exec"):
+        return _from_official_client(merged.paths, context)
+    return None
 
 
 def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
@@ -292,9 +322,7 @@ def _bearer(token: str, what: str) -> str:
     return f"Bearer {text}"
 
 
-def _ask_plugin(
-    plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Mapping[str, str]
-) -> tuple[str | None, bytes | None, bytes | None]:
+def _ask_plugin(plugin: Mapping[str, Any], path: Path, cluster: _Entry, env: Mapping[str, str]) -> _Identity:
     """Run a credential plugin (client.authentication.k8s.io: ExecCredential on standard output)."""
     command = str(plugin.get("command") or "")
     if not command:
@@ -325,17 +353,29 @@ def _ask_plugin(
         raise InvalidKubeconfig(f"getting credentials: exec: executable {command} failed with exit code {done.returncode}")
     try:
         status = json.loads(done.stdout)["status"]
-        cert, key = status.get("clientCertificateData"), status.get("clientKeyData")
-        return status.get("token"), cert.encode() if cert else None, key.encode() if key else None
+        token, cert, key = status.get("token"), status.get("clientCertificateData"), status.get("clientKeyData")
+        expires = status.get("expirationTimestamp")
+        return _Identity(
+            _bearer(str(token), "getting credentials: exec: the token") if token else None,
+            cert.encode() if cert else None,
+            key.encode() if key else None,
+            datetime.datetime.fromisoformat(expires).timestamp() if expires else math.inf,
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidKubeconfig(f"getting credentials: exec: {command} did not print an ExecCredential with a status") from None
 
 
 def _from_official_client(paths: list[Path], context: str) -> str:
     """Return the Authorization header for authentication methods that only the official client supports."""
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config
-    from kubernetes.config.config_exception import ConfigException
+    try:
+        from kubernetes.client import Configuration
+        from kubernetes.config import load_kube_config
+        from kubernetes.config.config_exception import ConfigException
+    except ModuleNotFoundError as error:
+        raise InvalidKubeconfig(
+            f'user of context "{context}": its auth-provider needs the Python package {error.name}: pip install kubernetes, or use an exec '
+            "plugin or a token"
+        ) from None
 
     configuration = Configuration()
     try:
@@ -348,14 +388,72 @@ def _from_official_client(paths: list[Path], context: str) -> str:
     return str(header)
 
 
-def _in_cluster(env: Mapping[str, str], folder: Path) -> Connection:
-    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
-    namespace = folder / "namespace"
-    authority = folder / "ca.crt"
+def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Connection:
+    """Return what a pod has: the mounted token and authority, and the address in its environment.
+
+    Parameters
+    ----------
+    environ
+        Environment of the process.
+    folder
+        Where the kubelet mounts the ServiceAccount.
+
+    Raises
+    ------
+    InvalidKubeconfig
+        Something of it is missing; the message says what.
+    """
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise InvalidKubeconfig("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
+    namespace, authority, token = folder / "namespace", folder / "ca.crt", folder / "token"
+    try:
+        said, trusted = token.read_text().strip(), authority.read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidKubeconfig(f"unable to read the ServiceAccount of the pod: {error}") from None
+    if not said:
+        raise InvalidKubeconfig(f"{token} is empty")
     return Connection(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         context="in-cluster",
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
-        ca_pem=authority.read_bytes() if authority.is_file() else None,
-        headers={"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"},
+        ca_pem=trusted,
+        headers={"Authorization": f"Bearer {said}"},
     )
+
+
+def tls_context(connection: Connection) -> ssl.SSLContext:
+    """Return the TLS context of connections to the server.
+
+    Raises
+    ------
+    InvalidKubeconfig
+        The authority is no certificate, or certificate and key of the user do not belong together.
+    """
+    try:
+        context = ssl.create_default_context(cadata=connection.ca_pem.decode() if connection.ca_pem else None)
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise InvalidKubeconfig("certificate-authority holds no PEM certificate") from None
+    # Strict mode (default since Python 3.13) refuses CA certificates without key identifiers, which Go and so every cluster accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if connection.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    load_pair(context, connection)
+    return context
+
+
+def load_pair(context: ssl.SSLContext, connection: Connection) -> None:
+    """Load the client certificate and its key, if there are any, into a TLS context; new connections have them."""
+    if not (connection.client_cert_pem and connection.client_key_pem):
+        return
+    # The ssl module reads key pairs only from files: a private one, which is deleted when the pair is loaded.
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-") as folder:
+        pair = Path(folder) / "pair.pem"
+        handle = os.open(pair, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(connection.client_key_pem.rstrip() + b"\n" + connection.client_cert_pem)
+        try:
+            context.load_cert_chain(pair)
+        except ssl.SSLError as error:
+            raise InvalidKubeconfig(f"tls: the client certificate and key do not form a pair: {error.reason}") from None

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.scripts import script_head
 
-from fluxqueue.cli.kubeconfig import InvalidKubeconfig, connection, impersonation
+from fluxqueue.kube.kubeconfig import InvalidKubeconfig, connection, impersonation
 
 
 def config(
