@@ -39,7 +39,7 @@ def main(groups: list[str]) -> int:
         return _with_newer_python()
     if unknown := [group for group in groups if group not in _groups()]:
         return _fail(f"pyproject.toml has no dependency group {unknown[0]!r}, only {', '.join(sorted(_groups()))}")
-    extras = [] if _has_postgres() else ["embedded"]
+    extras = ["server"] if _has_postgres() else ["embedded", "server"]
     digest = _digest(extras)
     if _is_ready(digest, groups):
         return 0
@@ -66,7 +66,7 @@ def _install(extras: list[str], groups: list[str], digest: str) -> int:
         STAMP.unlink(missing_ok=True)
     except OSError as error:
         return _fail(f"cannot write {VENV}: {error.strerror}; use a clone that belongs to you, on a disk with 1 GB free")
-    brackets = f"[{','.join(extras)}]" if extras else ""
+    brackets = f"[{','.join(extras)}]"
     content = f" and what `{'`, `'.join(groups)}` needs" if groups else ""
     _say(f"installing fluxqueue{brackets}{content} into {VENV.name} (about a minute, once)")
     pip = [str(PYTHON), "-m", "pip", "install", "--no-compile", "--progress-bar", "off", "-c", "constraints.txt", "-e", f".{brackets}"]

@@ -37,7 +37,7 @@ PROGRAM = "kubectl-fluxqueue"
 HOMEPAGE = "https://github.com/converged-computing/fluxqueue"
 CAVEATS = (
     "It needs Python 3.11 or newer. `kubectl fluxqueue top` and `uninstall` need more packages than the archive has: "
-    "pip install 'fluxqueue[top]'.\n"
+    "pip install 'fluxqueue-hpc[top]'.\n"
 )
 
 

@@ -14,11 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from fluxqueue.api import names
+from fluxqueue.api.release import version
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.queue_endpoint import QueueEndpoint
 from fluxqueue.cli.redaction import redacted, redacted_object
@@ -68,7 +68,7 @@ def collect(server: ApiClient, queue: QueueEndpoint | ClusterError, namespace: s
         Of fluxqueue.
     """
     bundle = Bundle()
-    bundle.add("client.json", {"version": version("fluxqueue"), "python": platform.python_version(), "written_at": _now()})
+    bundle.add("client.json", {"version": version(), "python": platform.python_version(), "written_at": _now()})
     bundle.try_to("server.json", lambda: _read(server, "/version"))
     if isinstance(queue, ClusterError):
         bundle.missing["queue"] = str(queue)

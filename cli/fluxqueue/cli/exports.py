@@ -1,6 +1,6 @@
 """Rows as CSV, JSON and Parquet, for spreadsheets and programs.
 
-CSV and JSON need nothing. Parquet needs pyarrow, which is large, so it is an extra of the package: ``pip install 'fluxqueue[parquet]'``.
+CSV and JSON need nothing. Parquet needs pyarrow, which is large, so it is an extra: ``pip install 'fluxqueue-hpc[parquet]'``.
 Rows come in pages, and each page is written before the next one is asked for: a year of work fits into any memory.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["FORMATS", "Column", "Export", "write_rows"]
 
 FORMATS: Final = ("csv", "json", "parquet")
 _TYPES: Final = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool_", "time": "timestamp"}
-_NO_PYARROW: Final = "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue[parquet]', or choose -o csv"
+_NO_PYARROW: Final = "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue-hpc[parquet]', or choose -o csv"
 
 Page = Sequence[Mapping[str, Any]]
 

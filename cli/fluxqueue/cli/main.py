@@ -115,7 +115,9 @@ def _load(program: Program) -> Callable[[list[str]], int | None]:
     try:
         entry: Callable[[list[str]], int | None] = importlib.import_module(program.module).main
     except ModuleNotFoundError as error:
-        raise _MissingProgram(f"this installation has no {error.name}: run it from the image or environment that holds it") from error
+        raise _MissingProgram(
+            f"this installation has no {error.name}: pip install 'fluxqueue-hpc[server]', or run it from an image"
+        ) from error
     return entry
 
 
@@ -141,7 +143,7 @@ def _help() -> int:
 
 
 def _version() -> int:
-    from importlib.metadata import version
+    from fluxqueue.api.release import version
 
-    print(f"fluxqueue {version('fluxqueue')}")
+    print(f"fluxqueue {version()}")
     return 0

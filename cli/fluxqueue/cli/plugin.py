@@ -104,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").split(".")[0]
         if package in ("", "fluxqueue"):
             raise
-        print(f"error: this needs the Python package {package}, which is not installed: pip install fluxqueue has all", file=sys.stderr)
+        print(
+            f"error: this needs the Python package {package}, which is not installed: pip install 'fluxqueue-hpc[server]'", file=sys.stderr
+        )
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -113,5 +113,5 @@ def _cloudpickle() -> ModuleType:
     try:
         import cloudpickle
     except ModuleNotFoundError:
-        raise FluxQueueError("the executor needs cloudpickle: pip install 'fluxqueue[executor]'") from None
+        raise FluxQueueError("the executor needs cloudpickle: pip install 'fluxqueue-hpc[executor]'") from None
     return cloudpickle  # type: ignore[no-any-return]

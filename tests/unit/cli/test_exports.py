@@ -78,7 +78,7 @@ def test_without_pyarrow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(ClusterError) as refused:
         write_rows(PAGES, COLUMNS, Export("parquet", str(tmp_path / "jobs.parquet")), io.StringIO())
     assert str(refused.value) == (
-        "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue[parquet]', or choose -o csv"
+        "error: -o parquet needs pyarrow, which is not installed: pip install 'fluxqueue-hpc[parquet]', or choose -o csv"
     )
     assert not (tmp_path / "jobs.parquet").exists()
 
@@ -89,7 +89,7 @@ class _Terminal(io.StringIO):
 
 
 def test_parquet_has_typed_columns_and_is_not_for_terminals(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install 'fluxqueue[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install 'fluxqueue-hpc[parquet]'")
     with pytest.raises(ClusterError, match="name a file with --file, or redirect the output"):
         write_rows(PAGES, COLUMNS, Export("parquet"), _Terminal())
     file = tmp_path / "jobs.parquet"

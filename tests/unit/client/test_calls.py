@@ -35,5 +35,5 @@ def test_what_does_not_fit_or_cannot_be_pickled_is_refused(tmp_path: Path) -> No
 
 def test_a_missing_cloudpickle_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(FluxQueueError, match=r"pip install 'fluxqueue\[executor\]'"):
+    with pytest.raises(FluxQueueError, match=r"pip install 'fluxqueue-hpc\[executor\]'"):
         packed(len, [[]], 1_000)

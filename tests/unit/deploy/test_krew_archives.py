@@ -53,7 +53,7 @@ def test_what_the_archive_does_not_have_is_named(made: Path) -> None:
     done = run(made, "kubectl-fluxqueue", "uninstall", "--release-held", "--dry-run")
     assert done.returncode == 1
     assert done.stderr.startswith("error: this needs the Python package ")
-    assert done.stderr.endswith("which is not installed: pip install fluxqueue has all\n")
+    assert done.stderr.endswith("which is not installed: pip install 'fluxqueue-hpc[server]'\n")
 
 
 def test_the_manifest_names_the_archive_with_its_digest(build: ModuleType, made: Path) -> None:

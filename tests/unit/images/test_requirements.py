@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fluxqueue.api.release import DISTRIBUTION
+
 _ROOT = Path(__file__).resolve().parents[3]
 _IMAGES = _ROOT / "images"
 _LISTS = sorted(path.stem for path in _IMAGES.glob("*.in"))
@@ -97,9 +99,10 @@ def test_what_is_required_here_is_locked(name: str) -> None:
     assert _with_dependencies(_listed(name)) <= _locked(name).keys()
 
 
-def test_the_queue_image_has_every_dependency_but_the_kubernetes_client() -> None:
-    declared = {Requirement(text) for text in distribution("fluxqueue").requires or () if "extra ==" not in text}
-    assert {canonicalize_name(one.name) for one in declared} - {"kubernetes"} <= _listed("queue")
+def test_the_queue_image_has_what_its_programs_declare() -> None:
+    declared = map(Requirement, distribution(DISTRIBUTION).requires or ())
+    needed = {canonicalize_name(one.name) for one in declared if one.marker is None or one.marker.evaluate({"extra": "server"})}
+    assert needed <= _listed("queue")
     assert "kubernetes" not in _locked("queue")
 
 
@@ -121,7 +124,7 @@ def test_an_image_has_what_its_programs_import(image: str) -> None:
 def test_what_an_image_installs_stays_below_its_limit(image: str, limit_mb: int) -> None:
     """An upper bound from this environment: bytecode counts, and what `images/trim.py` removes does too."""
     here = [name for name in _locked(image) if name in _with_dependencies(_listed(image))]
-    files = {Path(str(file.locate())) for name in [*here, "fluxqueue"] for file in distribution(name).files or ()}
+    files = {Path(str(file.locate())) for name in [*here, DISTRIBUTION] for file in distribution(name).files or ()}
     assert len(files) > 1_000
     assert sum(path.stat().st_size for path in files if path.is_file()) < limit_mb * 1e6
 

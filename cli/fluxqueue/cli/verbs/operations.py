@@ -88,13 +88,13 @@ def _bundle(arguments: argparse.Namespace, address: QueueAddress) -> int:
 
 
 def _version(arguments: argparse.Namespace) -> int:
-    from importlib.metadata import version
     from json import loads
 
+    from fluxqueue.api.release import version
     from fluxqueue.cli import doctor
     from fluxqueue.cli.queue_endpoint import CA_VARIABLE, URL_VARIABLE, QueueAddress, find_queue
 
-    print(f"Client Version: v{version('fluxqueue')}")
+    print(f"Client Version: v{version()}")
     with ApiClient(connection_of(arguments)) as client:
         print(f"Server Version: {loads(client.get('/version')).get('gitVersion', 'unknown')}")
     try:

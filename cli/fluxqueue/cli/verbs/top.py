@@ -18,7 +18,7 @@ def add_options(verb: str, command: UsageParser) -> None:
     """Add the options of the command."""
     command.description = (
         "Work, nodes and queues on a screen that stays open. Enter explains the workload under the cursor; h holds, r releases and c "
-        "cancels it; / filters, q quits. It needs Textual: pip install 'fluxqueue[top]'."
+        "cancels it; / filters, q quits. It needs Textual: pip install 'fluxqueue-hpc[top]'."
     )
     command.example = f"kubectl fluxqueue {verb} -A"
     command.add_argument("-A", "--all-namespaces", action="store_true", help="work of all namespaces")
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "textual":
             raise
-        raise ClusterError("error: top needs the package textual: pip install 'fluxqueue[top]'") from None
+        raise ClusterError("error: top needs the package textual: pip install 'fluxqueue-hpc[top]'") from None
     from fluxqueue.cli.live_queue import LiveQueue
 
     chosen = connection_of(arguments)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fluxqueue.api.names import OPERATOR_AUDIENCE
+from fluxqueue.api.release import version
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.queue.admin.access import Permission
 from fluxqueue.queue.admin.server import Endpoint
@@ -42,7 +42,7 @@ def bundle_endpoint(config: QueueConfig, registry: CollectorRegistry, leader: Ca
     async def answer(_request: Request) -> Response:
         sweeper = leader()
         told = {
-            "version": version("fluxqueue"),
+            "version": version(),
             "python": platform.python_version(),
             "settings": msgspec.to_builtins(config),
             "metrics": generate_latest(registry).decode(),

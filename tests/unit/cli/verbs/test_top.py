@@ -25,7 +25,7 @@ def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert plugin.main(["top"]) == 1
-    assert capsys.readouterr().err == "error: top needs the package textual: pip install 'fluxqueue[top]'\n"
+    assert capsys.readouterr().err == "error: top needs the package textual: pip install 'fluxqueue-hpc[top]'\n"
 
 
 @pytest.mark.parametrize("text", ["0", "soon", "1e9"])
