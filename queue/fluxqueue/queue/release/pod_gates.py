@@ -2,7 +2,8 @@
 
 The slot is stored before its pod is released, so a crash in between repeats the same patch. Two kinds of pods are left alone: one whose
 slot was freed meanwhile, and one from which the queue takes its allocation just now (`PodGates.kept_for_withdrawal`). A pod is not patched
-again before the watch shows a later version of it.
+again before the watch shows a later version of it, unless the patch was refused: then it is tried again after a pause that doubles each
+time, and a later version at once.
 
 A large gang does not take all connections to the API server: only so many pods are patched at once, and other work goes on beside them.
 """
@@ -13,10 +14,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import structlog
 
 from fluxqueue.api.pods import Pod
+from fluxqueue.kube.backoff import exponential_s
 from fluxqueue.kube.errors import ApiError, Conflict, NotFound
 from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.transport import Api, PatchType
@@ -37,6 +40,15 @@ _CONCURRENT = 16
 _CONFLICT_RETRY_S = 0.2
 _ERROR_RETRY_S = 1.0
 _BROKEN_RETRY_S = 10.0
+_LONGEST_RETRY_S = 60.0
+
+
+class _Refused(NamedTuple):
+    """How often a version of a pod was refused, and when it may be tried again."""
+
+    resource_version: str
+    times: int
+    until: float
 
 
 class PodGates:
@@ -57,6 +69,7 @@ class PodGates:
         self._ledger = ledger
         self._pod_of = pod_of
         self._removed: dict[str, str] = {}
+        self._refused: dict[str, _Refused] = {}
         self._kept: Counter[str] = Counter()
         self._room = asyncio.Semaphore(_CONCURRENT)
         self._kept_allocations: Counter[FluxionJobId] = Counter()
@@ -69,13 +82,22 @@ class PodGates:
         """True if the gate of this version of the pod was removed already."""
         return self._removed.get(pod.metadata.uid) == pod.metadata.resource_version
 
+    def pause_s(self, pod: Pod) -> float:
+        """Return how long this version of a pod is not to be tried again, because it was refused."""
+        refused = self._refused.get(pod.metadata.uid)
+        if refused is None or refused.resource_version != pod.metadata.resource_version:
+            return 0.0
+        return max(refused.until - asyncio.get_running_loop().time(), 0.0)
+
     def forget(self, uid: str) -> None:
         """Forget a pod that was deleted."""
         self._removed.pop(uid, None)
+        self._refused.pop(uid, None)
 
     def prune(self) -> None:
         """Forget the pods that are gone."""
         self._removed = {uid: version for uid, version in self._removed.items() if self._pod_of(uid) is not None}
+        self._refused = {uid: refused for uid, refused in self._refused.items() if self._pod_of(uid) is not None}
 
     def withdrawing(self, uid: str) -> bool:
         """True while the allocation is taken from a pod: its slot is not free yet, and the pod is not released."""
@@ -120,20 +142,29 @@ class PodGates:
         except (Conflict, NotFound):
             # It was changed or deleted. The watch shows that, and the workload is planned again; it may have shown it already.
             RELEASES.labels("gate", "conflict").inc()
-            return _CONFLICT_RETRY_S
+            return self._refuse(pod, _CONFLICT_RETRY_S)
         except ApiError as error:
             RELEASES.labels("gate", "failed").inc()
             log.warning("gate.not_removed", pod=where, workload=workload.id, error=str(error))
-            return _ERROR_RETRY_S
+            return self._refuse(pod, _ERROR_RETRY_S)
         except Exception:  # of one pod: the others are released all the same
             RELEASES.labels("gate", "broken").inc()
             OBJECT_FAILURES.labels("pods").inc()
             log.exception("gate.removal_broken", pod=where, workload=workload.id)
-            return _BROKEN_RETRY_S
+            return self._refuse(pod, _BROKEN_RETRY_S)
         reach(CrashPoint.UNGATED)
         RELEASES.labels("gate", "released").inc()
+        self._refused.pop(meta.uid, None)
         self.note_removed(meta.uid, meta.resource_version)
         return None
+
+    def _refuse(self, pod: Pod, first_s: float) -> float:
+        """Note that a pod was refused, and return the pause before it is tried again."""
+        meta, before = pod.metadata, self._refused.get(pod.metadata.uid)
+        times = before.times if before is not None and before.resource_version == meta.resource_version else 0
+        pause_s = exponential_s(times, base_s=first_s, cap_s=_LONGEST_RETRY_S)
+        self._refused[meta.uid] = _Refused(meta.resource_version, times + 1, asyncio.get_running_loop().time() + pause_s)
+        return pause_s
 
     def _has_slot(self, allocation: Allocation, rank: int, pod: Pod) -> bool:
         """True if the slot is still the pod's: pods may be evicted while a plan is carried out."""

@@ -17,6 +17,7 @@ A released Job that is suspended, or scaled to zero, is evicted by the function 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from fluxqueue.api.fluxjobs import Reason, State
@@ -41,6 +42,7 @@ from fluxqueue.queue.tracking.affected import affected_by_job, affected_by_pod, 
 from fluxqueue.queue.tracking.group_tracking import GroupTracker
 from fluxqueue.queue.tracking.job_tracking import Evict, JobTracker
 from fluxqueue.queue.tracking.last_phases import LastPhases
+from fluxqueue.queue.tracking.pod_releases import PodReleases
 from fluxqueue.queue.tracking.replacements import ReplacementSlots
 from fluxqueue.queue.tracking.slot_changes import PlannedChanges, SlotChanges, plan_pod_slot
 from fluxqueue.queue.tracking.slot_writer import SlotWriter
@@ -91,7 +93,8 @@ class Tracker:
         self._jobs = JobTracker(caches, ledger, self._phases, self._plan_after, reread)
         self._groups = GroupTracker(api, caches, ledger, self._phases, self._plan_after, reread, grace_s=grace_s)
         self._replacements = ReplacementSlots(api, caches, ledger, trigger, self._plan_after, grace_s=grace_s)
-        self._writer = SlotWriter(ledger, trigger, gates, self._plan_after)
+        self._releases = PodReleases(gates, self._plan_after)
+        self._writer = SlotWriter(ledger, trigger, self._releases)
         caches.namespaces.add_handler(self._namespace_changed)
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -107,12 +110,15 @@ class Tracker:
         self._rests.prune()
         self._groups.prune()
         self._gates.prune()
+        self._releases.prune()
         self._replacements.prune()
         self._enqueue(self._ledger.all(), urgent=True)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._keys.run(self._track, limit=_BATCH)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._releases.run())
+            group.create_task(self._keys.run(self._track, limit=_BATCH))
 
     # ---- events ------------------------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.model.changes import Eviction, SlotWrites
+from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tasks import rests
-from fluxqueue.queue.tracking import slot_writer, tracker
+from fluxqueue.queue.tracking import tracker
 from fluxqueue.queue.tracking.slot_changes import SlotChanges
 from fluxqueue.queue.tracking.tracker import Tracker
 
@@ -89,39 +89,14 @@ async def test_pods_that_are_released_together_are_counted_once_for_all_of_them(
     assert bench.server.get("pods", "mpi-0")["metadata"]["annotations"]["fluxqueue/gang-size"] == "2"
 
 
-async def test_a_large_gang_is_released_in_parts_that_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    monkeypatch.setattr(slot_writer, "_PODS_AT_ONCE", 1)
-    monkeypatch.setattr(slot_writer, "_PODS_OF_EACH", 1)
-    plans: list[int] = []
-    write = bench.ledger.write_slots
-
-    async def note(writes: SlotWrites) -> None:
-        plans.append(len(bench.released()))
-        await write(writes)
-
-    monkeypatch.setattr(bench.ledger, "write_slots", note)
-    bench.put(pod("mpi-1", 1), pod("mpi-0", 0))
+async def test_all_pods_of_a_large_gang_are_released_with_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, count = Bench(JOB.indexed(300)), 300
+    bench.ledger.put(replace(bench.row, pods=count), an_allocation([f"n{rank % 2}" for rank in range(count)]))
+    monkeypatch.setattr(bench.tracker._rests, "_of_pod_s", 1_000)
+    bench.put(*(pod(f"mpi-{index}", index) for index in range(count)))
     async with running_controllers(bench.tracker):
-        await until(lambda: len(bench.released()) == 2)
-    assert bench.released() == ["mpi-0", "mpi-1"]
-    assert plans[:2] == [0, 1], "the second is released after another plan"
-
-
-async def test_a_large_gang_whose_pods_cannot_be_released_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    monkeypatch.setattr(slot_writer, "_PODS_AT_ONCE", 1)
-    planned: list[float] = []
-
-    async def fail(*_due: object) -> float:
-        return 60.0
-
-    monkeypatch.setattr(bench.gates, "remove", fail)
-    monkeypatch.setattr(bench.tracker._writer, "_plan_after", lambda _workload, delay_s: planned.append(delay_s))
-    bench.put(pod("mpi-1", 1), pod("mpi-0", 0))
-    async with running_controllers(bench.tracker):
-        await until(lambda: planned)
-    assert set(planned) == {60.0}
+        await until(lambda: len(bench.released()) == count)
+    assert bench.released()[:16] == [f"mpi-{index}" for index in range(16)]
 
 
 async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
