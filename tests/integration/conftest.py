@@ -1,10 +1,15 @@
-"""What stays in one process when several share the tests (``-n 2``): a file, or all files that use the same control plane."""
+"""What stays in one process when several share the tests (``-n 2``): a file, or all files that use the same control plane.
+
+And a test whose own event loop is blocked for long fails: parts of the programs run in it.
+"""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import PurePosixPath
 
 import pytest
+from support.loop_blocks import with_short_blocks
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it brings no types
 
 _CONTROL_PLANES = {
@@ -30,3 +35,9 @@ class ByControlPlane(LoadScopeScheduling):  # type: ignore[misc]  # which has no
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByControlPlane:
     """Instead of one test after the other, whose ever turn it is."""
     return ByControlPlane(config, log)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Watch the loop of each asynchronous test."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = with_short_blocks(item.obj)

@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 from support.chart_rendering import Chart
 from support.dashboard_answers import Answer
+from support.loop_blocks import assert_short_logged_blocks
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import fluxjob_name
@@ -157,6 +158,7 @@ def run_dashboard(cluster: ControlPlane, folder: Path, *options: str) -> Iterato
         finally:
             process.terminate()
             process.wait(30)
+    assert_short_logged_blocks([log])
 
 
 def _ready(running: RunningDashboard) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from support.invariants import fluxion_jobs, unfinished, violations
-from support.loop_blocks import assert_short_blocks, log_sizes
+from support.loop_blocks import assert_short_logged_blocks, log_sizes
 from support.replicas import status
 
 from fluxqueue.api import names
@@ -291,7 +291,7 @@ def managed_namespace(cluster: InProcessCluster) -> Iterator[Stage]:
     yield stage
     stage.clear()
     stage.delete(f"/api/v1/namespaces/{name}")
-    assert_short_blocks(logs, logged)
+    assert_short_logged_blocks(logs.glob("*.log"), logged)
 
 
 @contextmanager

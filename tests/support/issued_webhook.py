@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from support.builders import make_job
+from support.loop_blocks import assert_short_logged_blocks
 
 from fluxqueue.api import names
 from fluxqueue.certs.authority import Pair
@@ -208,6 +209,7 @@ def running_issued_webhook(cluster: ControlPlane, folder: Path) -> Iterator[Issu
             following.join(WAIT_S)
         process.stop()
         _remove(cluster)
+    assert_short_logged_blocks([process.log])
 
 
 def _works(webhook: IssuedWebhook) -> bool:

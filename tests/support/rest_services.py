@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.loop_blocks import assert_short_logged_blocks
+
 __all__ = ["RestService", "rest_service"]
 
 _STAND_IN = """#!/bin/sh
@@ -96,19 +98,24 @@ def rest_service(folder: Path) -> Iterator[RestService]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = ["rest", "--host", "127.0.0.1", "--port", str(port), "--token-file", str(folder / "token")]
-    log = (folder / "log").open("wb")
+    log = folder / "rest.log"
+    output = log.open("wb")
     process = subprocess.Popen(
-        [str(Path(sys.executable).with_name("fluxqueue")), *words], env={**os.environ, "FLUX_VIEW": str(folder)}, stdout=log, stderr=log
+        [str(Path(sys.executable).with_name("fluxqueue")), *words],
+        env={**os.environ, "FLUX_VIEW": str(folder)},
+        stdout=output,
+        stderr=output,
     )
     running = RestService(folder / "bin", port)
     try:
-        _await(running, process, folder / "log")
+        _await(running, process, log)
         yield running
     finally:
         process.terminate()
         ended = process.wait(20)
-        log.close()
-    assert ended == 0, (folder / "log").read_text()
+        output.close()
+    assert ended == 0, log.read_text()
+    assert_short_logged_blocks([log])
 
 
 def _await(service: RestService, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.builders import PodBuilder, make_pod
+from support.loop_blocks import assert_short_logged_blocks
 
 from fluxqueue.api import names
 from fluxqueue.local.apiserver_client import ApiServerClient
@@ -74,6 +75,11 @@ class SchedulerProcess:
     def wait_end(self) -> int | None:
         """Return its exit code once it has ended by itself."""
         return self.process.wait(WAIT_S)
+
+    def stop(self) -> None:
+        """End it. Its event loop may not have been blocked for long."""
+        self.process.stop()
+        assert_short_logged_blocks([self.process.log])
 
     def asked(self) -> dict[str, Any]:
         """Return the response of ``/readyz``: ``ready``, ``role`` and ``missing``."""

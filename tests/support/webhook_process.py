@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.loop_blocks import assert_short_blocks, logged_blocks
+
 from fluxqueue.certs.authority import Pair, ServingNames, issue_leaf, make_authority
 
 NAMES = ServingNames(dns=("localhost",), addresses=("127.0.0.1",))
@@ -171,3 +173,4 @@ async def running_webhook(certificates: Path, *arguments: str, files: int | None
             process.kill()
         await process.wait()
         await webhook.following
+    assert_short_blocks("the webhook", logged_blocks(webhook.lines))

@@ -11,6 +11,7 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
+from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
 from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.dashboard.people import ProxyHeaders
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(service: DashboardService) -> None:
+    log_blocks()
     await run_until_terminated(service.run())
     log.info("dashboard.stopped")
 

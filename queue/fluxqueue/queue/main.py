@@ -12,7 +12,7 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
-from fluxqueue.api.loop_monitor import watch_loop
+from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
 from fluxqueue.certs.guarded_server import CannotListen
 from fluxqueue.kube.lease import LeaseLost
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(service: QueueService) -> None:
-    watch_loop(lambda blocked_s, _cpu_s: LOOP_BLOCKED_SECONDS.observe(blocked_s))
+    log_blocks(LOOP_BLOCKED_SECONDS.observe)
     await run_until_terminated(service.run())
     log.info("queue.stopped")
 

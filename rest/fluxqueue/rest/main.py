@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(server: GuardedServer) -> None:
+    from fluxqueue.api.loop_monitor import log_blocks
+
+    log_blocks()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, setattr, server, "should_exit", True)
     await server.serve()

@@ -13,11 +13,13 @@ import structlog
 import uvloop
 
 from fluxqueue.api.logs import configure_logging
+from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.api.termination import leaf_errors, run_until_terminated
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.lease import LeaseLost
 from fluxqueue.queue.admin.server import AdminAddress
 from fluxqueue.scheduler_plugin.extender.server import CannotListen, ExtenderSettings
+from fluxqueue.scheduler_plugin.metrics import LOOP_BLOCKED_SECONDS
 from fluxqueue.scheduler_plugin.service import SchedulerService, SchedulerSettings
 
 __all__ = ["main"]
@@ -82,6 +84,7 @@ def _extender(arguments: argparse.Namespace) -> ExtenderSettings | None:
 
 
 async def _run(service: SchedulerService) -> None:
+    log_blocks(LOOP_BLOCKED_SECONDS.observe)
     await run_until_terminated(service.run())
     log.info("scheduler.stopped")
 

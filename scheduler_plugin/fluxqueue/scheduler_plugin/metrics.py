@@ -19,6 +19,7 @@ __all__ = [
     "BIND_LIMIT",
     "BIND_SECONDS",
     "BOUND_GANGS",
+    "LOOP_BLOCKED_SECONDS",
     "PENDING",
     "REGISTRY",
     "REPORTS",
@@ -72,6 +73,12 @@ BIND_CONFLICTS = Counter(
 )
 BOUND_GANGS = Counter("fluxqueue_scheduler_gangs_total", "Gangs whose pods were all checked and bound together", registry=REGISTRY)
 REPORTS = Counter("fluxqueue_scheduler_reports_total", "PodScheduled conditions written", ["reason"], registry=REGISTRY)
+LOOP_BLOCKED_SECONDS = Histogram(
+    "fluxqueue_loop_blocked_seconds",
+    "Blocks of the event loop that were longer than 250 ms",
+    buckets=(0.5, 1, 2, 5, 10, 30),
+    registry=REGISTRY,
+)
 API_CALLS = Counter("fluxqueue_api_calls_total", "Calls to the API server", ["verb", "kind", "code"], registry=REGISTRY)
 ROLE = Gauge("fluxqueue_role", "1 for the role this replica has: starting, follower or leader", ["role"], registry=REGISTRY)
 

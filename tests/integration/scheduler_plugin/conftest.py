@@ -22,7 +22,7 @@ def scheduler(control_plane: ControlPlane, service_folder: Path) -> Iterator[Sch
     """The replica that leads in most tests."""
     running = SchedulerProcess(control_plane.kubeconfig, service_folder, "shared").start()
     yield running
-    running.process.stop()
+    running.stop()
 
 
 @pytest.fixture

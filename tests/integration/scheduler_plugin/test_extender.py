@@ -95,7 +95,7 @@ def extender(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     running = Extender.serving(control_plane, tmp_path_factory.mktemp("extender"))
     running.configure()
     yield running
-    running.process.process.stop()
+    running.process.stop()
     control_plane.configure_scheduler()
 
 

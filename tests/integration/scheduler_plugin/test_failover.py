@@ -51,7 +51,7 @@ def start(cluster: ControlPlane, room: Room, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for scheduler in made:
         scheduler.process.send(signal.SIGCONT)
-        scheduler.process.stop()
+        scheduler.stop()
 
 
 def gang(room: Room, *indexes: int) -> None:

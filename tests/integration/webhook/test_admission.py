@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.builders import Builder, JobBuilder, Json, make_job, make_pod
+from support.loop_blocks import assert_short_logged_blocks
 
 from fluxqueue.certs.authority import AUTHORITY_LIFETIME, Pair, ServingNames, issue_leaf, make_authority
 from fluxqueue.certs.pairs import write_pair
@@ -132,6 +133,7 @@ def admission(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+    assert_short_logged_blocks([log])
 
 
 def configuration(port: int, authority: bytes) -> Json:

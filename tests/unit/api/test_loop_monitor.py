@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fluxqueue.api import loop_monitor
-from fluxqueue.api.loop_monitor import BLOCKED_S, watch_loop
+from fluxqueue.api.loop_monitor import BLOCKED_S, log_blocks
 
 
 def compute(cpu_s: float) -> None:
@@ -20,30 +20,30 @@ def compute(cpu_s: float) -> None:
 
 async def test_a_block_is_reported_with_its_stack_and_cpu_time() -> None:
     loop, reported = asyncio.get_running_loop(), asyncio.Event()
-    blocks: list[tuple[float, float]] = []
+    blocks: list[float] = []
 
-    def report(blocked_s: float, cpu_s: float) -> None:
-        blocks.append((blocked_s, cpu_s))
+    def observe(blocked_s: float) -> None:
+        blocks.append(blocked_s)
         loop.call_soon_threadsafe(reported.set)
 
     with capture_logs() as logs:
-        watch_loop(report)
+        log_blocks(observe)
         async with asyncio.timeout(60):
             while not reported.is_set():
                 compute(2.0)
                 await asyncio.sleep(0.05)
             while not logs:
                 await asyncio.sleep(0.05)
-    assert blocks[0][0] >= BLOCKED_S
-    assert blocks[0][1] > 0.1
+    assert blocks[0] >= BLOCKED_S
     assert logs[0]["event"] == "loop.blocked"
+    assert logs[0]["cpu_s"] > 0.1
     assert "compute" in logs[0]["stack"]
 
 
 async def test_each_long_block_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_monitor, "_LONG_S", 0.1)
     with capture_logs() as logs:
-        watch_loop(lambda _blocked_s, _cpu_s: None)
+        log_blocks()
         async with asyncio.timeout(120):
             while len(logs) < 2:
                 compute(2.0)

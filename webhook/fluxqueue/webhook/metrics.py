@@ -50,6 +50,12 @@ class WebhookMetrics:
             ("limit",),
             registry=self.registry,
         )
+        self._blocked = Histogram(
+            "fluxqueue_loop_blocked_seconds",
+            "Blocks of the event loop that were longer than 250 ms",
+            buckets=(0.5, 1, 2, 5, 10, 30),
+            registry=self.registry,
+        )
         self._children: dict[tuple[str, str], Counter] = {}
 
     def review(self, kind: str, outcome: str, seconds: float) -> None:
@@ -64,6 +70,10 @@ class WebhookMetrics:
     def connection_ended(self, ending: ConnectionEnding) -> None:
         """Count a connection that was ended because of a limit."""
         self._ended.labels(ending.value).inc()
+
+    def loop_blocked(self, seconds: float) -> None:
+        """Record a block of the event loop."""
+        self._blocked.observe(seconds)
 
     def certificate(self, ends: float | None) -> None:
         """Record a pair that was found on disk: its end in seconds since the epoch, or None if it was refused."""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from fluxqueue.api.loop_monitor import log_blocks
 from fluxqueue.certs.connections import ConnectionLimits
 from fluxqueue.certs.guarded_server import CannotListen, GuardedServer, listen
 from fluxqueue.certs.health import HealthServer
@@ -91,6 +92,7 @@ async def serve(
         The address is in use, unknown or not local.
     """
     readiness, metrics = Readiness(), WebhookMetrics()
+    log_blocks(metrics.loop_blocked)
     certificate = ServedCertificate(settings.certificate_directory, readiness, metrics, clock)
     certificate.check()
     listening = listen(settings.host, settings.port)
