@@ -152,6 +152,7 @@ class StartupMonitor:
         self._losses = NodeLosses(caches, ledger, start_timeout_s=start_timeout_s, node_lost_s=node_lost_s)
         self._unbound_since: dict[str, float] = {}
         self._with_unbound: set[WorkloadId] = set()
+        self._refused_since: dict[WorkloadId, float] = {}
         self._awake = asyncio.Event()
         caches.nodes.add_handler(self._node_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -220,6 +221,7 @@ class StartupMonitor:
                 outcome.add(workload.id, decision, failure.message)
             elif workload.reason is not Reason.NONE:
                 outcome.reasons.append(ReasonChange(workload=workload.id, reason=Reason.NONE, message=""))
+        self._refused_since = {id_: since for id_, since in self._refused_since.items() if self._ledger.get(id_) is not None}
         self._losses.end_check()
         await self._carry_out(outcome)
 
@@ -268,8 +270,10 @@ class StartupMonitor:
         assert allocation.released_at is not None
         due = workload.state is State.ALLOCATED and (now - allocation.released_at).total_seconds() > self._start_timeout_s
         if (refused := self._refusals.of(workload, allocation)) is not None and self._lacks_pods(workload):
-            empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due else ()
+            over = self._refused_for_s(workload) > self._start_timeout_s
+            empty = find_empty_slots(allocation, self._pods(workload, allocation)) if due or over else ()
             return replace(refused, empty_slots=empty, without_slots=self._lacks_slots(workload, allocation))
+        self._refused_since.pop(workload.id, None)
         if not due and workload.id not in self._with_unbound:
             return None
         pods = self._pods(workload, allocation)
@@ -282,6 +286,11 @@ class StartupMonitor:
             retried = self._retried_until(workload, now) if failure is not None and not failure.pods else None
             return failure if retried is None else find_retry(allocation, pods, retried)
         return find_timeout(allocation, pods, self._start_timeout_s, late=late) if late else None
+
+    def _refused_for_s(self, workload: Workload) -> float:
+        """Return for how long each check has found that the API server refuses pods of a workload."""
+        now = asyncio.get_running_loop().time()
+        return now - self._refused_since.setdefault(workload.id, now)
 
     def _lacks_slots(self, workload: Workload, allocation: Allocation) -> bool:
         """True if a Job wants more pods than it has slots."""

@@ -187,6 +187,36 @@ async def test_the_slot_of_a_refused_pod_is_given_back_after_the_time_for_a_star
     assert bench.requeuer.evictions == []
 
 
+@pytest.mark.parametrize(("timeout_s", "freed"), [(300.0, []), (0.0, [1])])
+async def test_the_slot_of_a_replacement_that_is_refused_is_given_back_in_time(timeout_s: float, freed: list[int]) -> None:
+    bench = Bench(pod("mpi-0", "n0"), timeout_s=timeout_s)
+    slots = an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None])
+    bench.ledger.put(replace(bench.row, state=State.RUNNING), slots)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    await asyncio.sleep(0.01)
+    await bench.monitor.check()
+    assert [rank for _, rank in bench.ledger.written("end_slots")] == freed
+    assert ("hold no nodes any more" in bench.ledger.written("set_reasons")[-1].message) is bool(freed)
+
+
+async def test_a_replacement_that_was_created_meanwhile_has_the_whole_time_again() -> None:
+    bench = Bench(pod("mpi-0", "n0"), timeout_s=0.05)
+    slots = an_allocation(["n0", "n1"], states=[SlotState.TAKEN, SlotState.FREE], pods=["mpi-0", None])
+    bench.ledger.put(replace(bench.row, state=State.RUNNING), slots)
+    bench.server.watch_into("events", bench.caches.failed_creations)
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    bench.server.put("pods", pod("mpi-1", "n1").build())
+    await bench.monitor.check()
+    await asyncio.sleep(0.1)
+    bench.server.remove("pods", "default", "mpi-1")
+    bench.server.put("events", refusal("Error creating: exceeded quota"))
+    await bench.monitor.check()
+    assert bench.ledger.written("end_slots") == []
+
+
 def fail(bench: Bench, name: str, at_s: int) -> None:
     """Let a pod run and fail so many seconds after the release."""
     bench.ledger.now = EPOCH + timedelta(seconds=at_s)
