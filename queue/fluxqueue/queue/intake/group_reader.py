@@ -226,7 +226,10 @@ class GroupReader:
             return False
         kind = label, node_rules(pod.spec)
         if kind not in slots.fitting:
-            slots.fitting[kind] = any(size == label and not self._caches.closed(node, pod.spec) for size, node in slots.free)
+            refused = group.refused_by(self._ledger.clock(), since=slots.allocation.granted_at if slots.allocation is not None else None)
+            slots.fitting[kind] = any(
+                size == label and node not in refused and not self._caches.closed(node, pod.spec) for size, node in slots.free
+            )
         return slots.fitting[kind]
 
 

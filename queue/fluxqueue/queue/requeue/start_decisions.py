@@ -6,9 +6,11 @@
   (`fluxqueue.queue.requeue.deletion_budget`), or while the template still pins new pods to the same node.
 - If a sibling runs and pods were not even created in the time for a start, their slots are given back. A pod that is created later is
   gated, and is matched alone.
-- A group of which nothing was bound in time is matched again as a whole, if an owner replaces all of its pods: they are deleted. If some of
-  it runs, only pods whose node closed are deleted, and only if an owner replaces them.
-- The pod of another owner is deleted, so that its replacement is matched. A bare Pod is never deleted.
+- A group of which nothing was bound in time is matched again as a whole, if an owner replaces all of its pods: they are deleted. If the
+  scheduler refuses it and nobody replaces one of its pods, it ends as failed and holds no nodes: its scheduling gates cannot come back.
+- If some of a group runs, the pods that the scheduler refuses, or whose node closed, are deleted if an owner replaces them. The slot of a
+  refused pod without an owner is given back.
+- The pod of another owner is deleted, so that its replacement is matched. A bare Pod is never deleted, and keeps its slot.
 - A pod that waits for the scheduling gate of another controller keeps its slot: its replacement would have the gate too.
 
 A pod that our own scheduler has not bound is withdrawn instead of deleted. That is no failure of the Job and leaves the pod as it is. A
@@ -23,11 +25,11 @@ from datetime import datetime
 
 import msgspec
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
-from fluxqueue.queue.model.changes import Eviction, ReasonChange
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, SlotState, Workload
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
@@ -46,6 +48,7 @@ __all__ = ["StartDecision", "decide_group", "decide_job", "decide_pod", "keep"]
 
 _REPLACED = "only what did not start is replaced"
 _GIVEN_BACK = "the missing pods hold no nodes any more: each is matched alone once it is created"
+_BARE = "has no controller: delete it and create it again to have it matched again"
 _FAILS_JOB = "to delete it would fail its Job (backoffLimit)"
 
 
@@ -63,6 +66,8 @@ class StartDecision:
         These pods are deleted, or withdrawn, and the rest of the workload goes on.
     given_back
         These slots are freed, and the rest of the workload goes on.
+    ending
+        The workload ends, and what it holds is freed.
     requeue_state
         With which the replacements of these pods begin.
     reason
@@ -73,6 +78,7 @@ class StartDecision:
     group_pods: tuple[Pod, ...] = ()
     evicted_pods: tuple[Pod, ...] = ()
     given_back: tuple[Slot, ...] = ()
+    ending: Ending | None = None
     requeue_state: RequeueState | None = None
     reason: ReasonChange | None = None
 
@@ -141,8 +147,8 @@ def decide_group(
 ) -> StartDecision:
     """Decide about a group.
 
-    It is evicted as a whole if nothing of it was bound in time. Else only pods whose node closed are evicted. A pod is evicted if it can be
-    withdrawn, or if its owner replaces it.
+    It is evicted as a whole if nothing of it was bound in time. Else only pods are evicted that the scheduler refuses, or whose node
+    closed. A pod is evicted if it can be withdrawn, or if its owner replaces it.
 
     Parameters
     ----------
@@ -160,15 +166,45 @@ def decide_group(
     if failure.cause is StartFailureCause.CLOSED:
         evicted = tuple(pod for pod in failure.pods if pod.revocable or (owner_and_revision(pod) and budget.take(pod)))
         return StartDecision(evicted_pods=evicted, reason=keep(workload, failure, _REPLACED if evicted else "").reason)
-    if failure.foreign_gate or _has_begun(workload, allocation, pods):
+    if failure.foreign_gate:
         return keep(workload, failure)
+    if _has_begun(workload, allocation, pods):
+        return _replace_refused(workload, allocation, failure, budget, now)
     deleted = [pod for pod in pods if not pod.revocable]
-    if (bare := next((pod for pod in deleted if not owner_and_revision(pod)), None)) is not None:
-        remedy = f"pod {bare.metadata.name} has no controller: delete it and create it again to have it matched again"
-        return keep(workload, failure, remedy)
+    if (bare := _first_bare(deleted)) is not None:
+        if failure.reason is not Reason.BIND_FAILED:
+            return keep(workload, failure, f"pod {bare.metadata.name} {_BARE}")
+        text = f"{workload.ref} did not start, and holds no nodes any more: {failure.message}; pod {bare.metadata.name} {_BARE}"
+        return StartDecision(ending=Ending(workload.id, State.FAILED, Outcome.FAILED, text))
     if not all(budget.take(pod) for pod in deleted):
         return keep(workload, failure, _FAILS_JOB)
     return StartDecision(eviction=evict_group_after_timeout(workload, failure, now, replaced=bool(deleted)), group_pods=tuple(pods))
+
+
+def _replace_refused(
+    workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
+) -> StartDecision:
+    """Evict the pods of a group that the scheduler refuses while others run; give back the slots of those that nobody replaces."""
+    if failure.reason is not Reason.BIND_FAILED:
+        return keep(workload, failure)
+    bare = {pod.metadata.uid: pod for pod in failure.pods if not pod.revocable and not owner_and_revision(pod)}
+    tries_left = recent_state(workload, now).starts + 1 < MOST_STARTS
+    evicted = tuple(pod for pod in failure.pods if pod.metadata.uid not in bare and tries_left and (pod.revocable or budget.take(pod)))
+    state = evict_after_timeout(workload, failure, now).requeue_state if evicted else None
+    remarks = [_REPLACED] if evicted else []
+    if (first := _first_bare(failure.pods)) is not None:
+        remarks.append(f"pod {first.metadata.name} holds no node any more and {_BARE}")
+    return StartDecision(
+        evicted_pods=evicted,
+        given_back=tuple(slot for slot in allocation.open_slots if slot.pod_uid in bare),
+        requeue_state=None if state is None else msgspec.structs.replace(state, owner=owner_and_revision(evicted[0]), not_before=None),
+        reason=keep(workload, failure, "; ".join(remarks)).reason,
+    )
+
+
+def _first_bare(pods: Sequence[Pod]) -> Pod | None:
+    """Return the first pod that can neither be withdrawn nor is replaced once it is deleted."""
+    return next((pod for pod in pods if not pod.revocable and not owner_and_revision(pod)), None)
 
 
 def _has_begun(workload: Workload, allocation: Allocation, pods: Sequence[Pod]) -> bool:

@@ -34,7 +34,7 @@ from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NODE_NAME
 from fluxqueue.queue.metrics import OBJECT_FAILURES
-from fluxqueue.queue.model.changes import Eviction, ReasonChange
+from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange
 from fluxqueue.queue.model.jobids import parse_jobid
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
@@ -84,7 +84,9 @@ class _Outcome:
     evicted_pods
         Pods that are evicted without their siblings, by message.
     given_back
-        Slots whose pods do not exist.
+        Slots whose pods do not exist, or can neither start nor be replaced.
+    endings
+        Of groups that cannot start.
     requeue_states
         Of workloads that go on.
     reasons
@@ -95,6 +97,7 @@ class _Outcome:
     groups: list[tuple[Eviction, tuple[Pod, ...]]] = field(default_factory=list)
     evicted_pods: dict[str, list[Pod]] = field(default_factory=dict)
     given_back: list[Slot] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
     requeue_states: dict[WorkloadId, RequeueState] = field(default_factory=dict)
     reasons: list[ReasonChange] = field(default_factory=list)
 
@@ -106,6 +109,8 @@ class _Outcome:
         if decision.evicted_pods:
             self.evicted_pods.setdefault(message, []).extend(decision.evicted_pods)
         self.given_back += decision.given_back
+        if decision.ending is not None:
+            self.endings.append(decision.ending)
         if decision.requeue_state is not None:
             self.requeue_states[workload] = decision.requeue_state
         if decision.reason is not None:
@@ -229,6 +234,7 @@ class StartupMonitor:
         await self._ledger.set_reasons(outcome.reasons, live=True)
         await self._ledger.set_requeue_states(outcome.requeue_states)
         await self._give_back(outcome.given_back)
+        await self._finish(outcome.endings)
         await self._requeuer.evict(outcome.evictions)
         for eviction, members in outcome.groups:
             try:
@@ -242,6 +248,12 @@ class StartupMonitor:
         if slots:
             await self._ledger.end_slots([(slot.jobid, slot.rank) for slot in slots])
             log.info("slots.given_back", allocations=sorted({slot.jobid for slot in slots}), slots=len(slots))
+            self._requeuer.schedule()
+
+    async def _finish(self, endings: Sequence[Ending]) -> None:
+        if endings:
+            await self._ledger.finish(endings)
+            log.info("groups.not_started", workloads=[each.workload for each in endings])
             self._requeuer.schedule()
 
     def _decide(

@@ -1,8 +1,8 @@
 """Follows the slots of released groups: pod groups, gangs, JobSets and gangs of other projects.
 
 A slot whose pod failed or was deleted is kept for its replacement for a while (``grace_s``). It ends earlier if the owner of the group
-wants fewer pods, or if its node takes no pods. Slots for pods that come only after others run (of a JobSet, or a gang of another project)
-are kept as long as these pods are to come.
+wants fewer pods, or if its node takes no pods, or refused one. Slots for pods that come only after others run (of a JobSet, or a gang of
+another project) are kept as long as these pods are to come.
 
 The phases of pods and the times are in memory only. A new leader waits for the whole grace time again.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 import structlog
 
@@ -99,6 +99,7 @@ class GroupTracker:
         seen = self._update_seen(workload, allocation, by_uid)
         in_use = {uid for uid, phase in seen.items() if phase == "Succeeded" or (uid in by_uid and not by_uid[uid].terminal)}
         reserved = reserved_ranks(allocation, later, in_use)
+        refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         if reserved:
             self._plan_after(workload.id, self._grace_s)  # no event is watched for a JobSet that fails or is suspended
         changes = plan_group_slots(
@@ -109,10 +110,10 @@ class GroupTracker:
             expired=[
                 *self._kept_long_enough(allocation, reserved),
                 *_ranks_beyond(wanted, allocation, by_uid),
-                *self._ranks_on_closed_nodes(allocation, pods),
+                *self._ranks_on_closed_nodes(allocation, pods, refused),
             ],
             awaited=len(reserved),
-            closed=lambda pod, node: self._caches.closed(node, pod.spec),
+            closed=lambda pod, node: node in refused or self._caches.closed(node, pod.spec),
             order=self._foreign.order(key, pods) if key.source else age,
         )
         for pod in unplaced_pods(pods, allocation, changes):
@@ -150,13 +151,13 @@ class GroupTracker:
         ranks = (slot.rank for slot in allocation.open_slots if slot.rank not in reserved)
         return [rank for rank in ranks if now - self._empty_since.get((allocation.jobid, rank), now) >= self._grace_s]
 
-    def _ranks_on_closed_nodes(self, allocation: Allocation, pods: Sequence[Pod]) -> list[int]:
-        """Return the slots without a living pod on nodes that take no pod of the group."""
+    def _ranks_on_closed_nodes(self, allocation: Allocation, pods: Sequence[Pod], refused: Container[str]) -> list[int]:
+        """Return the slots without a living pod on nodes that take no pod of the group, or refused one recently."""
         if not pods:
             return []
         living = {pod.metadata.uid for pod in pods if not pod.terminal}
         spec = without_pin(pods[0].spec)
-        closed = {node for node in {slot.node for slot in allocation.open_slots} if self._caches.closed(node, spec)}
+        closed = {node for node in {slot.node for slot in allocation.open_slots} if node in refused or self._caches.closed(node, spec)}
         return [slot.rank for slot in allocation.open_slots if slot.node in closed and slot.pod_uid not in living]
 
     def _update_empty(self, workload: Workload, allocation: Allocation, changes: SlotChanges, reserved: Collection[int]) -> None:

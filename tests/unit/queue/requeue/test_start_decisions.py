@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from support.builders import JobBuilder, make_job, make_pod
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
+from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.start_decisions import StartDecision, decide_group, decide_job, decide_pod
 from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCause
@@ -132,13 +134,35 @@ def decide_about(
     return decide_group(group, slots, pods, failure, budget or no_jobs(), EPOCH)
 
 
-def test_if_a_group_runs_only_pods_on_closed_nodes_are_evicted_and_only_with_an_owner() -> None:
+def test_if_a_group_runs_pods_on_closed_nodes_are_evicted_only_with_an_owner() -> None:
     closed = StartFailure(Reason.NODES_UNAVAILABLE, "node n1 was cordoned", pods=(WAITS, OWNED[0]), cause=StartFailureCause.CLOSED)
     decision = decide_about(closed, [WAITS, OWNED[0]], state=State.RUNNING)
     assert (decision.evicted_pods, decision.eviction) == ((OWNED[0],), None)
-    assert keeps(decide_about(LATE_GROUP, OWNED, state=State.RUNNING))
-    bound = a_pod(make_pod("web-1").owned_by("StatefulSet", "web").on_node("n1"), uid="web-1")
-    assert keeps(decide_about(LATE_GROUP, [OWNED[0], bound]))
+
+
+BOUND = a_pod(make_pod("web-1").owned_by("StatefulSet", "web").on_node("n1"), uid="web-1")
+REFUSED = StartFailure(Reason.BIND_FAILED, "pod web-0 could not be bound", ("n0",), pods=(OWNED[0],))
+
+
+@pytest.mark.parametrize("state", [State.ALLOCATED, State.RUNNING])
+def test_if_some_of_a_group_runs_a_refused_pod_is_replaced_on_another_node(state: State) -> None:
+    decision = decide_about(REFUSED, [OWNED[0], BOUND], state=state)
+    assert (decision.evicted_pods, decision.given_back, decision.eviction) == ((OWNED[0],), (), None)
+    assert decision.requeue_state is not None
+    assert (set(decision.requeue_state.refused), decision.requeue_state.not_before) == ({"n0"}, None)
+    assert decision.requeue_state.owner == owner_and_revision(OWNED[0])
+    assert decision.reason is not None
+    assert decision.reason.message.endswith("only what did not start is replaced")
+    assert keeps(decide_about(REFUSED, [OWNED[0], BOUND], state=state, starts=2))
+    assert keeps(decide_about(replace(REFUSED, reason=Reason.START_TIMEOUT), [OWNED[0], BOUND], state=state))
+
+
+def test_if_some_of_a_group_runs_the_slot_of_a_refused_bare_pod_is_given_back() -> None:
+    refused = StartFailure(Reason.BIND_FAILED, "pod mpi-1 could not be bound", ("n0",), pods=(WAITS,))
+    decision = decide_about(refused, [WAITS, BOUND], state=State.RUNNING)
+    assert (decision.evicted_pods, [slot.rank for slot in decision.given_back], decision.ending) == ((), [0], None)
+    assert decision.reason is not None
+    assert "pod mpi-1 holds no node any more and has no controller: delete it and create it again" in decision.reason.message
 
 
 def test_a_group_of_which_nothing_is_bound_is_matched_again_as_a_whole() -> None:
@@ -165,8 +189,16 @@ def test_a_group_of_our_scheduler_is_withdrawn_and_needs_no_owner() -> None:
     assert decision.eviction.requeue_state.not_before is None
 
 
-def test_a_group_with_a_bare_pod_keeps_its_nodes_and_says_what_to_do() -> None:
+def test_a_group_with_a_bare_pod_ends_if_nothing_of_it_can_be_bound() -> None:
     decision = decide_about(LATE_GROUP, [OWNED[0], WAITS])
+    assert decision.ending is not None
+    assert decision == StartDecision(ending=decision.ending)
+    assert (decision.ending.state, decision.ending.outcome) == (State.FAILED, Outcome.FAILED)
+    assert "holds no nodes any more: pod web-0 could not be bound; pod mpi-1 has no controller: delete it" in decision.ending.message
+
+
+def test_a_group_with_a_bare_pod_that_no_scheduler_refused_keeps_its_nodes() -> None:
+    decision = decide_about(replace(LATE_GROUP, reason=Reason.START_TIMEOUT), [OWNED[0], WAITS])
     assert keeps(decision)
     assert decision.reason is not None
     assert decision.reason.message.endswith("pod mpi-1 has no controller: delete it and create it again to have it matched again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 from support.builders import JobBuilder, PodBuilder, make_job, make_pod
@@ -12,7 +13,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState
+from fluxqueue.queue.model.records import NodeRefusal, ReleaseMode, RequeueState, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.tracking.tracker import Tracker
 
@@ -73,6 +74,12 @@ async def test_the_slots_of_a_jobset_that_is_deleted_end_at_once() -> None:
     bench = Bench()
     bench.server.remove("jobsets", "train")
     bench.forget_job()
+    async with running_controllers(bench.tracker):
+        await until(lambda: bench.ledger.written("finish"))
+
+
+async def test_a_slot_on_a_node_that_refused_its_pod_is_not_kept_for_the_next_one() -> None:
+    bench = Bench(RequeueState(refused={"n0": NodeRefusal(EPOCH + timedelta(seconds=1), EPOCH + timedelta(hours=1))}))
     async with running_controllers(bench.tracker):
         await until(lambda: bench.ledger.written("finish"))
 
