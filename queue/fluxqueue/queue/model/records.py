@@ -136,6 +136,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         Why its pods did not start the last time.
     unreleasable
         Generation of its object if the API server refused the release repeatedly: it is held until the object is edited. 0: none.
+    refused_releases
+        The job id of its allocation, and how often the API server refused to release it there.
     owner
         Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its replacement begins with this
         state.
@@ -151,6 +153,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     refused: Mapping[str, NodeRefusal] = {}
     failure: str = ""
     unreleasable: int = 0
+    refused_releases: tuple[int, int] = (0, 0)
     owner: str = ""
     time_limit: datetime | None = None
     stop_at: datetime | None = None

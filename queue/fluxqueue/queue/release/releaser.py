@@ -24,7 +24,7 @@ from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFou
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import OBJECT_FAILURES, RELEASE_SECONDS, RELEASES
 from fluxqueue.queue.model.changes import Ending, Requeue
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload
+from fluxqueue.queue.model.records import Allocation, Workload
 from fluxqueue.queue.release.blockers import PreparationFailed
 from fluxqueue.queue.release.object_release import Edited, ObjectReleaser, Unfit
 from fluxqueue.queue.release.rounds import ReleaseResult, ReleaseRound
@@ -60,7 +60,6 @@ class Releaser:
         self._ledger = ledger
         self._trigger = trigger
         self._reread = reread
-        self._refusals: dict[FluxionJobId, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._limit = asyncio.Semaphore(_CONCURRENT)
 
@@ -130,18 +129,20 @@ class Releaser:
 
     async def _count_refusal(self, workload: Workload, allocation: Allocation, error: str) -> None:
         """Store the error for the next attempt. The third time, free the nodes and hold the workload."""
-        self._refusals = {jobid: times for jobid, times in self._refusals.items() if self._ledger.by_jobid(jobid) is not None}
-        times = self._refusals[allocation.jobid] = self._refusals.get(allocation.jobid, 0) + 1
+        state = workload.requeue_state
+        jobid, before = state.refused_releases
+        times = before + 1 if jobid == allocation.jobid else 1
         if times < _MOST_REFUSALS:
+            counted = msgspec.structs.replace(state, refused_releases=(allocation.jobid, times))
+            await self._ledger.set_requeue_states({workload.id: counted})
             await self._ledger.mark_release_failed(allocation.jobid, f"{workload.ref} could not be released: {error}")
             return
         message = (
             f"{workload.ref} could not be released {times} times and is held: {error}; repair that, then edit the {workload.kind} "
             "or set spec.hold of its FluxJob to false"
         )
-        await self._ledger.set_requeue_states(
-            {workload.id: msgspec.structs.replace(workload.requeue_state, unreleasable=workload.generation)}
-        )
+        held = msgspec.structs.replace(state, unreleasable=workload.generation, refused_releases=(0, 0))
+        await self._ledger.set_requeue_states({workload.id: held})
         await self._ledger.requeue([Requeue(workload=workload.id, reason=Reason.HELD, message=message)])
         self._reread(workload.uid)
         self._trigger.schedule()

@@ -161,21 +161,25 @@ class PodRefusals:
     # ---- carrying out ------------------------------------------------------------------------------------------------------------
 
     async def _retry(self, namespaces: list[str]) -> None:
-        now = self._ledger.clock()
-        due = [workload for namespace in namespaces for workload in self._due(namespace, now)]
-        await self._ledger.set_requeue_states(
-            {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
-        )
+        now, all_of = self._ledger.clock(), self._all_of.intersection(namespaces)
+        self._all_of -= all_of
+        due = [workload for namespace in namespaces for workload in self._due(namespace, now, namespace in all_of)]
+        try:
+            await self._ledger.set_requeue_states(
+                {workload.id: msgspec.structs.replace(workload.requeue_state, not_before=None) for workload in due}
+            )
+        except BaseException:
+            self._all_of |= all_of  # the namespaces are tried again
+            raise
         if due:
             log.info("refused_pods.retried", namespaces=namespaces, workloads=len(due))
             self._trigger.schedule()
 
-    def _due(self, namespace: str, now: datetime) -> list[Workload]:
+    def _due(self, namespace: str, now: datetime, all_of_it: bool) -> list[Workload]:
         """Return the workloads of a namespace that are matched again now: all after a new ServiceAccount, else the first."""
         every = (self._ledger.get(workload_id) for workload_id in self._waiting.get(namespace, ()))
         waiting = [each for each in every if each is not None and each.state is State.PENDING and each.backs_off(now)]
-        if namespace in self._all_of:
-            self._all_of.discard(namespace)
+        if all_of_it:
             return waiting
         first = min(waiting, key=lambda each: (each.requeue_state.refused_pods, each.submitted_at, each.id), default=None)
         if first is None:

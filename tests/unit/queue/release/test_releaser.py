@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from support.builders import JobBuilder, make_job, make_pod
 from support.controller_bench import TriggerLog, until
 from support.memory_api import MemoryApi
@@ -170,8 +171,21 @@ async def test_three_refusals_in_a_row_hold_the_workload_with_the_servers_messag
     assert requeue.reason is Reason.HELD
     assert "could not be released 3 times and is held" in requeue.message
     assert "no resumes today" in requeue.message
-    ((_, state),) = bench.ledger.written("set_requeue_states")
-    assert state.unreleasable == bench.row.generation
+    _, state = bench.ledger.written("set_requeue_states")[-1]
+    assert (state.unreleasable, state.refused_releases) == (bench.row.generation, (0, 0))
+
+
+async def test_refusals_of_a_release_count_across_leaders_and_only_for_one_allocation() -> None:
+    former = Bench()
+    former.server.fail_next("patch", "jobs", 403, "Forbidden", "no resumes today")
+    await former.round()
+    ((_, state),) = former.ledger.written("set_requeue_states")
+    for jobid, held in ((7, True), (8, False)):
+        bench = Bench(requeue_state=msgspec.structs.replace(state, refused_releases=(jobid, 2)))
+        bench.server.fail_next("patch", "jobs", 403, "Forbidden", "no resumes today")
+        await bench.round()
+        assert bool(bench.ledger.written("requeue")) is held
+    assert state.refused_releases == (7, 1)
 
 
 async def test_while_the_api_server_is_unavailable_the_release_is_due_again_soon() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.controller_bench import TriggerLog, running
+from support.controller_bench import TriggerLog, running, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload
 from support.recording_ledger import RecordingLedger
@@ -20,6 +20,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.records import RequeueState, Workload
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
 from fluxqueue.queue.requeue.pod_refusals import PodRefusals, leaves_more_room
+from fluxqueue.queue.store import DatabaseUnavailable
 
 
 def quota(hard: dict[str, str], used: dict[str, str]) -> ResourceQuota:
@@ -104,6 +105,22 @@ async def test_a_new_service_account_lets_all_try() -> None:
     waiting = [bench.wait(name) for name in "ab"]
     bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
     assert sorted(await bench.retried()) == [each.id for each in waiting]
+
+
+async def test_a_new_service_account_lets_all_try_if_postgres_was_away_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    waiting = [bench.wait(name) for name in "ab"]
+    write = bench.ledger.set_requeue_states
+
+    async def fail(_changes: object) -> None:
+        monkeypatch.setattr(bench.ledger, "set_requeue_states", write)
+        raise DatabaseUnavailable("as the test wants it")
+
+    monkeypatch.setattr(bench.ledger, "set_requeue_states", fail)
+    bench.server.put("serviceaccounts", {"metadata": {"name": "robot", "namespace": "default"}})
+    async with running(bench.refusals.run()):
+        await until(lambda: bench.ledger.written("set_requeue_states"))
+    assert sorted(workload for workload, _ in bench.ledger.written("set_requeue_states")) == [each.id for each in waiting]
 
 
 async def test_room_that_came_while_its_pods_ended_is_not_missed() -> None:
