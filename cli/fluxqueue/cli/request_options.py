@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fluxqueue.api import names
-from fluxqueue.api.durations import InvalidDuration, parse_duration
+from fluxqueue.api.durations import parse_duration
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.scripts import Script
 from fluxqueue.cli.submissions import Submission, job_name
+from fluxqueue.cli.time_limits import FORMS, read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_request_options", "header_options", "submission"]
@@ -40,7 +41,7 @@ def add_request_options(command: UsageParser) -> None:
     _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _quantity("-m/--memory"))
     _add(size, "-g", "--gpus", "N", "GPUs of each pod", _number("-g/--gpus", 0))
     _add(size, "--gpu-resource", None, "NAME", "the resource that -g counts (default: nvidia.com/gpu)", str)
-    _add(size, "-t", "--time", "TIME", "how long it runs at most: 30m, 1.5h, 01:30:00", _duration)
+    _add(size, "-t", "--time", "TIME", f"how long it runs at most: {FORMS}", read_time_limit)
     order = command.add_argument_group("order and place")
     _add(order, "-q", "--queue", "QUEUE", "the queue", str)
     _add(order, "-p", "--priority", "N", "higher starts earlier", _number("-p/--priority", None))
@@ -58,7 +59,7 @@ def add_request_options(command: UsageParser) -> None:
     what.add_argument("--label", action="append", default=argparse.SUPPRESS, type=_pair("--label"), metavar="KEY=VALUE", help="of the Job")
     _add(what, "--retries", None, "N", "how many failed pods are replaced (default: 0)", _number("--retries", 0))
     _add(what, "--service-account", None, "NAME", "of the pods", str)
-    _add(what, "--keep", None, "TIME", "delete the Job so long after its end", _duration)
+    _add(what, "--keep", None, "TIME", "delete the Job so long after its end, in the same forms", read_time_limit)
 
 
 def header_options(script: Script, path: str) -> dict[str, Any]:
@@ -155,14 +156,6 @@ def _quantity(flag: str) -> Callable[[str], str]:
         return text
 
     return read
-
-
-def _duration(text: str) -> str:
-    try:
-        parse_duration(text)
-    except InvalidDuration as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _pair(flag: str) -> Callable[[str], tuple[str, str]]:

@@ -55,6 +55,11 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(words: list[str], message:
     assert message in capsys.readouterr().err
 
 
+def test_a_time_without_a_unit_is_minutes_as_in_slurm_and_flux() -> None:
+    asked = parsed("--image", "x", "-t", "30", "--keep", "1-00:00:00")
+    assert (asked.annotations[names.DURATION_ANNOTATION], asked.keep_s) == ("30m", 86_400)
+
+
 def test_an_image_is_needed() -> None:
     with pytest.raises(ClusterError, match="submit needs --image"):
         parsed()

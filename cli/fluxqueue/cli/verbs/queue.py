@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Any
 
-from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.queue_edits import STATES, create_queue, queue_manifest, set_state
 from fluxqueue.cli.sessions import connection_of
+from fluxqueue.cli.time_limits import FORMS, time_limit_seconds
 from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_options", "run"]
@@ -31,8 +31,8 @@ def add_options(verb: str, command: UsageParser) -> None:
     only.add_argument("--policy", default=None, choices=[str(each) for each in Policy], help="which work starts before other work")
     only.add_argument("--priority", default=None, type=int, metavar="N", help="added to the priority of its work")
     only.add_argument("--max-priority", default=None, type=int, metavar="N", help="the highest priority of its work")
-    only.add_argument("--default-duration", default=None, type=_seconds, metavar="TIME", help="assumed where work has none")
-    only.add_argument("--max-duration", default=None, type=_seconds, metavar="TIME", help="the longest duration of its work")
+    only.add_argument("--default-duration", default=None, type=time_limit_seconds, metavar="TIME", help="assumed where work has none")
+    only.add_argument("--max-duration", default=None, type=time_limit_seconds, metavar="TIME", help=f"of its work: {FORMS}")
     only.add_argument("--preemption", default=None, choices=["never", "lowerPriority"], help="whether its work preempts, and is preempted")
     only.add_argument("--node-selector", action="append", default=[], type=_pair, metavar="KEY=VALUE", help="labels of its nodes")
     only.add_argument("--of-namespace", action="append", default=[], metavar="NAME", help="a namespace that may use it; all if not given")
@@ -81,13 +81,6 @@ def _show(manifests: list[dict[str, Any]], output: str) -> None:
     else:
         for manifest in manifests:
             print(f"fluxqueue/{manifest['metadata']['name']} created (dry run)")
-
-
-def _seconds(text: str) -> int:
-    try:
-        return parse_duration(text)
-    except InvalidDuration as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _pair(text: str) -> tuple[str, str]:
