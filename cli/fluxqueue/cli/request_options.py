@@ -1,4 +1,4 @@
-"""The options of `kubectl fluxqueue submit` that say what is asked for, typed or in the ``#FQ`` lines of a script."""
+"""The options of `kubectl fluxqueue submit` that say what is asked for, typed or in the lines of a script."""
 
 from __future__ import annotations
 

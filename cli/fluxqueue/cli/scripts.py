@@ -1,8 +1,9 @@
-"""Batch scripts: their interpreter, and the options in their ``#FQ`` lines.
+"""Batch scripts: their interpreter, and the options in their ``#FQ`` and ``#SBATCH`` lines.
 
-As with ``#SBATCH`` and ``#flux:``, the lines stand before the first command of the script. They have the options of
-`kubectl fluxqueue submit`; what is typed takes precedence. The script travels in the arguments of the container, so that nothing but the
-Job has to be created and deleted.
+The lines stand before the first command of the script. ``#FQ`` lines have the options of `kubectl fluxqueue submit`, ``#SBATCH`` lines
+those of Slurm (`fluxqueue.cli.slurm_lines`); what is typed takes precedence. Lines for other systems are refused, and those that stand
+too late are remarked upon, since work without its options is not what its author wants. The script travels in the arguments of the
+container, so that nothing but the Job has to be created and deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.slurm_lines import SlurmLine
 
 __all__ = ["Script", "literal", "read_script"]
 
-_OPTIONS = re.compile(r"#FQ:*(?:\s(.*))?", re.DOTALL)
+_OPTIONS = re.compile(r"#(?P<system>FQ|SBATCH|PBS|BSUB|flux|COBALT|OAR|PJM):*(?:\s(?P<options>.*))?", re.DOTALL)
+_READ = ("FQ", "SBATCH")
+_SLURM_IN_SCRIPT = re.compile(r"\b(?P<word>srun|SLURM_[A-Z_]+)\b")
 _LARGEST = 100_000
 """Bytes: the kernel refuses an argument of more than 128 KiB."""
 _SHEBANG = re.compile(r"#!\s*(\S+)(?:\s+(.*\S))?\s*")
@@ -36,11 +40,17 @@ class Script:
         What runs it: the interpreter, with the text as an argument, and the name of the file as ``$0``.
     options
         Words of its ``#FQ`` lines.
+    slurm_lines
+        Its ``#SBATCH`` lines.
+    remarks
+        What its author may not expect.
     """
 
     name: str
     command: tuple[str, ...]
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    slurm_lines: tuple[SlurmLine, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def read_script(path: str) -> Script:
@@ -67,7 +77,8 @@ def read_script(path: str) -> Script:
             f"error: the lines of the script {path} end as on Windows, which no shell understands: convert it (dos2unix {path})"
         )
     lines = text.split("\n")
-    return Script(Path(path).stem, (*_interpreter(path, lines), literal(text), path), tuple(_options(path, lines)))
+    words, slurm, remarks = _read_lines(path, lines)
+    return Script(Path(path).stem, (*_interpreter(path, lines), literal(text), path), words, slurm, remarks)
 
 
 def literal(text: str) -> str:
@@ -91,15 +102,36 @@ def _interpreter(path: str, lines: list[str]) -> list[str]:
     return [*(word for word in words if word != "-S"), "-c"]
 
 
-def _options(path: str, lines: list[str]) -> list[str]:
-    """Return the words of the lines before the first command."""
+def _read_lines(path: str, lines: list[str]) -> tuple[tuple[str, ...], tuple[SlurmLine, ...], tuple[str, ...]]:
+    """Return the words of the ``#FQ`` lines, the ``#SBATCH`` lines, and remarks."""
     words: list[str] = []
+    slurm: list[SlurmLine] = []
+    remarks: list[str] = []
+    begun = False
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
-            break
-        if match := _OPTIONS.fullmatch(line):
-            try:
-                words += shlex.split(match[1] or "", comments=True)
-            except ValueError as error:
-                raise ClusterError(f"error: line {number} of {path} cannot be read ({error}): {line[:80]}") from None
-    return words
+            begun = True
+        if (match := _OPTIONS.fullmatch(line)) is None:
+            continue
+        system, where = match["system"], f"line {number} of {path}"
+        if begun:
+            if system in _READ:
+                remarks.append(f"{where} is not read: #{system} lines stand before the first command")
+            continue
+        if system not in _READ:
+            raise ClusterError(f"error: {where}: #{system} lines are not read: write its options as #FQ (kubectl fluxqueue submit --help)")
+        found = _split(where, line, match["options"] or "")
+        if system == "FQ":
+            words += found
+        else:
+            slurm.append(SlurmLine(number, found))
+    if slurm and (used := _SLURM_IN_SCRIPT.search("\n".join(line for line in lines if not line.startswith("#")))) is not None:
+        remarks.append(f"{path} uses {used['word']}, which is of Slurm: each pod runs the script, and JOB_COMPLETION_INDEX is its rank")
+    return tuple(words), tuple(slurm), tuple(remarks)
+
+
+def _split(where: str, line: str, options: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(options, comments=True))
+    except ValueError as error:
+        raise ClusterError(f"error: {where} cannot be read ({error}): {line[:80]}") from None

@@ -4,6 +4,7 @@ import pytest
 
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.scripts import literal, read_script
+from fluxqueue.cli.slurm_lines import SlurmLine
 
 
 def script(folder: Path, content: str | bytes, name: str = "solve.sh") -> str:
@@ -43,6 +44,30 @@ def test_shells_and_python_take_a_script_as_text(first: str, tmp_path: Path) -> 
 def test_what_cannot_run_is_refused_in_a_sentence(content: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=message):
         read_script(script(tmp_path, content))
+
+
+def test_lines_of_slurm_are_kept_with_their_numbers(tmp_path: Path) -> None:
+    found = read_script(script(tmp_path, "#!/bin/sh\n#SBATCH -N 4  # four\n#FQ -c 2\n#SBATCH --time=30\n##SBATCH -N 9\necho\n"))
+    assert found.slurm_lines == (SlurmLine(2, ("-N", "4")), SlurmLine(4, ("--time=30",)))
+    assert (found.options, found.remarks) == (("-c", "2"), ())
+
+
+@pytest.mark.parametrize("line", ["#PBS -l nodes=4", "#BSUB -n 4", "#flux: -N 4"])
+def test_lines_of_other_systems_are_refused(line: str, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="line 2 of .* lines are not read: write its options as #FQ"):
+        read_script(script(tmp_path, f"#!/bin/sh\n{line}\necho\n"))
+
+
+def test_a_line_that_stands_too_late_is_remarked_upon(tmp_path: Path) -> None:
+    (remark,) = read_script(script(tmp_path, "#!/bin/sh\necho\n#FQ -N 4\n")).remarks
+    assert remark.startswith("line 3 of ")
+    assert remark.endswith("is not read: #FQ lines stand before the first command")
+
+
+@pytest.mark.parametrize("line", ["srun ./md", "echo $SLURM_PROCID"])
+def test_what_only_slurm_has_is_remarked_upon(line: str, tmp_path: Path) -> None:
+    (remark,) = read_script(script(tmp_path, f"#!/bin/sh\n#SBATCH -N 2\n{line}\n")).remarks
+    assert "each pod runs the script, and JOB_COMPLETION_INDEX is its rank" in remark
 
 
 def test_options_may_stand_after_a_tab_and_the_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

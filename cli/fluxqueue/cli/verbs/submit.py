@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.api import names
@@ -15,6 +16,7 @@ from fluxqueue.cli.pod_logs import LogOptions, follow_logs
 from fluxqueue.cli.request_options import add_request_options, header_options, submission
 from fluxqueue.cli.scripts import literal, read_script
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.slurm_lines import read_slurm_lines
 from fluxqueue.cli.submissions import job_manifest
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser
@@ -31,7 +33,7 @@ def add_options(verb: str, command: UsageParser) -> None:
     del verb
     command.description = (
         "Submit a Job: its pods start together, or wait together. What runs is a script, whose #FQ lines can have these options, "
-        "or the command after --, or that of the image."
+        "and whose #SBATCH lines are read, or the command after --, or that of the image."
     )
     command.example = _EXAMPLE
     command.add_argument("script", nargs="*", metavar="SCRIPT", help="a script, and its arguments")
@@ -49,9 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.script:
         path, *words = arguments.script
         script = read_script(path)
-        given = header_options(script, path)
-        options = given | asked | {name: [*given.get(name, ()), *asked.get(name, ())] for name in ("env", "label")}
-        wanted = submission(options, (*script.command, *map(literal, (*words, *after))), script.name)
+        slurm = read_slurm_lines(script.slurm_lines, path)
+        parts = (slurm.options, header_options(script, path), asked)
+        for remark in (*slurm.remarks, *script.remarks):
+            print(f"note: {remark}", file=sys.stderr)
+        wanted = submission(_merged(parts), (*script.command, *map(literal, (*words, *after))), slurm.stem or script.name)
     else:
         wanted = submission(asked, after, after[0].rpartition("/")[2] if after else "job")
     if arguments.dry_run == "client":
@@ -76,6 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
         _show(created, arguments.output, " created")
         sys.stdout.flush()
         return _follow(client, namespace, created, arguments) if arguments.wait or arguments.attach else 0
+
+
+def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return options of which later ones take precedence; variables and labels are added up."""
+    merged = {name: value for part in parts for name, value in part.items()}
+    return merged | {name: [pair for part in parts for pair in part.get(name, ())] for name in ("env", "label")}
 
 
 def _create(client: ApiClient, manifest: dict[str, Any], params: dict[str, str]) -> dict[str, Any]:

@@ -44,6 +44,25 @@ def test_a_script_and_what_is_typed_are_one_request(tmp_path: Path, capsys: pyte
     assert "          echo $$(hostname)\n" in text
 
 
+def test_a_script_of_slurm_is_submitted_with_what_it_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "md.sh"
+    path.write_text("#!/bin/bash\n#SBATCH --job-name=MD_run\n#SBATCH -N 2 -c 4 -o out\n#FQ -c 8 --image a\nsolve\n")
+    assert plugin.main(["submit", "--dry-run", "-o", "yaml", str(path), "-N", "3"]) == 0
+    out, err = capsys.readouterr()
+    job: dict[str, Any] = yaml.safe_load(out)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["metadata"]["generateName"], job["spec"]["parallelism"]) == ("md-run-", 3)
+    assert container["resources"]["requests"] == {"cpu": "8"}
+    assert err == f"note: line 3 of {path}: #SBATCH --output has no effect: what pods print is read by kubectl fluxqueue logs\n"
+
+
+def test_a_line_of_slurm_that_is_not_offered_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "md.sh"
+    path.write_text("#!/bin/bash\n#SBATCH --mail-type=END\nsolve\n")
+    assert plugin.main(["submit", "--image", "x", "--dry-run", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error: line 2 of {path}: #SBATCH --mail-type is not offered: no mail is sent")
+
+
 def test_forms_of_a_dry_run(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["submit", "--dry-run", "--image", "x", "-J", "solve"]) == 0
     assert plugin.main(["submit", "--dry-run=server", "--image", "x", "-o", "name"]) == 0
