@@ -11,16 +11,18 @@ from fluxqueue.api import names
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
+from fluxqueue.api.keys import unread_keys
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.topology import unreadable_topology
 from fluxqueue.webhook.decisions import AdmissionRefusal
-from fluxqueue.webhook.reviews import Review
+from fluxqueue.webhook.reviews import Review, ReviewedJob
 from fluxqueue.webhook.start_annotations import start_problems
 
-__all__ = ["NOT_INSTALLED", "carried_keys", "forged", "not_installed", "unreadable"]
+__all__ = ["NOT_INSTALLED", "carried_keys", "forged", "not_installed", "unread", "unreadable"]
 
+_MOST_WARNINGS = 8
 NOT_INSTALLED = "no scheduler of fluxqueue is installed here (scheduler.enabled of its chart)"
 
 
@@ -66,6 +68,18 @@ def unreadable(review: Review, meta: ObjectMeta, template: ObjectMeta | None = N
         problems.append(f"{review.describe()}: annotation {names.POD_GROUP_SIZE_ANNOTATION}: {error}")
     problems += [f"{review.describe()}: {problem}" for problem in start_problems(review.kind, meta)]
     return tuple(problems)
+
+
+def unread(review: Review) -> tuple[str, ...]:
+    """Return sentences about keys with our prefix that nobody reads, on the object and its template; few, since a person reads them."""
+    obj = review.object
+    if obj is None or obj.metadata.controller is not None:
+        return ()
+    template = obj.spec.template.metadata if isinstance(obj, ReviewedJob) else None
+    sentences = [
+        sentence for meta in (obj.metadata, template) if meta is not None for sentence in unread_keys(meta.labels, meta.annotations)
+    ]
+    return tuple(dict.fromkeys(sentences))[:_MOST_WARNINGS]
 
 
 def _chooses_scheduler(meta: ObjectMeta | None) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
+from fluxqueue.webhook.annotations import unread
 from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionRefusal, AdmissionSettings, Decision
 from fluxqueue.webhook.exemptions import request_exemption
 from fluxqueue.webhook.jobs import decide_job
@@ -45,12 +46,17 @@ def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Dec
     if request_exemption(review, settings) is not None:
         return Decision(AdmissionOutcome.EXEMPT)
     if isinstance(review.object, ReviewedMiniCluster):
-        return decide_minicluster(review, review.object, settings)
+        return _warned(review, decide_minicluster(review, review.object, settings), unread(review))
     if isinstance(review.object, ReviewedJob):
         decision = decide_job(review, review.object, settings)
     else:
         decision = decide_pod(review, review.object, settings, now)
     if decision.outcome is not AdmissionOutcome.HELD or review.object.metadata.controller is not None:
         return decision
-    late = tuple(f"{review.describe()}: {warning}" for warning in deadline_warnings(review.object.metadata, now))
-    return replace(decision, warnings=(*decision.warnings, *late)) if late else decision
+    return _warned(review, decision, (*unread(review), *deadline_warnings(review.object.metadata, now)))
+
+
+def _warned(review: Review, decision: Decision, warnings: tuple[str, ...]) -> Decision:
+    """Add warnings about an object that a person creates."""
+    named = tuple(f"{review.describe()}: {warning}" for warning in warnings)
+    return replace(decision, warnings=(*decision.warnings, *named)) if named else decision

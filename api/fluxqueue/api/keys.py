@@ -1,0 +1,87 @@
+"""Labels and annotations with our prefix that nobody reads: misspelled, or written in the wrong one of the two places.
+
+Kubernetes accepts any key. So ``fluxqueue/durration: 2h``, or a duration among the labels, would be stored, and the work would be planned
+with the default without a word.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from fluxqueue.api import names
+
+__all__ = ["unread_keys"]
+
+_PREFIX: Final = "fluxqueue/"
+_SHOWN: Final = 80
+
+
+def _constants(suffix: str) -> frozenset[str]:
+    return frozenset(text for name, text in vars(names).items() if name.endswith(suffix) and isinstance(text, str))
+
+
+_LABELS: Final = _constants("_LABEL")
+_ANNOTATIONS: Final = _constants("_ANNOTATION") | {names.SCHEDULER_LABEL}
+"""The queue writes the scheduler of a released template as an annotation."""
+
+_WRITTEN_BY_PEOPLE: Final = (
+    names.MANAGED_LABEL,
+    names.QUEUE_LABEL,
+    names.POD_GROUP_LABEL,
+    names.SCHEDULER_LABEL,
+    names.DURATION_ANNOTATION,
+    names.PRIORITY_ANNOTATION,
+    names.POD_GROUP_SIZE_ANNOTATION,
+    names.GANG_ANNOTATION,
+    *names.START_ANNOTATIONS,
+    names.CHECKPOINTED_ANNOTATION,
+    names.RESERVATION_ANNOTATION,
+    names.REPLACE_ANNOTATION,
+    names.MIN_PODS_ANNOTATION,
+    names.MINICLUSTER_ANNOTATION,
+    names.MINICLUSTER_MODE_ANNOTATION,
+    names.MINICLUSTER_TASKS_ANNOTATION,
+    names.MINICLUSTER_VIEW_ANNOTATION,
+    names.REQUIRED_TOPOLOGY_ANNOTATION,
+    names.PREFERRED_TOPOLOGY_ANNOTATION,
+    names.TOPOLOGY_SLICE_ANNOTATION,
+    names.EXCLUSIVE_ANNOTATION,
+    names.PODS_PER_NODE_ANNOTATION,
+)
+_OTHER_WORDS: Final = {
+    "time": names.DURATION_ANNOTATION,
+    "walltime": names.DURATION_ANNOTATION,
+    "timelimit": names.DURATION_ANNOTATION,
+    "partition": names.QUEUE_LABEL,
+    "queue-name": names.QUEUE_LABEL,
+    "depends-on": names.AFTER_ANNOTATION,
+    "dependency": names.AFTER_ANNOTATION,
+    "topology": names.REQUIRED_TOPOLOGY_ANNOTATION,
+}
+"""What other systems call it."""
+
+
+def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield a sentence for each key with our prefix that has no effect where it stands, with what may be meant."""
+    for kind, given, known, elsewhere, other in (
+        ("label", labels, _LABELS, _ANNOTATIONS, "an annotation"),
+        ("annotation", annotations, _ANNOTATIONS, _LABELS, "a label"),
+    ):
+        for key in given or ():
+            if not key.startswith(_PREFIX) or key in known:
+                continue
+            if key in elsewhere:
+                yield f"{kind} {key} has no effect: it is {other}"
+            else:
+                yield f"{kind} {key[:_SHOWN]} is unknown and has no effect: {_meant(key)}"
+
+
+def _meant(key: str) -> str:
+    word = key.removeprefix(_PREFIX).lower()
+    if (known := _OTHER_WORDS.get(word)) is not None:
+        return f"did you mean {known}?"
+    words = {each.removeprefix(_PREFIX): each for each in _WRITTEN_BY_PEOPLE}
+    close = difflib.get_close_matches(word[:_SHOWN].replace("_", "-"), words, n=1, cutoff=0.7)
+    return f"did you mean {words[close[0]]}?" if close else "remove it, or correct it (docs/objects.md has those that are read)"

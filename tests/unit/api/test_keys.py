@@ -1,0 +1,43 @@
+import pytest
+
+from fluxqueue.api import names
+from fluxqueue.api.keys import unread_keys
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("fluxqueue/queu", "did you mean fluxqueue/queue?"),
+        ("fluxqueue/Queue", "did you mean fluxqueue/queue?"),
+        ("fluxqueue/podgroup", "did you mean fluxqueue/pod-group?"),
+        ("fluxqueue/partition", "did you mean fluxqueue/queue?"),
+        ("fluxqueue/colour", "remove it, or correct it (docs/objects.md has those that are read)"),
+    ],
+)
+def test_an_unknown_label_is_named_with_what_may_be_meant(key: str, meant: str) -> None:
+    assert list(unread_keys({key: "x"}, None)) == [f"label {key} is unknown and has no effect: {meant}"]
+
+
+def test_an_unknown_annotation_is_named_too() -> None:
+    assert list(unread_keys(None, {"fluxqueue/durration": "2h", "fluxqueue/walltime": "2h"})) == [
+        "annotation fluxqueue/durration is unknown and has no effect: did you mean fluxqueue/duration?",
+        "annotation fluxqueue/walltime is unknown and has no effect: did you mean fluxqueue/duration?",
+    ]
+
+
+def test_what_stands_in_the_wrong_place_is_told() -> None:
+    assert list(unread_keys({names.DURATION_ANNOTATION: "2h"}, {names.QUEUE_LABEL: "night"})) == [
+        "label fluxqueue/duration has no effect: it is an annotation",
+        "annotation fluxqueue/queue has no effect: it is a label",
+    ]
+
+
+def test_known_keys_and_those_of_others_are_not_mentioned() -> None:
+    known = {text: "x" for name, text in vars(names).items() if name.endswith("_LABEL")}
+    annotations = {text: "x" for name, text in vars(names).items() if name.endswith("_ANNOTATION")}
+    assert not list(unread_keys(known | {"app": "x", "example.com/fluxqueue": "x"}, annotations | {"note": "x"}))
+
+
+def test_a_long_key_is_cut() -> None:
+    (sentence,) = unread_keys({"fluxqueue/" + "x" * 300: ""}, None)
+    assert len(sentence) < 200
