@@ -12,13 +12,15 @@ import http.client
 import json
 import re
 import ssl
+import sys
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
 
+from fluxqueue.cli.tables import printable
 from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig, tls_context
 
 __all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
@@ -27,6 +29,8 @@ _TIMEOUT_S = 30.0
 _BUSY = 429
 _BUSY_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_S = 30.0
+_WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"(?: "[^"]*")?')
+"""RFC 7234, as the API server writes it."""
 
 
 class ClusterError(Exception):
@@ -88,6 +92,7 @@ class ApiClient:
         except InvalidKubeconfig as error:
             raise ClusterError(f"error: {error}") from None
         self._http: http.client.HTTPConnection | None = None
+        self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -181,9 +186,19 @@ class ApiClient:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self._unreachable(error) from None
+        self._warn(response.headers.get_all("Warning") or ())
         if response.status >= 300:
             raise _refusal(response.status, body)
         return body
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Print the warnings of the server, each once, as kubectl does: fluxqueue's admission writes some."""
+        for warning in warnings:
+            if (match := _WARNING.fullmatch(warning)) is None or match["text"] in self._warned:
+                continue
+            self._warned.add(match["text"])
+            text = re.sub(r"\\(.)", r"\1", match["text"])
+            print(f"Warning: {printable(text)}", file=sys.stderr)
 
     def watch(self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Iterator[bytes]:
         """Watch a resource; yield each watch event as a line of JSON until the server ends the watch.

@@ -26,7 +26,12 @@ def serve() -> Iterator[Serve]:
     running: list[ThreadingHTTPServer] = []
 
     def start(
-        answers: dict[str, Answer], *, tls: ssl.SSLContext | None = None, hang_up: bool = False, seen: list[str] | None = None
+        answers: dict[str, Answer],
+        *,
+        tls: ssl.SSLContext | None = None,
+        hang_up: bool = False,
+        seen: list[str] | None = None,
+        warnings: tuple[str, ...] = (),
     ) -> str:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -38,6 +43,8 @@ def serve() -> Iterator[Serve]:
                 status, body = answers.get(self.path.split("?")[0], (404, b"404 page not found\n"))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
+                for warning in warnings:
+                    self.send_header("Warning", warning)
                 self.end_headers()
                 self.wfile.write(body)
                 self.close_connection = hang_up
@@ -101,6 +108,14 @@ def test_refusals_are_worded_as_kubectl_does(answer: Answer, kind: type[ApiRefus
     with ApiClient(Connection(serve({"/x": answer}))) as cluster, pytest.raises(kind) as caught:
         cluster.get("/x")
     assert str(caught.value) == text_shown
+
+
+def test_warnings_of_the_server_are_printed_once(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    warnings = ('299 - "Job a/b: label x has \\"no\\" effect"', "not a warning")
+    with ApiClient(Connection(serve({"/x": (200, b"1")}, warnings=warnings))) as cluster:
+        cluster.get("/x")
+        cluster.get("/x")
+    assert capsys.readouterr().err == 'Warning: Job a/b: label x has "no" effect\n'
 
 
 def test_one_connection_serves_several_requests_with_our_credentials(serve: Serve) -> None:
