@@ -7,7 +7,6 @@ too, except for cpu, which is shared by requests.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,16 +85,19 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
     Raises
     ------
     ClusterError
-        More nodes than pods are asked for.
+        The pods cannot be divided among the nodes.
     """
     pods = asked.pod_count
     annotations = dict(asked.annotations)
     if asked.nodes is not None:
-        if asked.nodes > pods:
+        if pods % asked.nodes:
+            less, more = pods - pods % asked.nodes, pods + asked.nodes - pods % asked.nodes
+            choices = " or ".join(f"--pods {each}" for each in (less, more) if each)
             raise ClusterError(
-                f"error: {pods} pods cannot be on {asked.nodes} nodes: ask for at least {asked.nodes} (--pods), or for fewer nodes (-N)"
+                f"error: {pods} pods (--pods) cannot be divided among {asked.nodes} nodes (-N): each node has as many: "
+                f"ask for {choices}, or leave -N out"
             )
-        annotations[names.PODS_PER_NODE_ANNOTATION] = str(math.ceil(pods / asked.nodes))
+        annotations[names.PODS_PER_NODE_ANNOTATION] = str(pods // asked.nodes)
     metadata: dict[str, Any] = {"name": asked.name} if asked.name else {"generateName": f"{asked.stem}-"}
     metadata["namespace"] = namespace
     if asked.labels:

@@ -12,15 +12,16 @@ def test_nodes_are_pods_on_different_nodes() -> None:
     assert job["metadata"]["namespace"] == "science"
 
 
-@pytest.mark.parametrize(("nodes", "pods", "per_node"), [(4, 8, "2"), (4, 9, "3"), (None, 8, None)])
+@pytest.mark.parametrize(("nodes", "pods", "per_node"), [(4, 8, "2"), (None, 8, None)])
 def test_pods_are_divided_among_nodes(nodes: int | None, pods: int, per_node: str | None) -> None:
     annotations = job_manifest(Submission("x", nodes=nodes, pods=pods), "d")["metadata"].get("annotations", {})
     assert annotations.get(names.PODS_PER_NODE_ANNOTATION) == per_node
 
 
-def test_fewer_pods_than_nodes_are_refused() -> None:
-    with pytest.raises(ClusterError, match="2 pods cannot be on 4 nodes"):
-        job_manifest(Submission("x", nodes=4, pods=2), "d")
+@pytest.mark.parametrize(("nodes", "pods", "remedy"), [(4, 2, "--pods 4"), (2, 5, "--pods 4 or --pods 6"), (4, 9, "--pods 8 or --pods 12")])
+def test_pods_that_cannot_be_divided_among_the_nodes_are_refused(nodes: int, pods: int, remedy: str) -> None:
+    with pytest.raises(ClusterError, match=rf"{pods} pods \(--pods\) cannot be divided among {nodes} nodes \(-N\).*ask for {remedy}, or"):
+        job_manifest(Submission("x", nodes=nodes, pods=pods), "d")
 
 
 def test_memory_and_devices_have_limits_and_cpu_has_none() -> None:
