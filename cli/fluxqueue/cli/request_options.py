@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fluxqueue.api import names
 from fluxqueue.api.durations import parse_duration
-from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.scripts import Script
 from fluxqueue.cli.submissions import Submission, job_name
@@ -37,8 +37,8 @@ def add_request_options(command: UsageParser) -> None:
     size = command.add_argument_group("size")
     _add(size, "-N", "--nodes", "N", "pods, each on another node", _number("-N/--nodes", 1))
     _add(size, "--pods", None, "N", "pods in all: 1, or one for each node, if not given", _number("--pods", 1))
-    _add(size, "-c", "--cpus", "CPU", "cores of each pod (default: 1)", _quantity("-c/--cpus"))
-    _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _quantity("-m/--memory"))
+    _add(size, "-c", "--cpus", "CPU", "cores of each pod (default: 1)", _sound("-c/--cpus", amount_problem))
+    _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _sound("-m/--memory", memory_problem))
     _add(size, "-g", "--gpus", "N", "GPUs of each pod", _number("-g/--gpus", 0))
     _add(size, "--gpu-resource", None, "NAME", "the resource that -g counts (default: nvidia.com/gpu)", str)
     _add(size, "-t", "--time", "TIME", f"how long it runs at most: {FORMS}", read_time_limit)
@@ -54,7 +54,7 @@ def add_request_options(command: UsageParser) -> None:
     order.add_argument("--exclusive", action="store_const", const="true", default=argparse.SUPPRESS, help="share no node with other work")
     what = command.add_argument_group("what runs")
     _add(what, "--image", None, "IMAGE", "image of the container", str)
-    _add(what, "-J", "--name", "NAME", "name of the Job; one is made if not given", str)
+    _add(what, "-J", "--name", "NAME", "name of the Job; one is made if not given", _sound("-J/--name", name_problem))
     what.add_argument("--env", action="append", default=argparse.SUPPRESS, type=_pair("--env"), metavar="NAME=VALUE", help="a variable")
     what.add_argument("--label", action="append", default=argparse.SUPPRESS, type=_pair("--label"), metavar="KEY=VALUE", help="of the Job")
     _add(what, "--retries", None, "N", "how many failed pods are replaced (default: 0)", _number("--retries", 0))
@@ -147,12 +147,10 @@ def _number(flag: str, least: int | None) -> Callable[[str], int]:
     return read
 
 
-def _quantity(flag: str) -> Callable[[str], str]:
+def _sound(flag: str, problem: Callable[[str], str | None]) -> Callable[[str], str]:
     def read(text: str) -> str:
-        try:
-            parse_quantity(text)
-        except InvalidQuantity:
-            raise argparse.ArgumentTypeError(f"{flag} is an amount such as 4, 500m or 16Gi: {text[:40]!r} is none") from None
+        if (found := problem(text)) is not None:
+            raise argparse.ArgumentTypeError(f"{flag}: {found}")
         return text
 
     return read

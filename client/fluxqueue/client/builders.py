@@ -12,12 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.api import names
+from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
 from fluxqueue.client.errors import InvalidWork
 
-__all__ = ["Job", "MiniCluster", "Pod", "PodGroup"]
+__all__ = ["Job", "MiniCluster", "Pod", "PodGroup", "check_amounts"]
 
 Json = dict[str, Any]
 Amount = int | float | str
+_LONGEST_POD_NAME = 253
+_LONGEST_NAME = 63
+"""Of what is also a label, or a part of the names of pods."""
+
+
+def check_amounts(title: str, cpu: Amount | None, memory: Amount | None) -> None:
+    """Check what each pod requests, before the first request.
+
+    Raises
+    ------
+    InvalidWork
+        An amount cannot be read, or cannot be meant.
+    """
+    if cpu is not None and (problem := amount_problem(cpu)) is not None:
+        raise InvalidWork(f"{title}: cpu: {problem}")
+    if memory is not None and (problem := memory_problem(memory)) is not None:
+        raise InvalidWork(f"{title}: memory: {problem}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +63,7 @@ class _Work:
     command: Sequence[str] = ()
     pods: int = 1
     cpu: Amount | None = None
-    memory: str | None = None
+    memory: Amount | None = None
     gpus: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +79,11 @@ class _Work:
             raise InvalidWork(f"{title}: pods is {self.pods}: at least one is needed")
         if self.gpus < 0:
             raise InvalidWork(f"{title}: gpus is {self.gpus}: it cannot be negative")
+        if (
+            problem := name_problem(self.name.removesuffix("-"), _LONGEST_POD_NAME if isinstance(self, Pod) else _LONGEST_NAME)
+        ) is not None:
+            raise InvalidWork(f"{type(self).__name__}: name: {problem}")
+        check_amounts(title, self.cpu, self.memory)
 
     def _metadata(self) -> Json:
         if self.name.endswith("-"):
@@ -78,7 +101,7 @@ class _Work:
         if self.cpu is not None:
             requests["cpu"] = str(self.cpu)
         if self.memory is not None:
-            requests["memory"] = self.memory
+            requests["memory"] = str(self.memory)
         limits = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
         container: Json = {"name": "main", "image": self.image}
         if self.command:

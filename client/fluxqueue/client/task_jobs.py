@@ -23,6 +23,7 @@ from typing import Any
 from fluxqueue.api import names
 from fluxqueue.api.pods import Pod
 from fluxqueue.client.async_workloads import AsyncWorkload
+from fluxqueue.client.builders import check_amounts
 from fluxqueue.client.calls import PackedCalls
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, NoCluster, OutcomeUnknown, ResultUnreadable, WorkCancelled, translated
@@ -77,6 +78,10 @@ class TaskPods:
     env: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     pod: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that cannot be meant."""
+        check_amounts("TaskPods", self.cpu, self.memory)
 
 
 def job_manifest(pods: TaskPods, name: str, label: str, tasks: int, at_once: int) -> Json:

@@ -62,6 +62,11 @@ def test_a_minicluster_has_its_command_as_one_line() -> None:
         (Job(name="j", image="i", pods=3, completions=2), "completions is 2, fewer than the 3 pods"),
         (Pod(name="p", image="i", pods=2), "use PodGroup"),
         (MiniCluster(name="m-", image="i"), "write the name out"),
+        (Job(name="j", image="i", memory="512"), "Job j: memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi"),
+        (Job(name="j", image="i", memory=512), "less than 1Mi"),
+        (Pod(name="p", image="i", cpu="many"), "Pod p: cpu: 'many' is no amount: write 4, 500m or 16Gi"),
+        (Job(name="My_Solver", image="i"), "Job: name: 'My_Solver' is no name that Kubernetes takes: write my-solver"),
+        (Job(name="Solver-", image="i"), "name: 'Solver' is no name"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_the_remedy(work: Any, sentence: str) -> None:

@@ -1,0 +1,43 @@
+import pytest
+
+from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
+
+
+@pytest.mark.parametrize("amount", ["512", "512m", "4", "512k", "1023Ki", 512, "0.5"])
+def test_memory_below_a_mebibyte_is_not_meant(amount: str | int) -> None:
+    problem = memory_problem(amount)
+    assert problem is not None
+    assert "less than 1Mi, in which nothing runs: write " in problem
+
+
+def test_the_remedy_has_the_number_that_was_typed() -> None:
+    assert memory_problem("512m") == "'512m' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi"
+
+
+@pytest.mark.parametrize("amount", ["1Mi", "4G", "16Gi", "1e9", "0", 2**30])
+def test_memory_that_may_be_meant_has_no_problem(amount: str | int) -> None:
+    assert memory_problem(amount) is None
+
+
+@pytest.mark.parametrize("amount", ["many", "4GB", "-1", ""])
+def test_what_is_no_amount_is_told_with_examples(amount: str) -> None:
+    assert amount_problem(amount) == memory_problem(amount) == f"{amount!r} is no amount: write 4, 500m or 16Gi"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("My_Solver", "'My_Solver' is no name that Kubernetes takes: write my-solver"),
+        ("-x-", "'-x-' is no name that Kubernetes takes: write x"),
+        ("___", "'___' is no name that Kubernetes takes: write lower-case letters, digits, '-' and '.'"),
+        ("", "an empty text is no name: write lower-case letters, digits, '-' and '.'"),
+        ("a" * 64, f"{'a' * 60!r} is longer than 63 characters: write {'a' * 63}"),
+    ],
+)
+def test_a_name_that_no_job_can_have_is_told_with_another(name: str, sentence: str) -> None:
+    assert name_problem(name) == sentence
+
+
+@pytest.mark.parametrize("name", ["solver", "a", "md.v2", "1-x", "a" * 63])
+def test_ordinary_names_have_no_problem(name: str) -> None:
+    assert name_problem(name) is None
