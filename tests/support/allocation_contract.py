@@ -11,7 +11,7 @@ from support.queue_records import START, Leader, a_requeue
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.model.changes import Ending, Replacement, SlotWrites, TakenSlot
-from fluxqueue.queue.model.records import FluxionJobId, RequeueState, SlotState, Workload, WorkloadId
+from fluxqueue.queue.model.records import FluxionJobId, RequeueState, Reservation, SlotState, Workload, WorkloadId
 from fluxqueue.queue.store import PodAlreadyPlaced
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 
@@ -55,6 +55,30 @@ class AllocationContract:
         (now,) = await leader.store.workloads([workload.id])
         assert (now.state, now.jobid, now.hosts, now.reason) == (State.ALLOCATED, grant.jobid, "node-[1-2,2]", Reason.NONE)
         assert now.allocated_at is not None
+
+    async def test_the_first_estimate_is_kept_to_the_end_and_when_it_waits_again(self, leader: Leader) -> None:
+        (workload,) = await leader.submit("lammps")
+        first, later = START + timedelta(hours=1), START + timedelta(hours=2)
+        await leader.store.grant(leader.epoch, [replace(await leader.grant_for(workload), promised_at=first)])
+        await leader.store.requeue(leader.epoch, [a_requeue(workload.id)])
+        (again,) = await leader.store.workloads([workload.id])
+        assert again.promised_at == first
+        grant = replace(await leader.grant_for(again), generation=again.generation, promised_at=later)
+        delta = await leader.store.grant(leader.epoch, [grant])
+        assert [update.promised_at for update in delta.workload_updates] == [first]
+        await leader.store.finish(leader.epoch, [Ending(workload=workload.id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)])
+        (ended,) = await leader.store.workloads([workload.id])
+        assert (ended.promised_at, ended.state) == (first, State.COMPLETED)
+
+    async def test_without_an_estimate_the_first_reserved_start_is_kept(self, leader: Leader) -> None:
+        (workload,) = await leader.submit("lammps")
+        (jobid,) = await leader.store.next_jobids(1)
+        first = START + timedelta(hours=1)
+        made = Reservation(workload=workload.id, jobid=jobid, first_start=first, start=first, end=None, shares=())
+        await leader.store.reserve(leader.epoch, [made], [])
+        await leader.store.grant(leader.epoch, [await leader.grant_for(workload)])
+        (granted_row,) = await leader.store.workloads([workload.id])
+        assert granted_row.promised_at == first
 
     async def test_an_unbounded_grant_has_no_end(self, leader: Leader) -> None:
         (workload,) = await leader.submit("service", duration_s=None)

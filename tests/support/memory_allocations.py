@@ -53,7 +53,9 @@ class MemoryAllocations(MemoryTables):
                 continue
             now = self._clock()
             allocations.append(allocation := granted_allocation(grant, now, claimed=claimed_s > 0))
-            updates.append(update := granted_workload(grant, now))
+            reserved = self._reservations.get(workload.id)
+            promised_at = workload.promised_at or grant.promised_at or (reserved.first_start if reserved is not None else None)
+            updates.append(update := granted_workload(grant, now, promised_at))
             self._allocations[grant.jobid] = AllocationRow(allocation, now + timedelta(seconds=claimed_s))
             self._rows[workload.id] = update.of(workload)
             self._reservations.pop(workload.id, None)

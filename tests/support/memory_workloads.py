@@ -265,6 +265,7 @@ def _resubmitted(workload: Workload, now: datetime) -> Workload:
         reason=Reason.NONE,
         message="",
         submitted_at=now,
+        promised_at=None,
         allocated_at=None,
         started_at=None,
         finished_at=None,

@@ -34,6 +34,7 @@ from fluxqueue.queue.scheduling.provisioning import Provisioner
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.scheduler import Scheduler
 from fluxqueue.queue.status.fluxaccount_writer import GuaranteesShown
+from fluxqueue.queue.status.fluxjob_status import published_promise
 from fluxqueue.queue.status.fluxreservation_writer import FluxReservationWriter
 
 __all__ = ["Capacity", "Planning", "make_capacity", "make_planning"]
@@ -123,6 +124,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
     scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
+    scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)
     book = ReservationBook(ledger, lambda: caches.reservations.plans, lambda: map(node_view, caches.nodes.list()))

@@ -247,6 +247,8 @@ class Workload:
     reason: Reason
     message: str
     submitted_at: datetime
+    promised_at: datetime | None = None
+    """The first estimate of its start; known since it got nodes, and kept if it waits again."""
     allocated_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -336,6 +338,8 @@ class Grant:
     """None: no end is planned."""
     generation: int | None = None
     """Generation of the object that was matched: a workload edited since is not granted. None: any generation."""
+    promised_at: datetime | None = None
+    """The first estimate of its start; None: there was none but that of a reservation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

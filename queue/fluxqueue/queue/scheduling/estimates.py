@@ -11,7 +11,8 @@ follows from the accuracy of former estimates (`fluxqueue.queue.scheduling.polic
 
 Work that waits for other work follows from the plan of that (`fluxqueue.queue.scheduling.chained_starts`).
 
-Estimates are not stored. They are shown next to the stored reservation.
+Estimates are not stored. They are shown next to the stored reservation. The first one of each workload is stored with its grant, so that
+everybody can compare it with the start. Until then a new leader reads it from the FluxJob (`StartEstimator.published`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -60,11 +61,17 @@ class StartEstimator:
         The queue.
     graph
         In which the queue is planned ahead. The caller holds its lock.
+
+    Attributes
+    ----------
+    published
+        Returns the first estimate of a workload that a former leader gave.
     """
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper) -> None:
         self.estimate_history = EstimateHistory()
         self.estimates = StartEstimates()
+        self.published: Callable[[Workload], datetime | None] = _nothing_published
         self._ledger = ledger
         self._graph = graph
         self._chained = ChainedStarts(ledger)
@@ -73,6 +80,7 @@ class StartEstimator:
         self._planned_at: dict[str, float] = {}
         self._ids: list[FluxionJobId] = []
         self._first_estimates: dict[WorkloadId, tuple[int, int]] = {}
+        self._promises: dict[WorkloadId, datetime] = {}
         ledger.subscribe(self._changed)
 
     def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
@@ -81,6 +89,10 @@ class StartEstimator:
             if (estimate := self._first_estimates.pop(workload_id, None)) is not None:
                 at, start = estimate
                 self.estimate_history.add(start - at, now - at)
+
+    def promised(self, workload: Workload) -> datetime | None:
+        """Return the first estimate ever given of a workload's start; None: there was none."""
+        return workload.promised_at or self._promises.get(workload.id) or self.published(workload)
 
     async def update(
         self,
@@ -129,6 +141,7 @@ class StartEstimator:
         for workload_id, at in self._chained.earliest(starts, context.now, _PER_QUEUE).items():
             estimates[workload_id] = self._estimate(workload_id, at, context.now, None)
         self._first_estimates = {key: each for key, each in self._first_estimates.items() if self._ledger.get(key) is not None}
+        self._promises = {key: each for key, each in self._promises.items() if self._ledger.get(key) is not None}
         self.estimates.replace_all(estimates)
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
@@ -140,16 +153,18 @@ class StartEstimator:
         return {key: start for key, start in starts.items() if start > now}
 
     def _estimate(self, workload_id: WorkloadId, at: int | None, now: int, position: int | None, *, reserved: bool = False) -> Estimate:
-        before = self.estimates.get(workload_id)
         eta = datetime.fromtimestamp(at, UTC) if at is not None else None
         workload = self._ledger.get(workload_id)
+        first = (self.promised(workload) if workload is not None else None) or eta
+        if first is not None:
+            self._promises.setdefault(workload_id, first)
         allowed = workload.start_conditions.begin_at if workload is not None else None
         soonest = datetime.fromtimestamp(self.estimate_history.soonest(now, at), UTC) if at is not None else None
         return Estimate(
             position=position,
             eta=eta,
             eta_soonest=max(soonest, allowed) if soonest is not None and allowed is not None else soonest,
-            eta_first=(before.eta_first if before is not None and before.eta_first is not None else eta),
+            eta_first=first,
             reserved=reserved,
         )
 
@@ -203,3 +218,7 @@ class StartEstimator:
             if used:
                 await self._graph.fluxion.cancel_many(used, call=self._graph.call())
         return starts
+
+
+def _nothing_published(_workload: Workload) -> None:
+    return None

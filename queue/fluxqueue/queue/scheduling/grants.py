@@ -5,7 +5,7 @@ So the first work starts before the last is decided. A grant over a limit is can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from fluxqueue.fluxion.messages import MatchResult
@@ -19,18 +19,21 @@ from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.store.ledger import Ledger
 
-__all__ = ["GrantWriter"]
+__all__ = ["GrantWriter", "Promised"]
 
 Answers = Sequence[tuple[Workload, MatchResult]]
+Promised = Callable[[Workload], datetime | None]
+"""Returns the first estimate of a workload's start."""
 
 
 class GrantWriter:
     """Stores what the matcher granted. The caller holds the lock of the graph."""
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds) -> None:
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds, promised: Promised) -> None:
         self._ledger = ledger
         self._graph = graph
         self._job_ids = job_ids
+        self._promised = promised
 
     async def store(self, cycle: Cycle, answers: Answers) -> tuple[list[Grant], list[Grant]]:
         """Store the grants that are within the limits.
@@ -40,7 +43,7 @@ class GrantWriter:
         tuple[list[Grant], list[Grant]]
             All grants sent to the store, and those of them that it refused, because their workload is no longer pending.
         """
-        grants = [_grant(workload, answer) for workload, answer in await self._within_limits(cycle, answers)]
+        grants = [_grant(workload, answer, self._promised(workload)) for workload, answer in await self._within_limits(cycle, answers)]
         reach(CrashPoint.MATCHED)
         try:
             refused = await self._ledger.grant(grants)
@@ -77,13 +80,14 @@ class GrantWriter:
         return kept
 
 
-def _grant(workload: Workload, answer: MatchResult) -> Grant:
+def _grant(workload: Workload, answer: MatchResult, promised_at: datetime | None) -> Grant:
     return Grant(
         workload=workload.id,
         jobid=FluxionJobId(answer.jobid),
         shares=answer.shares,
         hosts=hosts_by_index([node for node, _ in ranks_of(answer.shares)], workload.done_indexes),
         generation=workload.generation,
+        promised_at=promised_at,
         start=datetime.fromtimestamp(answer.at, UTC),
         end=datetime.fromtimestamp(answer.end, UTC) if workload.duration_s is not None else None,
     )

@@ -11,7 +11,7 @@ from fluxqueue.queue.model.records import Grant, Workload
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.cycle import Cycle
-from fluxqueue.queue.scheduling.grants import GrantWriter
+from fluxqueue.queue.scheduling.grants import GrantWriter, Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.job_ids import JobIds
 from fluxqueue.queue.scheduling.match_rules import MatchRules
@@ -30,12 +30,14 @@ Granted = Callable[[Cycle, Sequence[Grant], Sequence[Grant]], Awaitable[None]]
 class Matching:
     """Runs the round of each cycle, and keeps the refusals of each queue from cycle to cycle."""
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds, avoided: AvoidedNodes, rules: MatchRules) -> None:
+    def __init__(
+        self, ledger: Ledger, graph: GraphKeeper, job_ids: JobIds, avoided: AvoidedNodes, rules: MatchRules, promised: Promised
+    ) -> None:
         self._graph = graph
         self._job_ids = job_ids
         self._avoided = avoided
         self._rules = rules
-        self._grants = GrantWriter(ledger, graph, job_ids)
+        self._grants = GrantWriter(ledger, graph, job_ids, promised)
         self._refusal_caches: dict[str, RefusalCache] = {}
 
     async def run(

@@ -21,6 +21,7 @@ from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
+from fluxqueue.queue.scheduling.grants import Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper
 from fluxqueue.queue.scheduling.growth import Growth
 from fluxqueue.queue.scheduling.guarantees import Guarantees, held_nodes, largest_of
@@ -99,8 +100,8 @@ class CyclePhases:
         self._planned_ends = PlannedEnds(ledger, graph)
         self._satisfiability = SatisfiabilityCache(ledger, graph, node_shapes)
         self._avoided = avoided = AvoidedNodes(ledger, graph)
-        self._matching = Matching(ledger, graph, self._job_ids, avoided, rules)
         self._estimator = StartEstimator(ledger, graph)
+        self._matching = Matching(ledger, graph, self._job_ids, avoided, rules, self._estimator.promised)
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
         self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines)
         self._preemptor = Preemptor(ledger, graph, evict, rules)
@@ -138,6 +139,10 @@ class CyclePhases:
     def read_checkpoints(self, checkpoints: Checkpoints) -> None:
         """Set the function that returns when a workload last saved what it has."""
         self._preemptor.checkpoints = checkpoints
+
+    def read_published(self, published: Promised) -> None:
+        """Set the function that returns the first estimate of a workload that a former leader gave."""
+        self._estimator.published = published
 
     def reserved_starts(self) -> list[int]:
         """Return the starts of all reservations, in Unix seconds."""

@@ -19,6 +19,7 @@ from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.metrics import CYCLE_SECONDS, CYCLES, FLUXION_UP
+from fluxqueue.queue.scheduling.grants import Promised
 from fluxqueue.queue.scheduling.graph import GraphKeeper, GraphLost
 from fluxqueue.queue.scheduling.growth import JobSizes
 from fluxqueue.queue.scheduling.limits import Accounts, Room
@@ -109,6 +110,10 @@ class Scheduler:
     def read_checkpoints(self, checkpoints: Checkpoints) -> None:
         """Have the choice of work to preempt consider what it would lose."""
         self._phases.read_checkpoints(checkpoints)
+
+    def read_published(self, published: Promised) -> None:
+        """Have the first estimates kept that a former leader gave."""
+        self._phases.read_published(published)
 
     def resize_jobs(self, sizes: JobSizes) -> None:
         """Have Jobs grow that were started with fewer pods than they asked for."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJobStatus, Reason, RequeueReason
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
 from fluxqueue.queue.model.states import LIVE
@@ -18,7 +18,15 @@ from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_mes
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_edits import acknowledgement, expected_spec
 
-__all__ = ["ShownEstimates", "StartEstimates", "estimates_to_show", "fluxjob_manifest", "status_json", "status_of"]
+__all__ = [
+    "ShownEstimates",
+    "StartEstimates",
+    "estimates_to_show",
+    "fluxjob_manifest",
+    "published_promise",
+    "status_json",
+    "status_of",
+]
 
 _POSITIONS_SHOWN = 100
 """Of each queue: the queue's API shows the later ones."""
@@ -105,6 +113,7 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
     """
     limited = is_over_time_limit(workload) and workload.state in LIVE and not workload.evicting
     eta = _timestamp(estimate.eta) if estimate is not None else None
+    first = workload.promised_at or (estimate.eta_first if estimate is not None else None)
     reasons = [RequeueReason(at=_timestamp(each.at) or "", reason=each.reason, message=each.detail[:_LONGEST_MESSAGE]) for each in requeues]
     return FluxJobStatus(
         state=str(workload.state),
@@ -114,7 +123,7 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
         position=estimate.position if estimate is not None else None,
         eta=eta,
         eta_soonest=_timestamp(estimate.eta_soonest) if estimate is not None else None,
-        eta_first=_timestamp(estimate.eta_first) if estimate is not None else None,
+        eta_first=_timestamp(first),
         reserved_at=eta if estimate is not None and estimate.reserved else None,
         jobid=int(workload.jobid) if workload.jobid is not None else None,
         nodes=workload.hosts,
@@ -177,6 +186,17 @@ def fluxjob_manifest(name: str, workload: Workload, owners: list[dict[str, Any]]
         "spec": spec,
         "status": status_json(status),
     }
+
+
+def published_promise(fluxjob: FluxJob | None, workload: Workload) -> datetime | None:
+    """Return the first estimate that a FluxJob shows of this wait of its workload; None: it shows none."""
+    if fluxjob is None or fluxjob.status.submitted_at != _timestamp(workload.submitted_at):
+        return None
+    try:
+        first = datetime.fromisoformat(fluxjob.status.eta_first or "")
+    except ValueError:
+        return None
+    return first if first.tzinfo is not None else None
 
 
 def _timestamp(at: datetime | None) -> str | None:

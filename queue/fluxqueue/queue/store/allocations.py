@@ -74,6 +74,7 @@ class Allocations(Writes):
                     "ends": column(grants, lambda grant: grant.end),
                     "hosts": column(grants, lambda grant: hostlists.encode(grant.hosts)),
                     "generations": column(grants, lambda grant: grant.generation),
+                    "promises": column(grants, lambda grant: grant.promised_at),
                     "slot_jobids": [jobid for jobid, _, _ in slots],
                     "slot_ranks": [rank for _, rank, _ in slots],
                     "slot_nodes": [node for _, _, node in slots],
@@ -86,7 +87,7 @@ class Allocations(Writes):
         new = [(granted[row["jobid"]], row) for row in rows if row["allocated_at"] is not None]
         repeated = [granted[row["jobid"]] for row in rows if row["allocated_at"] is None]
         delta = Delta(
-            workload_updates=tuple(granted_workload(grant, row["allocated_at"]) for grant, row in new),
+            workload_updates=tuple(granted_workload(grant, row["allocated_at"], row["promised_at"]) for grant, row in new),
             allocations=tuple(granted_allocation(grant, row["allocated_at"], claimed=claimed_s > 0) for grant, row in new),
             unreserved=tuple(grant.workload for grant, _ in new),
         )

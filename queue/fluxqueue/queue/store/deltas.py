@@ -43,6 +43,7 @@ class WorkloadUpdate(msgspec.Struct, frozen=True, kw_only=True):
     state: State | UnsetType = UNSET
     reason: Reason | UnsetType = UNSET
     message: str | UnsetType = UNSET
+    promised_at: datetime | UnsetType | None = UNSET
     allocated_at: datetime | UnsetType | None = UNSET
     started_at: datetime | UnsetType | None = UNSET
     requeues: int | UnsetType = UNSET
@@ -168,13 +169,14 @@ def granted_allocation(grant: Grant, granted_at: datetime, *, claimed: bool = Fa
     )
 
 
-def granted_workload(grant: Grant, allocated_at: datetime) -> WorkloadUpdate:
+def granted_workload(grant: Grant, allocated_at: datetime, promised_at: datetime | None) -> WorkloadUpdate:
     """Return what a new grant changes of its workload."""
     return WorkloadUpdate(
         id=grant.workload,
         state=State.ALLOCATED,
         reason=Reason.NONE,
         message="",
+        promised_at=promised_at,
         allocated_at=allocated_at,
         jobid=grant.jobid,
         hosts=hostlists.encode(grant.hosts),

@@ -116,6 +116,7 @@ def workload_of(row: Row) -> Workload:
         reason=Reason(row["reason"]),
         message=row["message"],
         submitted_at=row["submitted_at"],
+        promised_at=row.get("promised_at"),
         allocated_at=row["allocated_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],

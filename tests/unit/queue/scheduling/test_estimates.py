@@ -11,8 +11,9 @@ import pytest
 from support.queue_bench import START, Bench, a_machine, job
 
 from fluxqueue.api.dependencies import parse_dependencies
-from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -55,6 +56,37 @@ async def test_work_that_waits_for_pending_work_is_estimated_after_its_end(bench
     assert (estimate.position, estimate.eta, estimate.eta_first) == (None, START + timedelta(hours=2), START + timedelta(hours=2))
 
 
+async def test_the_first_estimate_stays_although_others_follow_or_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    first = START + timedelta(hours=2)
+    clock.now_s += 100
+    await estimator.update({"default": Backlog([bench.row("a")])}, {}, CycleContext(NOW))
+    assert (bench.row("b").id in estimator.estimates, estimator.promised(bench.row("b"))) == (False, first)
+    clock.now_s += 100
+    await estimator.update({"default": Backlog([bench.row("b")])}, {}, CycleContext(NOW))
+    estimate = estimator.estimates[bench.row("b").id]
+    assert (estimate.eta, estimate.eta_first) == (START + timedelta(hours=1), first)
+
+
+async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    estimator.published = lambda workload: START + timedelta(minutes=7) if workload.name == "a" else None
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    assert estimator.estimates[bench.row("a").id].eta_first == START + timedelta(minutes=7)
+
+
+async def test_work_keeps_the_first_estimate_of_its_start() -> None:
+    async with a_machine() as bench:
+        await bench.submit(job("runs", 4, "8", "1h", priority=1), job("a", 4, "8", "1h"))
+        await bench.cycle()
+        await bench.ledger.finish([Ending(workload=bench.row("runs").id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)])
+        await bench.cycle()
+        started = bench.row("a")
+        assert (started.allocated_at, started.promised_at) == (START, START + timedelta(hours=1))
+
+
 async def test_a_plan_leaves_the_graph_as_it_was(bench: Bench) -> None:
     before = await bench.held()
     estimator = StartEstimator(bench.ledger, bench.graph)
@@ -86,11 +118,12 @@ async def test_first_come_first_served_plans_no_start_before_that_ahead() -> Non
 class SlowMachine:
     """A monotonic clock on which everything takes long."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = 0.2) -> None:
         self.now_s = 0.0
+        self._step_s = step_s
 
     def monotonic(self) -> float:
-        self.now_s += 0.2
+        self.now_s += self._step_s
         return self.now_s
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 from support.queue_builders import EPOCH, a_workload
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Epoch, Transition, WorkloadId
-from fluxqueue.queue.status.fluxjob_status import ShownEstimates, estimates_to_show, status_of
+from fluxqueue.queue.status.fluxjob_status import ShownEstimates, estimates_to_show, published_promise, status_json, status_of
 
 ONE, TWO = WorkloadId(1), WorkloadId(2)
+SPEC = {"objectRef": {"kind": "Job", "name": "a", "uid": "uid-a"}}
 
 
 def at(minutes: int, position: int = 1, *, reserved: bool = False) -> Estimate:
@@ -23,6 +26,24 @@ def test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact() -> None:
     status = status_of(a_workload(), at(5, reserved=True))
     assert (status.position, status.eta, status.reserved_at) == (1, "2026-01-01T00:05:00Z", "2026-01-01T00:05:00Z")
     assert (status.eta_soonest, status.eta_first) == ("2026-01-01T00:00:00Z", "2026-01-01T00:09:00Z")
+
+
+def test_the_first_estimate_is_shown_to_the_end() -> None:
+    promised = a_workload(state=State.RUNNING, promised_at=EPOCH + timedelta(minutes=9))
+    assert status_of(promised).eta_first == "2026-01-01T00:09:00Z"
+    waits_again = a_workload(promised_at=EPOCH)
+    assert status_of(waits_again, at(5)).eta_first == "2026-01-01T00:00:00Z", "the first estimate does not change"
+
+
+def test_the_first_estimate_of_a_former_leader_is_read_for_the_same_wait_only() -> None:
+    workload = a_workload()
+    shown = msgspec.convert({"status": status_json(status_of(workload, at(5))), "metadata": {"name": "a"}, "spec": SPEC}, FluxJob)
+    assert published_promise(shown, workload) == EPOCH + timedelta(minutes=9)
+    assert published_promise(shown, replace(workload, submitted_at=EPOCH + timedelta(hours=1))) is None
+    assert published_promise(None, workload) is None
+    for damaged in (None, "soon", "2026-01-01T00:00:00"):
+        status = msgspec.structs.replace(shown.status, eta_first=damaged)
+        assert published_promise(msgspec.structs.replace(shown, status=status), workload) is None
 
 
 def test_an_estimate_without_a_reservation_shows_none() -> None:

@@ -14,8 +14,9 @@ WITH now AS (
 ), wanted AS (
     SELECT *
       FROM unnest(%(jobids)s::bigint[], %(workloads)s::bigint[], %(shares)s::jsonb[], %(starts)s::timestamptz[],
-                  %(ends)s::timestamptz[], %(hosts)s::text[], %(generations)s::bigint[])
-           AS g (jobid, workload, shares, starts_at, ends_at, hosts, generation)
+                  %(ends)s::timestamptz[], %(hosts)s::text[], %(generations)s::bigint[],
+                  %(promises)s::timestamptz[])
+           AS g (jobid, workload, shares, starts_at, ends_at, hosts, generation, promised_at)
 ), target AS (
     SELECT g.*
       FROM wanted g JOIN fluxqueue.workload w ON w.id = g.workload
@@ -36,19 +37,19 @@ WITH now AS (
     UPDATE fluxqueue.workload w
        SET state = 'Allocated', reason = '', message = '', jobid = t.jobid, hosts = t.hosts,
            allocated_at = (SELECT at FROM now),
-           promised_at = COALESCE(w.promised_at, (SELECT r.first_at FROM fluxqueue.reservation r WHERE r.workload = w.id))
+           promised_at = COALESCE(w.promised_at, t.promised_at, (SELECT r.first_at FROM fluxqueue.reservation r WHERE r.workload = w.id))
       FROM target t
      WHERE w.id = t.workload
-    RETURNING w.jobid, w.allocated_at
+    RETURNING w.jobid, w.allocated_at, w.promised_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
     SELECT workload, (SELECT at FROM now), 'Pending', 'Allocated', '', 'job ' || jobid, %(epoch)s FROM target
 ), unreserved AS (
     DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.workload
 )
-SELECT jobid, allocated_at FROM moved
+SELECT jobid, allocated_at, promised_at FROM moved
 UNION ALL
-SELECT a.jobid, NULL
+SELECT a.jobid, NULL, NULL
   FROM wanted g JOIN fluxqueue.allocation a USING (jobid, workload)
  WHERE a.freed_at IS NULL
  ORDER BY jobid;

@@ -55,11 +55,11 @@ WITH old AS (
 ), kept AS (
     INSERT INTO fluxqueue.history (
         id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
-        release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-        finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
+        release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, promised_at, allocated_at,
+        started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
     SELECT id, uid, api_version, kind, namespace, name, queue, priority, CASE state WHEN 'Cancelled' THEN jobspec ELSE '' END, shape,
            pods, duration_s, duration_assumed, release_mode, generation, state, reason, message, found_reason, found_message,
-           submitted_at, allocated_at, started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by
+           submitted_at, promised_at, allocated_at, started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by
       FROM gone
 ), recorded AS (
     INSERT INTO fluxqueue.ended_workload (
@@ -93,11 +93,11 @@ WITH back AS (
 )
 INSERT INTO fluxqueue.workload (
     id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
-    release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-    finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
+    release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, promised_at, allocated_at,
+    started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by)
 SELECT id, uid, api_version, kind, namespace, name, queue, priority, jobspec, shape, pods, duration_s, duration_assumed,
-       release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, allocated_at, started_at,
-       finished_at, outcome, requeues, jobid, hosts, account, submitted_by
+       release_mode, generation, state, reason, message, found_reason, found_message, submitted_at, promised_at, allocated_at,
+       started_at, finished_at, outcome, requeues, jobid, hosts, account, submitted_by
   FROM back;
 
 -- forgotten --
