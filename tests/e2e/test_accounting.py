@@ -86,7 +86,7 @@ def test_ended_work_is_in_history_and_reports_with_who_submitted_it(stage: Stage
     assert "job/first" in table
     assert "pod/second" in table
     lines = list(csv.reader(io.StringIO(opened.run("report", "--by", "queue", "-o", "csv").stdout)))
-    assert lines[0] == ["queue", "jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s"]
+    assert lines[0] == ["queue", "jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s", "estimated", "start_error_s"]
 
 
 def _ended(reader: Reader, count: int) -> list[dict[str, Any]]:

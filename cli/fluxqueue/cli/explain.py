@@ -280,6 +280,11 @@ def _history(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         later = f", {age((time - before).total_seconds())} later" if before is not None else ""
         facts.append((name, f"{clock(time, now)}{later}"))
         before = time
+    first, allocated = instant(status.eta_first), instant(status.allocated_at)
+    if first is not None and allocated is not None:
+        error_s = (allocated - first).total_seconds()
+        kept = f"it got its nodes {age(abs(error_s))} {'later' if error_s > 0 else 'sooner'}" if error_s else "kept"
+        facts.append(("First estimate", f"{clock(first, now)}; {kept}"))
     started = instant(status.started_at)
     if state_of(job) == State.RUNNING and started is not None and job.spec.duration_seconds:
         end = started + timedelta(seconds=duration_with_started_pods(job, least_pods(job)))

@@ -38,9 +38,11 @@ COLUMNS: Final = (
     Column("reason"),
     Column("message"),
     Column("submitted_at", "time"),
+    Column("promised_at", "time"),
     Column("allocated_at", "time"),
     Column("started_at", "time"),
     Column("finished_at", "time"),
+    Column("start_error_s", "number"),
     Column("wait_s", "number"),
     Column("run_s", "number"),
     Column("requeues", "whole"),
@@ -51,7 +53,9 @@ COLUMNS: Final = (
     Column("api_version"),
 )
 
-_NARROWING: Final = Narrowing((("USER", 12), ("ACCOUNT", 12), ("OBJECT", 24), ("OUTCOME", 0), ("QUEUE", 0), ("ACCOUNT", 0), ("USER", 0)))
+_NARROWING: Final = Narrowing(
+    (("OFF-BY", 0), ("USER", 12), ("ACCOUNT", 12), ("OBJECT", 24), ("OUTCOME", 0), ("QUEUE", 0), ("ACCOUNT", 0), ("USER", 0))
+)
 """What a table for a terminal loses first."""
 
 
@@ -126,7 +130,7 @@ def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:
 
 def _titles(request: HistoryRequest) -> list[str]:
     start = ["NAMESPACE"] if request.namespaces else []
-    return [*start, "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "ENDED"]
+    return [*start, "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "OFF-BY", "ENDED"]
 
 
 def _row(job: Mapping[str, Any], now: datetime, request: HistoryRequest) -> list[str]:
@@ -143,8 +147,14 @@ def _row(job: Mapping[str, Any], now: datetime, request: HistoryRequest) -> list
         str(job["pods"]),
         _age(job.get("wait_s")),
         _age(job.get("run_s")),
+        _off_by(job.get("start_error_s")),
         clock(ended, now) if ended else "",
     ]
+
+
+def _off_by(error_s: float | None) -> str:
+    """Return how much later than first estimated work got its nodes, with a minus sign if earlier."""
+    return "" if error_s is None else f"{'-' if error_s <= -1 else '+' if error_s >= 1 else ''}{age(abs(error_s))}"
 
 
 def _age(seconds: float | None) -> str:

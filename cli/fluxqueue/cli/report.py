@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.history_source import HistorySource
-from fluxqueue.cli.tables import columns
+from fluxqueue.cli.tables import age, columns
 
 __all__ = ["ReportRequest", "report"]
 
@@ -24,7 +24,8 @@ _SUMS: Final = (
     Column("memory_gib_s", "number"),
     Column("gpu_s", "number"),
 )
-_TITLES: Final = ("JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H")
+_STARTS: Final = (Column("estimated", "whole"), Column("start_error_s", "number"))
+_TITLES: Final = ("JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY")
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,22 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO) -> int:
     groups: list[str] = answer["by"]
     rows: list[dict[str, Any]] = answer["rows"]
     if request.export is not None:
-        write_rows([rows], [*map(Column, groups), *_SUMS], request.export, out)
+        write_rows([rows], [*map(Column, groups), *_SUMS, *_STARTS], request.export, out)
         return 0
     if request.titles:
         out.write(f"Use from {answer['since']} to {answer['until']}\n")
-    cells = [[*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[1:])] for row in rows]
+    cells = [
+        [*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[1:]), *_estimates(row)]
+        for row in rows
+    ]
     out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))
     return 0
+
+
+def _estimates(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how many starts had been estimated, and by how much they were off on average."""
+    error_s = row.get("start_error_s")
+    return str(row.get("estimated") or 0), "" if error_s is None else age(error_s)
 
 
 def _hours(seconds: float | None) -> str:

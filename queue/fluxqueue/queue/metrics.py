@@ -26,6 +26,7 @@ __all__ = [
     "REQUEUES",
     "ROLE",
     "SLOTS_ENDED",
+    "START_ERROR_SECONDS",
     "TRACES",
     "WITHDRAWALS",
     "WORKLOADS",
@@ -45,6 +46,12 @@ CONTROLLER_RESTARTS = Counter(
     "fluxqueue_controller_restarts_total", "Parts of the leader that an unexpected error ended, and that were started again", ["controller"]
 )
 OBJECT_FAILURES = Counter("fluxqueue_object_failures_total", "Failures of one object, which is tried again alone", ["batch"])
+START_ERROR_SECONDS = Histogram(
+    "fluxqueue_start_error_seconds",
+    "Time between the first estimate of a start and the start",
+    ["start"],
+    buckets=(1, 10, 60, 300, 900, 3_600, 14_400, 86_400),
+)
 SLOTS_ENDED = Counter("fluxqueue_slots_ended_total", "Slots that were freed")
 REPAIRS = Counter("fluxqueue_sweep_repairs_total", "Differences that the sweep found and repaired", ["kind"])
 PRUNED = Counter("fluxqueue_pruned_rows_total", "Rows deleted because their work ended before the retention", ["table"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -127,11 +128,27 @@ async def test_a_report_counts_what_lies_between_its_times(accounting: Accountin
         "cpu_s": 4 * 7_200.0,
         "memory_gib_s": 2 * 7_200.0,
         "gpu_s": 3 * 7_200.0,
+        "estimated": 0,
+        "start_error_s": None,
     }
     by_day = await accounting.report(read_report_query([("by", "day"), ("since", "2026-11-21T23:30:00Z")], NOW), NOW)
     assert [(row["day"], row["node_s"]) for row in by_day] == [("2026-11-21", 3_600.0), ("2026-11-22", 7_200.0)]
     assert await accounting.report(read_report_query([("since", "2026-11-22T01:00:00Z")], NOW), NOW) == []
     assert await accounting.report(read_report_query([("user", "bob")], NOW), NOW) == []
+
+
+async def test_a_report_says_how_far_first_estimates_were_off(store: Store, epoch: Epoch, accounting: Accounting, records: None) -> None:
+    leader, now = Leader(store, epoch), await store.now()
+    for name, estimate in (("late", now - timedelta(minutes=1)), ("early", now + timedelta(minutes=3)), ("without", None)):
+        (row,) = await leader.submit(name, submitted_by="carol")
+        await store.grant(epoch, [replace(await leader.grant_for(row), promised_at=estimate)])
+    now = await store.now() + timedelta(seconds=1)
+    for by in ("user", "user,day"):
+        (use,) = await accounting.report(read_report_query([("by", by), ("user", "carol")], now), now)
+        assert (use["jobs"], use["estimated"]) == (3, 2)
+        assert use["start_error_s"] == pytest.approx(120, abs=5)
+    page = await accounting.jobs(read_history_query([("user", "carol")], now), now)
+    assert [job["start_error_s"] and round(job["start_error_s"], -1) for job in page.jobs] == [None, -180, 60]
 
 
 async def test_a_report_of_too_many_rows_is_refused(accounting: Accounting, records: None, monkeypatch: pytest.MonkeyPatch) -> None:

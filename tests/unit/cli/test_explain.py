@@ -41,6 +41,14 @@ def pod(name: str, node: str | None = None, index: int | None = None, created: s
     )
 
 
+@pytest.mark.parametrize(
+    ("allocated", "words"), [("11:59:00", "it got its nodes 60s later"), ("11:57:58", "it got its nodes 2s sooner"), ("11:58:00", "kept")]
+)
+def test_says_of_work_that_started_how_good_its_first_estimate_was(allocated: str, words: str) -> None:
+    job = fluxjob(state="Running", etaFirst="2026-03-02T11:58:00Z", allocatedAt=f"2026-03-02T{allocated}Z")
+    assert f"First estimate   11:58:00; {words}\n" in explain(Observed(job, SIX_CPUS), NOW)
+
+
 def test_says_of_a_waiting_job_what_where_why_what_helps_and_when() -> None:
     job = fluxjob(
         state="Pending",

@@ -26,6 +26,7 @@ ENDED: dict[str, Any] = {
     "outcome": "Failed",
     "reason": "",
     "pods": 4,
+    "start_error_s": -125.4,
     "wait_s": 12.0,
     "run_s": 3_700.0,
     "finished_at": "2026-11-23T08:00:00Z",
@@ -36,6 +37,7 @@ WAITING = ENDED | {
     "outcome": "",
     "reason": "QueueLimit",
     "run_s": None,
+    "start_error_s": None,
     "finished_at": None,
     "user": "",
 }
@@ -62,9 +64,9 @@ def shown(request: HistoryRequest, *pages: tuple[list[dict[str, Any]], bool]) ->
 def test_a_row_says_what_became_of_work_and_for_how_long() -> None:
     lines, hints = shown(HistoryRequest(namespaces=True), ([WAITING, ENDED], False))
     assert [line.split() for line in lines] == [
-        ["NAMESPACE", "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "ENDED"],
-        ["science", "job/next", "default", "physics", "-", "Pending", "QueueLimit", "4", "12s", "-", "-"],
-        ["science", "job/lammps", "default", "physics", "alice", "Failed", "Failed", "4", "12s", "61m", "08:00:00"],
+        ["NAMESPACE", "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "OFF-BY", "ENDED"],
+        ["science", "job/next", "default", "physics", "-", "Pending", "QueueLimit", "4", "12s", "-", "-", "-"],
+        ["science", "job/lammps", "default", "physics", "alice", "Failed", "Failed", "4", "12s", "61m", "-2m5s", "08:00:00"],
     ]
     assert hints == ""
 

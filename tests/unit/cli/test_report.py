@@ -8,7 +8,8 @@ from typing import Any
 from fluxqueue.cli.exports import Export
 from fluxqueue.cli.report import ReportRequest, report
 
-ROW = {"day": "2026-11-22", "user": "", "jobs": 3, "node_s": 7_200.0, "cpu_s": 5_400.0, "memory_gib_s": 0.0, "gpu_s": None}
+ROW: dict[str, Any] = {"day": "2026-11-22", "user": "", "jobs": 3, "node_s": 7_200.0, "cpu_s": 5_400.0, "memory_gib_s": 0.0, "gpu_s": None}
+ROW |= {"estimated": 2, "start_error_s": 75.0}
 
 
 class _Source:
@@ -27,10 +28,12 @@ def shown(**request: Any) -> str:
 def test_people_read_hours_and_from_when_to_when() -> None:
     first, titles, row = shown().splitlines()
     assert first == "Use from 2026-11-01T00:00:00Z to 2026-11-23T08:00:00Z"
-    assert titles.split() == ["DAY", "USER", "JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H"]
-    assert row.split() == ["2026-11-22", "-", "3", "2.0", "1.5", "0.0", "0.0"]
+    assert titles.split() == ["DAY", "USER", "JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY"]
+    assert row.split() == ["2026-11-22", "-", "3", "2.0", "1.5", "0.0", "0.0", "2", "75s"]
     assert shown(titles=False).split() == row.split()
 
 
 def test_programs_read_seconds() -> None:
-    assert shown(export=Export("csv")) == ("day,user,jobs,node_s,cpu_s,memory_gib_s,gpu_s\n2026-11-22,,3,7200.0,5400.0,0.0,\n")
+    assert shown(export=Export("csv")) == (
+        "day,user,jobs,node_s,cpu_s,memory_gib_s,gpu_s,estimated,start_error_s\n2026-11-22,,3,7200.0,5400.0,0.0,,2,75.0\n"
+    )

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.fluxion.messages import JobMatchRequest, MatchVerdict
+from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.estimates import Estimate, StartEstimates
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import FluxionJobId, Workload, WorkloadId
@@ -86,9 +87,18 @@ class StartEstimator:
     def started(self, workloads: Iterable[WorkloadId], now: int) -> None:
         """Add the first estimates of workloads that start now to the history."""
         for workload_id in workloads:
+            self._measure(workload_id)
             if (estimate := self._first_estimates.pop(workload_id, None)) is not None:
                 at, start = estimate
                 self.estimate_history.add(start - at, now - at)
+
+    def _measure(self, workload_id: WorkloadId) -> None:
+        """Count how far the first estimate was off. A later start, after a requeue, was not estimated then."""
+        workload = self._ledger.get(workload_id)
+        if workload is None or workload.requeues or workload.allocated_at is None or workload.promised_at is None:
+            return
+        error_s = (workload.allocated_at - workload.promised_at).total_seconds()
+        START_ERROR_SECONDS.labels("late" if error_s > 0 else "early").observe(abs(error_s))
 
     def promised(self, workload: Workload) -> datetime | None:
         """Return the first estimate ever given of a workload's start; None: there was none."""

@@ -23,7 +23,7 @@ __all__ = ["Accounting", "Page", "TakesTooLong"]
 _HISTORY_S: Final = 10
 _REPORT_S: Final = 30
 _BEFORE_ALL: Final = Cursor("infinity", (1 << 63) - 1)
-_SUMS: Final = ("jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s")
+_SUMS: Final = ("jobs", "node_s", "cpu_s", "memory_gib_s", "gpu_s", "estimated", "start_error_s")
 
 
 class TakesTooLong(StoreError):

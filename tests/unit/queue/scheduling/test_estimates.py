@@ -13,6 +13,7 @@ from support.queue_bench import START, Bench, a_machine, job
 from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
+from fluxqueue.queue.metrics import START_ERROR_SECONDS
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
@@ -77,14 +78,26 @@ async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench
     assert estimator.estimates[bench.row("a").id].eta_first == START + timedelta(minutes=7)
 
 
+def early_starts() -> float:
+    """Return by how many seconds work started earlier than first estimated, in all."""
+    return sum(
+        sample.value
+        for metric in START_ERROR_SECONDS.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_sum") and sample.labels["start"] == "early"
+    )
+
+
 async def test_work_keeps_the_first_estimate_of_its_start() -> None:
     async with a_machine() as bench:
+        before = early_starts()
         await bench.submit(job("runs", 4, "8", "1h", priority=1), job("a", 4, "8", "1h"))
         await bench.cycle()
         await bench.ledger.finish([Ending(workload=bench.row("runs").id, state=State.COMPLETED, outcome=Outcome.SUCCEEDED)])
         await bench.cycle()
         started = bench.row("a")
         assert (started.allocated_at, started.promised_at) == (START, START + timedelta(hours=1))
+        assert early_starts() - before == 3_600, "the metric has the error of the estimate"
 
 
 async def test_a_plan_leaves_the_graph_as_it_was(bench: Bench) -> None:

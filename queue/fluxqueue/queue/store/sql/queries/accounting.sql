@@ -7,7 +7,7 @@ SELECT set_config('transaction_read_only', 'on', true), set_config('statement_ti
 -- primary key: a page costs the same wherever it is, and a year of pages is read once and not once for each of them.
 WITH found AS (
     (SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by, priority, pods, duration_s, duration_assumed, state,
-            outcome, reason, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
+            outcome, reason, message, submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
        FROM fluxqueue.jobs
       WHERE finished_at IS NULL AND %(live)s::boolean
         AND ('infinity'::timestamptz, id) < (%(after_at)s::text::timestamptz, %(after_id)s::bigint)
@@ -20,7 +20,7 @@ WITH found AS (
       LIMIT %(limit)s)
     UNION ALL
     (SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by, priority, pods, duration_s, duration_assumed, state,
-            outcome, reason, message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
+            outcome, reason, message, submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
        FROM fluxqueue.jobs
       WHERE finished_at >= %(since)s::timestamptz AND finished_at < %(until)s::timestamptz
         AND finished_at <= %(after_at)s::text::timestamptz
@@ -34,7 +34,8 @@ WITH found AS (
       LIMIT %(limit)s)
 )
 SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by AS "user", priority, pods, duration_s, duration_assumed,
-       state, outcome, reason, left(message, 300) AS message, submitted_at, allocated_at, started_at, finished_at, requeues, jobid,
+       state, outcome, reason, left(message, 300) AS message, submitted_at, promised_at, allocated_at, started_at, finished_at,
+       EXTRACT(epoch FROM allocated_at - promised_at)::double precision AS start_error_s, requeues, jobid,
        CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
        EXTRACT(epoch FROM COALESCE(allocated_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
        EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s
@@ -43,7 +44,8 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
  LIMIT %(limit)s;
 
 -- accounting_report --
--- Use between two times: what was held before and after them is not counted. An allocation counts on each day for its part of it.
+-- Use between two times: what was held before and after them is not counted. An allocation counts on each day for its part of it. Beside it,
+-- how far the first estimates of what got nodes between these times were off.
 WITH held AS (
     SELECT a.workload, a.namespace, a.queue, a.account, a.submitted_by, a.nodes, a.amounts,
            GREATEST(a.granted_at, %(since)s::timestamptz) AT TIME ZONE 'UTC' AS first,
@@ -55,28 +57,52 @@ WITH held AS (
        AND (%(account)s::text IS NULL OR a.account = %(account)s::text)
        AND (%(queue)s::text IS NULL OR a.queue = %(queue)s::text)
        AND (%(user)s::text IS NULL OR a.submitted_by = %(user)s::text)
+), used AS (
+    SELECT CASE WHEN 'day' = ANY (%(by)s::text[]) THEN to_char(d.day, 'YYYY-MM-DD') END AS day,
+           CASE WHEN 'namespace' = ANY (%(by)s::text[]) THEN h.namespace END AS namespace,
+           CASE WHEN 'account' = ANY (%(by)s::text[]) THEN h.account END AS account,
+           CASE WHEN 'queue' = ANY (%(by)s::text[]) THEN h.queue END AS queue,
+           CASE WHEN 'user' = ANY (%(by)s::text[]) THEN h.submitted_by END AS "user",
+           count(DISTINCT h.workload) AS jobs,
+           sum(h.nodes * s.seconds) AS node_s,
+           sum(COALESCE((h.amounts ->> 'cpu')::double precision, 0) / 1000 * s.seconds) AS cpu_s,
+           sum(COALESCE((h.amounts ->> 'memory')::double precision, 0) / 1024 * s.seconds) AS memory_gib_s,
+           sum(COALESCE(g.gpus, 0) * s.seconds)::double precision AS gpu_s
+      FROM held h
+     CROSS JOIN LATERAL (
+           SELECT h.first AS day, h.last AS ends WHERE NOT 'day' = ANY (%(by)s::text[])
+           UNION ALL
+           SELECT e, e + interval '1 day' FROM generate_series(date_trunc('day', h.first), h.last, interval '1 day') AS e
+            WHERE 'day' = ANY (%(by)s::text[])) AS d
+     CROSS JOIN LATERAL (
+           SELECT EXTRACT(epoch FROM LEAST(h.last, d.ends) - GREATEST(h.first, d.day))::double precision AS seconds) AS s
+     CROSS JOIN LATERAL (
+           SELECT sum(e.value::bigint) AS gpus FROM jsonb_each_text(h.amounts) AS e WHERE e.key LIKE '%%:gpu') AS g
+     WHERE s.seconds > 0
+     GROUP BY 1, 2, 3, 4, 5
+), started AS (
+    SELECT CASE WHEN 'day' = ANY (%(by)s::text[]) THEN to_char(j.allocated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') END AS day,
+           CASE WHEN 'namespace' = ANY (%(by)s::text[]) THEN j.namespace END AS namespace,
+           CASE WHEN 'account' = ANY (%(by)s::text[]) THEN j.account END AS account,
+           CASE WHEN 'queue' = ANY (%(by)s::text[]) THEN j.queue END AS queue,
+           CASE WHEN 'user' = ANY (%(by)s::text[]) THEN j.submitted_by END AS "user",
+           count(*) AS estimated,
+           avg(abs(EXTRACT(epoch FROM j.allocated_at - j.promised_at)))::double precision AS start_error_s
+      FROM fluxqueue.jobs j
+     WHERE j.promised_at IS NOT NULL
+       AND j.allocated_at >= %(since)s::timestamptz AND j.allocated_at < %(until)s::timestamptz
+       AND (j.finished_at IS NULL OR j.finished_at >= %(since)s::timestamptz)
+       AND (%(namespace)s::text IS NULL OR j.namespace = %(namespace)s::text)
+       AND (%(account)s::text IS NULL OR j.account = %(account)s::text)
+       AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+       AND (%(user)s::text IS NULL OR j.submitted_by = %(user)s::text)
+     GROUP BY 1, 2, 3, 4, 5
 )
-SELECT CASE WHEN 'day' = ANY (%(by)s::text[]) THEN to_char(d.day, 'YYYY-MM-DD') END AS day,
-       CASE WHEN 'namespace' = ANY (%(by)s::text[]) THEN h.namespace END AS namespace,
-       CASE WHEN 'account' = ANY (%(by)s::text[]) THEN h.account END AS account,
-       CASE WHEN 'queue' = ANY (%(by)s::text[]) THEN h.queue END AS queue,
-       CASE WHEN 'user' = ANY (%(by)s::text[]) THEN h.submitted_by END AS "user",
-       count(DISTINCT h.workload) AS jobs,
-       sum(h.nodes * s.seconds) AS node_s,
-       sum(COALESCE((h.amounts ->> 'cpu')::double precision, 0) / 1000 * s.seconds) AS cpu_s,
-       sum(COALESCE((h.amounts ->> 'memory')::double precision, 0) / 1024 * s.seconds) AS memory_gib_s,
-       sum(COALESCE(g.gpus, 0) * s.seconds)::double precision AS gpu_s
-  FROM held h
- CROSS JOIN LATERAL (
-       SELECT h.first AS day, h.last AS ends WHERE NOT 'day' = ANY (%(by)s::text[])
-       UNION ALL
-       SELECT e, e + interval '1 day' FROM generate_series(date_trunc('day', h.first), h.last, interval '1 day') AS e
-        WHERE 'day' = ANY (%(by)s::text[])) AS d
- CROSS JOIN LATERAL (
-       SELECT EXTRACT(epoch FROM LEAST(h.last, d.ends) - GREATEST(h.first, d.day))::double precision AS seconds) AS s
- CROSS JOIN LATERAL (
-       SELECT sum(e.value::bigint) AS gpus FROM jsonb_each_text(h.amounts) AS e WHERE e.key LIKE '%%:gpu') AS g
- WHERE s.seconds > 0
- GROUP BY 1, 2, 3, 4, 5
- ORDER BY 1, node_s DESC, 2, 3, 4, 5
+SELECT u.*, COALESCE(s.estimated, 0) AS estimated, s.start_error_s
+  FROM used u
+  LEFT JOIN started s
+    ON COALESCE(s.day, '') = COALESCE(u.day, '') AND COALESCE(s.namespace, '') = COALESCE(u.namespace, '')
+   AND COALESCE(s.account, '') = COALESCE(u.account, '') AND COALESCE(s.queue, '') = COALESCE(u.queue, '')
+   AND COALESCE(s."user", '') = COALESCE(u."user", '')
+ ORDER BY u.day, u.node_s DESC, u.namespace, u.account, u.queue, u."user"
  LIMIT %(limit)s;
