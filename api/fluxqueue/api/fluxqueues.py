@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.names import DEFAULT_DURATION_S, DEFAULT_GRACE_S
@@ -24,6 +26,7 @@ __all__ = [
     "FluxQueueStatus",
     "Limits",
     "Members",
+    "NamespaceLimits",
     "Planning",
     "Policy",
     "Preemption",
@@ -35,6 +38,7 @@ __all__ = [
     "ReservedNodes",
     "SchedulerName",
     "TopologyDefaults",
+    "WaitingBudget",
 ]
 
 
@@ -124,10 +128,34 @@ class Limits(PartialObject, frozen=True):
     cores: int | None = None
 
 
+class WaitingBudget(PartialObject, frozen=True):
+    """How much work of one namespace may wait with its request in memory: workloads, and MiB of requests; None is no limit."""
+
+    workloads: int | None = None
+    requests_mi_b: int | None = msgspec.field(default=None, name="requestsMiB")
+
+    @property
+    def size(self) -> int | None:
+        """The most bytes of requests."""
+        return None if self.requests_mi_b is None else self.requests_mi_b * 2**20
+
+    @property
+    def words(self) -> str:
+        """Both figures, for people."""
+        parts = ((self.workloads, "workloads"), (self.requests_mi_b, "MiB of requests"))
+        return " and ".join(f"{most} {unit}" for most, unit in parts if most is not None)
+
+
+class NamespaceLimits(Limits, frozen=True):
+    """The limits of each namespace in a queue: what may run, and what may wait."""
+
+    waiting: WaitingBudget | None = None
+
+
 class QueueLimits(Limits, frozen=True):
     """The limits of a whole queue, and those of each namespace in it."""
 
-    per_namespace: Limits | None = None
+    per_namespace: NamespaceLimits | None = None
 
 
 class Members(PartialObject, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.fluxqueues import SchedulerName, WaitingBudget
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
 from fluxqueue.api.topology import TopologyLevel, levels_problem
@@ -24,6 +24,7 @@ __all__ = [
     "InvalidConfig",
     "Matcher",
     "QueueConfig",
+    "WaitingConfig",
     "node_rules",
     "read_config",
 ]
@@ -71,6 +72,24 @@ class FairShareConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 def _units(resource: str) -> int:
     """How many units of the graph a core, a GiB or a piece of a resource is."""
     return 1000 if resource == "cpu" else 1024 if is_measured_in_bytes(resource) else 1
+
+
+class WaitingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """How much work of one namespace may wait with its request in memory, over all queues (docs/capacity.md).
+
+    Attributes
+    ----------
+    workloads, requests_mi_b
+        The most workloads, and the most MiB of their requests.
+    """
+
+    workloads: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    requests_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=128, name="requestsMiB")
+
+    @property
+    def budget(self) -> WaitingBudget:
+        """The same as a budget."""
+        return WaitingBudget(workloads=self.workloads, requests_mi_b=self.requests_mi_b)
 
 
 class Matcher(enum.StrEnum):
@@ -131,6 +150,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         ``optIn`` or ``allButSystem``.
     node_shapes
         Nodes that the cluster may add.
+    waiting_per_namespace
+        How much work of one namespace may wait with its request in memory.
     retention_seconds
         How long ended workloads and their history stay in the tables.
     accounting
@@ -163,6 +184,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     pin_window_seconds: int = DEFAULT_WINDOW_S
     namespaces: str = "optIn"
     node_shapes: tuple[NodeShape, ...] = ()
+    waiting_per_namespace: WaitingConfig = WaitingConfig()
     retention_seconds: int = 86_400
     accounting: AccountingConfig = AccountingConfig()
     fair_share: FairShareConfig = FairShareConfig()

@@ -16,11 +16,12 @@ from fluxqueue.api.fluxqueues import (
     EnforceDuration,
     FluxQueueSpec,
     FluxQueueStatus,
-    Limits,
     Members,
+    NamespaceLimits,
     Policy,
     QueueLimits,
     QueueState,
+    WaitingBudget,
 )
 from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
 from fluxqueue.minicluster.bounds import MOST_BROKERS
@@ -113,7 +114,15 @@ def test_what_a_queue_does_at_a_limit_is_that_of_the_code(default: Rendered) -> 
     assert _schema(default, names.FLUXQUEUES, "spec")["properties"]["atLimit"]["enum"] == [*AtLimit]
 
 
-@pytest.mark.parametrize(("path", "struct"), [("limits", QueueLimits), ("limits.perNamespace", Limits), ("namespaces", Members)])
+@pytest.mark.parametrize(
+    ("path", "struct"),
+    [
+        ("limits", QueueLimits),
+        ("limits.perNamespace", NamespaceLimits),
+        ("limits.perNamespace.waiting", WaitingBudget),
+        ("namespaces", Members),
+    ],
+)
 def test_the_parts_of_a_queue_are_those_of_the_code(default: Rendered, path: str, struct: type[msgspec.Struct]) -> None:
     schema = _schema(default, names.FLUXQUEUES, "spec")
     for member in path.split("."):

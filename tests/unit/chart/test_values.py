@@ -17,6 +17,8 @@ def _issued(duration: str, renew_before: str) -> dict[str, Any]:
         pytest.param({"webhook": {"prot": 1}}, "prot", id="misspelt further down"),
         pytest.param({"webhook": {"timeoutSeconds": 10}}, "timeoutSeconds", id="a webhook that may hang the cluster"),
         pytest.param({"webhook": {"port": 0}}, "port", id="no port"),
+        pytest.param({"queue": {"config": {"waitingPerNamespace": {"workloads": 0}}}}, "workloads", id="no work may wait"),
+        pytest.param({"queue": {"config": {"waitingPerNamespace": {"requestsMb": 9}}}}, "requestsMb", id="a unit that there is not"),
         pytest.param({"webhook": {"port": "9443"}}, "port", id="a port as text"),
         pytest.param({"webhook": {"failurePolicy": "fail"}}, "failurePolicy", id="wrong case"),
         pytest.param({"webhook": {"clientUrl": "http://127.0.0.1:1"}}, "clientUrl", id="without TLS"),

@@ -63,7 +63,9 @@ def _queue(queue: FluxQueue) -> QueueLine:
     rules = [f"policy {spec.policy.value}", f"at most {limits.cores} cores" if limits.cores is not None else ""]
     if (each := limits.per_namespace) is not None:
         parts = (("running", each.running), ("nodes", each.nodes), ("cores", each.cores))
-        rules.append(f"each namespace at most {', '.join(f'{most} {name}' for name, most in parts if most is not None)}")
+        at_once = [f"{most} {name}" for name, most in parts if most is not None]
+        waiting = [f"{each.waiting.words} waiting"] if each.waiting is not None and each.waiting.words else []
+        rules.append(f"each namespace at most {', '.join([*at_once, *waiting])}")
     return QueueLine(queue, gauges, "; ".join(rule for rule in rules if rule))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState
+from fluxqueue.api.fluxqueues import FluxQueueSpec, Members, QueueState, WaitingBudget
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
 from fluxqueue.queue.model.reservation_plans import ReservationPlan
@@ -43,6 +43,8 @@ class QueueDefaults:
         What work asks of the topology that says nothing itself, by the key of the annotation.
     min_pods_percent
         With how many percent of its pods a Job may start that does not say it itself; None: with all.
+    waiting
+        How much work of one namespace may wait in it with its request in memory; None: any.
     """
 
     priority: int = 0
@@ -55,6 +57,7 @@ class QueueDefaults:
     members: Members = _ALL_NAMESPACES
     topology: Mapping[str, str] = field(default_factory=dict)
     min_pods_percent: int | None = None
+    waiting: WaitingBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class ClusterContext:
 
 def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
     """Read the spec of a FluxQueue."""
+    of_namespace = spec.limits.per_namespace if spec.limits is not None else None
     return QueueDefaults(
         priority=spec.priority,
         max_priority=spec.max_priority,
@@ -109,4 +113,5 @@ def queue_defaults(spec: FluxQueueSpec) -> QueueDefaults:
         members=spec.namespaces or Members(),
         topology=spec.topology.annotations if spec.topology is not None else {},
         min_pods_percent=spec.min_pods_percent,
+        waiting=of_namespace.waiting if of_namespace is not None else None,
     )

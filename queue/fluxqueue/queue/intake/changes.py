@@ -12,6 +12,7 @@ from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.intake.exclusive_claims import ExclusiveClaims
+from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.records import NewWorkload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
@@ -54,16 +55,25 @@ class ChangeStore:
         Limits the number of different host ports and requests for devices.
     dependencies
         Knows what work must wait for other work.
+    budgets
+        Decides whose request is kept.
     """
 
     def __init__(
-        self, caches: Caches, ledger: Ledger, trigger: Trigger, port_volume_pools: PortVolumePools, dependencies: DependencyTracker
+        self,
+        caches: Caches,
+        ledger: Ledger,
+        trigger: Trigger,
+        port_volume_pools: PortVolumePools,
+        dependencies: DependencyTracker,
+        budgets: NamespaceBudgets,
     ) -> None:
         self._caches = caches
         self._ledger = ledger
         self._trigger = trigger
         self._port_volume_pools = port_volume_pools
         self._dependencies = dependencies
+        self._budgets = budgets
         self._exclusive_claims = ExclusiveClaims(caches, ledger)
 
     async def store(self, changes: IntakeChanges) -> None:
@@ -72,7 +82,8 @@ class ChangeStore:
             await self._ledger.retry_releases(changes.edited)
             self._trigger.release()
         described = self._dependencies.assign(changes.described)
-        described = self._port_volume_pools.limit_types(self._exclusive_claims.assign(described))
+        described = self._budgets.assign(self._exclusive_claims.assign(described))
+        described = self._port_volume_pools.limit_types(described)
         changed = await self._ledger.upsert(described) if described else []
         changed += await self._resubmit(described)
         if changed:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxqueues import WaitingBudget
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.transport import Api
@@ -22,6 +23,7 @@ from fluxqueue.queue.intake.changes import ChangeStore, IntakeChanges
 from fluxqueue.queue.intake.dependency_tracker import DependencyTracker
 from fluxqueue.queue.intake.endings import cancelled
 from fluxqueue.queue.intake.group_reader import GroupOwner, GroupReader
+from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, awaits_replaced_pods, group_of_workload
@@ -64,6 +66,8 @@ class IntakeController:
         Limits the number of different host ports.
     blockers
         What keeps Flux clusters from running.
+    waiting
+        How much work of each namespace may wait with its request in memory.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class IntakeController:
         recorder: EventRecorder | None = None,
         port_volume_pools: PortVolumePools | None = None,
         blockers: ReleaseBlockers | None = None,
+        waiting: WaitingBudget = NO_BUDGET,
     ) -> None:
         self._ledger = ledger
         self._keys: Batches[str | GroupKey] = Batches("intake", FailureReporter(recorder, "taken in", object_subjects(caches)).report)
@@ -82,10 +87,12 @@ class IntakeController:
         blockers.subscribe(self.enqueue)
         self._rests: Rests[str | GroupKey] = Rests(self._keys.add_after, _REST_OF_POD_S)
         self._groups = GroupReader(api, caches, ledger)
-        self._objects = ObjectReader(caches, ledger, self._groups, blockers, lambda namespace: self._watch.enqueue_namespace(namespace))
+        budgets = NamespaceBudgets(caches, ledger, waiting, self.enqueue)
+        self._objects = ObjectReader(caches, ledger, self._groups, blockers, budgets, lambda name: self._watch.enqueue_namespace(name))
         self._watch = ObjectWatch(caches, ledger, self._keys.add)
         self._dependencies = DependencyTracker(caches, ledger, self.enqueue)
-        self._changes = ChangeStore(caches, ledger, trigger, port_volume_pools or PortVolumePools(ledger), self._dependencies)
+        pools = port_volume_pools or PortVolumePools(ledger)
+        self._changes = ChangeStore(caches, ledger, trigger, pools, self._dependencies, budgets)
 
     def resync(self) -> None:
         """Enqueue every object and every row once, at start and in each sweep."""

@@ -136,4 +136,6 @@ def _is_ahead(row: Workload, other: Workload | None) -> bool:
     """True if a workload has nodes, or comes before another pending one; None is a new one, which comes last."""
     if row.state is not State.PENDING:
         return True
-    return row.reason in MATCHABLE_REASONS and (other is None or (row.submitted_at, row.id) < (other.submitted_at, other.id))
+    if row.reason not in MATCHABLE_REASONS or row.left_out:
+        return False
+    return other is None or (row.submitted_at, row.id) < (other.submitted_at, other.id)

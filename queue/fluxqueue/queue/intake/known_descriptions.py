@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fluxqueue.api.hostports import host_ports
 from fluxqueue.api.jobs import Job
 from fluxqueue.queue.cluster.context import ClusterContext
+from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
 from fluxqueue.queue.model.records import NewWorkload, Workload
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -46,16 +47,21 @@ class KnownDescriptions:
     ----------
     ledger
         Knows which description is stored.
+    budgets
+        Knows whose description was stored without its request, and stays so.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, budgets: NamespaceBudgets) -> None:
         self._ledger = ledger
+        self._budgets = budgets
         self._known: dict[str, tuple[DescribedFrom, int]] = {}
 
     def covers(self, made_from: DescribedFrom) -> bool:
         """True if this Job was described from the same, and the ledger has stored what came of it."""
         known = self._known.get(made_from.job.metadata.uid)
-        return known is not None and known[0].same_as(made_from) and self._ledger.has_description(made_from.row, known[1])
+        if known is None or not known[0].same_as(made_from):
+            return False
+        return self._ledger.has_description(made_from.row, known[1]) or self._budgets.stays_out(made_from.row)
 
     def note(self, made_from: DescribedFrom, new: NewWorkload) -> None:
         """Remember a description that is about to be stored.

@@ -17,6 +17,7 @@ from fluxqueue.queue.intake.extra_request_learning import ExtraRequestLearner
 from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.job_domains import properties_beside
 from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescriptions
+from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
 from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.groups import group_of_job
 from fluxqueue.queue.model.job_slots import JobSlots
@@ -43,6 +44,8 @@ class ObjectReader:
         Which pods are matched with their group.
     blockers
         What keeps Flux clusters from running.
+    budgets
+        Whose request is kept.
     enqueue_namespace
         Called with each namespace whose pending work is to be described again.
     """
@@ -53,6 +56,7 @@ class ObjectReader:
         ledger: Ledger,
         groups: GroupReader,
         blockers: ReleaseBlockers,
+        budgets: NamespaceBudgets,
         enqueue_namespace: Callable[[str], None],
     ) -> None:
         self._caches = caches
@@ -60,7 +64,7 @@ class ObjectReader:
         self._groups = groups
         self._blockers = blockers
         self._extra_requests = ExtraRequestLearner(caches, ledger, enqueue_namespace)
-        self._known = KnownDescriptions(ledger)
+        self._known = KnownDescriptions(ledger, budgets)
         self._job_slots: dict[str, JobSlots] = {}
         self._known_beside: dict[WorkloadId, tuple[str, ...]] = {}
 

@@ -65,7 +65,8 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     api, caches, ledger = context.api, context.caches, context.ledger
     trigger, recorder, config = context.trigger, context.recorder, context.config
     blockers = ReleaseBlockers()
-    intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers)
+    waiting = config.waiting_per_namespace.budget
+    intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers, waiting)
     gates = PodGates(api, ledger, caches.pods.get_by_uid)
     requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
     tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds)

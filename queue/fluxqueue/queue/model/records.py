@@ -306,6 +306,11 @@ class Workload:
         return self.reason not in MATCHABLE_REASONS or self.generation == UNREAD
 
     @property
+    def left_out(self) -> bool:
+        """True if it waits without its request, because its namespace has as much waiting work as its budget allows."""
+        return self.state is State.PENDING and self.reason is Reason.QUEUE_LIMIT and not self.jobspec
+
+    @property
     def evicting(self) -> bool:
         """True if it frees its nodes because it is to wait again, and not because it ends."""
         return self.state is State.DRAINING and self.reason is not Reason.NONE
@@ -321,7 +326,8 @@ class Workload:
 
 
 UNREAD = -1
-"""Generation of a requeued workload: the intake reads it again before it is matched, because some of its indexes may be done."""
+"""Generation of work that the intake reads again before it is matched: of which some indexes may be done since it was requeued, or whose
+request is not in its row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

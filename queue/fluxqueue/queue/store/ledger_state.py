@@ -36,6 +36,7 @@ from fluxqueue.queue.model.requeue_states import OwnerRequeueStates
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.planned_end_index import PlannedEndIndex
+from fluxqueue.queue.store.waiting_requests import WaitingRequests
 
 __all__ = ["LedgerState", "Listener", "TableContents"]
 
@@ -87,6 +88,8 @@ class LedgerState:
         self._stale_pairs: set[WorkloadId] = set()
         self._by_jobid: dict[FluxionJobId, WorkloadId] = {}
         self._ends = PlannedEndIndex()
+        self.requests = WaitingRequests()
+        """What the requests of pending work come to."""
         self._pending: set[WorkloadId] = set()
         self._evicting: set[WorkloadId] = set()
         self._ended: dict[WorkloadId, Workload] = {}
@@ -289,6 +292,7 @@ class LedgerState:
         known = self._workloads.keys()
         self._workloads, self._by_uid, self._by_group, self._described = {}, {}, {}, {}
         self._pending, self._evicting, self._unreleased, self._ended = set(), set(), set(), {}
+        self.requests = WaitingRequests()
         for workload in contents.workloads:
             self._put_workload(workload)
         self._allocations, self._remnants, self._by_jobid, self._pairs = {}, {}, {}, {}
@@ -305,6 +309,7 @@ class LedgerState:
         _call(self._listeners, known | self._workloads.keys())
 
     def _set_workload(self, workload: Workload) -> None:
+        self.requests.change(self._workloads.get(workload.id), workload)
         self._workloads[workload.id] = workload
         (self._pending.add if workload.state is State.PENDING else self._pending.discard)(workload.id)
         (self._evicting.add if workload.evicting else self._evicting.discard)(workload.id)
@@ -342,6 +347,7 @@ class LedgerState:
         self._evicting.discard(workload_id)
         if (workload := self._workloads.pop(workload_id, None)) is None:
             return
+        self.requests.change(workload, None)
         self._by_uid.pop(workload.uid, None)
         if (key := group_of_workload(workload)) is not None and self._by_group.get(key) == workload_id:
             del self._by_group[key]

@@ -25,6 +25,7 @@ from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import object_reader
 from fluxqueue.queue.intake.group_reader import GroupReader
+from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.model.groups import POD_GROUP
 from fluxqueue.queue.model.job_slots import JobSlots
@@ -46,6 +47,11 @@ def caches() -> Caches:
     return managed_caches(MemoryApi())
 
 
+def a_reader(caches: Caches, ledger: RecordingLedger) -> ObjectReader:
+    budgets = NamespaceBudgets(caches, ledger, NO_BUDGET, lambda _: None)
+    return ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), budgets, lambda _: None)
+
+
 def member(name: str, **annotations: str) -> PodBuilder:
     pod = make_pod(name).gate("fluxqueue").label("fluxqueue/pod-group", "mpi").annotation("fluxqueue/pod-group-size", "2")
     for key, text in annotations.items():
@@ -61,7 +67,7 @@ def replacement(caches: Caches, ledger: RecordingLedger, topology: TopologyReque
     caches.nodes.apply(msgspec.convert(make_node("n1").label(RACK, "r1").build(), Node))
     caches.pods.apply(a_pod(member("p0").on_node("n1"), uid="p0"))
     caches.pods.apply(a_pod(member("p2", **annotations).cpu("1"), uid="p2"))
-    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    reader = a_reader(caches, ledger)
     found = reader.describe("p2", None)
     assert found is not None
     return found
@@ -99,9 +105,7 @@ def grown_pod(caches: Caches, ledger: RecordingLedger, parallelism: int, slots: 
     for number in range(slots):
         caches.pods.apply(a_pod(make_pod(f"p{number}").owned_by("Job", "mpi").index(number).on_node("n1"), uid=f"p{number}"))
     caches.pods.apply(a_pod(make_pod("p2").owned_by("Job", "mpi").index(2).gate("fluxqueue").cpu("1"), uid="p2"))
-    return ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None).describe(
-        "p2", None
-    )
+    return a_reader(caches, ledger).describe("p2", None)
 
 
 def test_a_pod_by_which_a_job_grows_comes_behind_all_other_work(caches: Caches, ledger: RecordingLedger) -> None:
@@ -132,7 +136,7 @@ def test_the_slots_of_a_job_are_shared_out_once_for_the_pods_read_together(
     row = a_workload("loose", uid="uid-of-loose", state=State.ALLOCATED, release_mode=ReleaseMode.GATE, pods=30)
     ledger.put(row, an_allocation(["n0"] * 29))
     caches.nodes.apply(msgspec.convert(make_node("n0").build(), Node))
-    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    reader = a_reader(caches, ledger)
     for batch in (1, 2):
         reader.begin()
         described = [reader.describe(f"p{number:02}", None) for number in range(30)]
@@ -150,7 +154,7 @@ def newcomers(count: int, *, required: str = "") -> Callable[[], object]:
     pods = [a_pod(member(f"p{number}").cpu("1"), uid=f"p{number}") for number in range(count)]
     for pod in pods:
         caches.pods.apply(pod)
-    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    reader = a_reader(caches, ledger)
 
     def read() -> None:
         for pod in pods:
