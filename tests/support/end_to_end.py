@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -23,6 +23,7 @@ import msgspec
 from support.invariants import fluxion_jobs, unfinished, violations
 from support.loop_blocks import assert_short_logged_blocks, log_sizes
 from support.replicas import status
+from support.statements import statements_checked
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
@@ -275,10 +276,10 @@ class Stage:
 
 
 @contextmanager
-def managed_namespace(cluster: InProcessCluster) -> Iterator[Stage]:
+def managed_namespace(cluster: InProcessCluster, *, statements: bool = True) -> Iterator[Stage]:
     """Create a managed namespace. At the end its objects are deleted, and then nothing may be left in any component.
 
-    No event loop may have been blocked for long meanwhile.
+    No event loop may have been blocked for long meanwhile, and unless ``statements`` is false, no FluxJob may have said what was not so.
     """
     logs = cluster.folder / "logs"
     logged = log_sizes(logs)
@@ -288,10 +289,11 @@ def managed_namespace(cluster: InProcessCluster) -> Iterator[Stage]:
     stage = Stage(cluster, name)
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     stage.until("the default service account is there", lambda: client.find(account) is not None)
-    yield stage
-    stage.clear()
-    stage.delete(f"/api/v1/namespaces/{name}")
-    assert_short_logged_blocks(logs.glob("*.log"), logged)
+    with statements_checked(cluster, name) if statements else nullcontext():
+        yield stage
+        stage.clear()
+        stage.delete(f"/api/v1/namespaces/{name}")
+        assert_short_logged_blocks(logs.glob("*.log"), logged)
 
 
 @contextmanager

@@ -1,0 +1,462 @@
+"""What a FluxJob claims beside its reason: state, times, nodes, estimate, position, conditions, counts, and the names in its message.
+
+A claim may be false for a moment, because the cluster changes before anybody can say so. A few are slower by design, and say for how long
+and why (`Claim.extra_s`). What is deliberately left out:
+
+- ``etaSoonest`` may lie in the past: it is written at most twice a minute, with the estimate.
+- That a position or an estimate is the one of the last plan: FluxJobs show them up to half a minute late.
+- That work that has ended longer than a minute ago says the truth: it was compared when it ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from support.statement_pictures import Picture, ShownWork, seconds_at
+from support.statement_reasons import REASONS, Check, NotCheckable
+
+from fluxqueue.api import hostlists, names
+from fluxqueue.api.fluxjobs import Condition, Outcome, Reason, State
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.records import Allocation, SlotState
+
+__all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
+
+_SECOND = timedelta(seconds=1)
+_LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim that FluxJobs make.
+
+    Attributes
+    ----------
+    name
+        For people, and in the list of known false claims.
+    why_false
+        Returns why it is false; empty if it is true or cannot be judged.
+    extra_s
+        For how much longer than others it may be false, by design, and ``why``.
+    stored
+        True if it is judged only while the FluxJob shows what the tables have: that it does not is a claim of its own.
+    """
+
+    name: str
+    why_false: Check
+    extra_s: float = 0.0
+    why: str = ""
+    stored: bool = True
+
+
+@dataclass(frozen=True)
+class False_:  # noqa: N801  # False is taken
+    """A claim that is false in one picture, with what it said."""
+
+    claim: str
+    uid: str
+    title: str
+    said: str
+    why: str
+    extra_s: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Equal in the next picture if the same is still false: the same claim of the same work in the same words."""
+        return self.claim, self.uid, self.said
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.title} says {self.said!r}, but {self.why}"
+
+
+def false_claims(picture: Picture, namespace: str | None = None) -> Iterator[False_]:
+    """Return what is false in a picture, of the work of a namespace or of all."""
+    for work in picture.work:
+        if namespace not in (None, work.row.namespace):
+            continue
+        for claim in CLAIMS:
+            if (not claim.stored or work.as_stored) and (why := claim.why_false(work, picture)):
+                yield False_(claim.name, work.row.uid, work.title, _said(work), why, claim.extra_s)
+    for queue, why in _positions(picture).items():
+        yield False_("position", queue, f"the queue {queue!r}", "", why, _POSITION_S)
+    for node, why in _shared_nodes(picture).items():
+        yield False_("exclusive", node, f"the node {node}", "", why, 0.0)
+
+
+def _said(work: ShownWork) -> str:
+    status = work.fluxjob.status
+    return f"{status.state} {status.reason}: {status.message}" if status.reason else status.state
+
+
+# ---- what the tables have ------------------------------------------------------------------------------------------------------------
+
+
+def _stored_state(work: ShownWork, picture: Picture) -> str:
+    row, shown = work.row, work.fluxjob.status
+    reason = row.reason if shown.reason != Reason.TIME_LIMIT else shown.reason
+    if (shown.state, shown.reason) == (row.state, reason):
+        return ""
+    return f"the queue has it as {row.state} {row.reason}"
+
+
+def _stored_words(work: ShownWork, picture: Picture) -> str:
+    shown, row = work.fluxjob, work.row
+    if shown.status.reason == row.reason and shown.status.message != row.message:
+        return f"the queue says {row.message!r}"
+    if shown.spec.pods != row.pods:
+        return f"spec.pods is {shown.spec.pods}, and the queue counts {row.pods}"
+    return f"status.requeues is {shown.status.requeues}, not {row.requeues}" if shown.status.requeues != row.requeues else ""
+
+
+def _late_reason(work: ShownWork, picture: Picture) -> str:
+    waits = work.state is State.PENDING and not work.fluxjob.status.reason
+    return "it waits, and nothing says why" if waits and picture.at - work.row.submitted_at > _SECOND else ""
+
+
+# ---- states --------------------------------------------------------------------------------------------------------------------------
+
+
+def _pending(work: ShownWork, picture: Picture) -> str:
+    running = [pod for pod in work.pods if _runs(pod, picture)]
+    return f"its pod {running[0].metadata.name} runs" if work.state is State.PENDING and running else ""
+
+
+def _runs(pod: Pod, picture: Picture) -> bool:
+    """True if a pod runs where somebody hears of it: what happens to pods of lost nodes is not known."""
+    return pod.status.phase == "Running" and not pod.metadata.deletion_timestamp and picture.is_up(pod.spec.node_name)
+
+
+def _allocated(work: ShownWork, picture: Picture) -> str:
+    grant = work.grant
+    if work.state is not State.ALLOCATED or grant is None or not grant.slots:
+        return ""
+    pods = {pod.metadata.uid: pod for pod in work.pods}
+    bound = [slot.pod_uid in pods and bool(pods[slot.pod_uid].spec.node_name) for slot in grant.slots if slot.pod_uid is not None]
+    return "all of its pods are on their nodes" if len(bound) == len(grant.slots) and all(bound) else ""
+
+
+def _running(work: ShownWork, picture: Picture) -> str:
+    if work.state is not State.RUNNING or not work.pods or work.row.uid in picture.ran:
+        return ""
+    if any(pod.metadata.uid in picture.ran for pod in work.pods) or _job_ran(work):
+        return ""
+    unbound = [pod for pod in work.pods if not pod.spec.node_name]
+    return f"none of its {len(work.pods)} pods is on a node, or was" if len(unbound) == len(work.pods) else ""
+
+
+def _job_ran(work: ShownWork) -> bool:
+    return work.job is not None and bool(work.job.status.succeeded or work.job.status.failed)
+
+
+def _draining(work: ShownWork, picture: Picture) -> str:
+    return "it holds no nodes" if work.state is State.DRAINING and not work.allocations else ""
+
+
+def _ended(work: ShownWork, picture: Picture) -> str:
+    if not work.state.ended:
+        return ""
+    if work.grant is not None:
+        return f"it holds {', '.join(sorted({share.node for share in work.grant.shares}))}"
+    running = [pod for pod in work.pods if _runs(pod, picture)]
+    return f"its pod {running[0].metadata.name} runs" if running else ""
+
+
+_OUTCOMES = {
+    State.COMPLETED: (Outcome.SUCCEEDED, Outcome.UNKNOWN),
+    State.FAILED: (Outcome.FAILED, Outcome.TIME_LIMIT, Outcome.UNKNOWN),
+    State.CANCELLED: (Outcome.CANCELLED,),
+}
+
+
+def _outcome(work: ShownWork, picture: Picture) -> str:
+    outcome = work.fluxjob.status.outcome
+    if not work.state.ended:
+        return f"its outcome is {outcome!r}" if outcome else ""
+    if outcome not in _OUTCOMES[work.state]:
+        return f"its outcome is {outcome!r}"
+    job = work.job
+    if job is None or outcome == Outcome.TIME_LIMIT:
+        return ""
+    complete = job.status.has_condition("Complete") or job.status.has_condition("SuccessCriteriaMet")
+    failed = job.status.has_condition("Failed") or job.status.has_condition("FailureTarget")
+    if complete and work.state is not State.COMPLETED:
+        return "its Job is Complete"
+    return "its Job has failed" if failed and work.state is State.COMPLETED else ""
+
+
+# ---- times ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _times(work: ShownWork, picture: Picture) -> str:
+    status = work.fluxjob.status
+    shown = {
+        "submittedAt": status.submitted_at,
+        "allocatedAt": status.allocated_at,
+        "startedAt": status.started_at,
+        "finishedAt": status.finished_at,
+    }
+    known = [(name, at) for name, text in shown.items() if (at := seconds_at(text)) is not None]
+    for (first, before), (then, after) in itertools.pairwise(known):
+        if before > after:
+            return f"{first} {before:%H:%M:%S} is after {then} {after:%H:%M:%S}"
+    for name, at in known:
+        if at > picture.at + _SECOND:
+            return f"{name} {at:%H:%M:%S} is to come"
+    if work.state.ended != (status.finished_at is not None):
+        return f"finishedAt is {status.finished_at}"
+    return "it has no startedAt" if work.state is State.RUNNING and status.started_at is None else ""
+
+
+# ---- estimates -----------------------------------------------------------------------------------------------------------------------
+
+
+def _past_estimate(work: ShownWork, picture: Picture) -> str:
+    eta = seconds_at(work.fluxjob.status.eta)
+    return f"its estimate {eta:%H:%M:%S} is over" if eta is not None and eta + _SECOND < picture.at else ""
+
+
+def _estimate(work: ShownWork, picture: Picture) -> str:
+    status = work.fluxjob.status
+    eta, soonest = seconds_at(status.eta), seconds_at(status.eta_soonest)
+    if work.state is not State.PENDING and (eta or soonest or status.position or status.reserved_at):
+        return "only waiting work has a position and an estimate"
+    if eta is None:
+        return "etaSoonest or reservedAt is there without eta" if soonest or status.reserved_at else ""
+    begin = work.row.start_conditions.begin_at
+    if begin is not None and eta + _SECOND < begin:
+        return f"its estimate {eta:%H:%M:%S} is before {begin:%H:%M:%S}, from when on it may begin"
+    if soonest is not None and soonest > eta:
+        return "etaSoonest is after eta"
+    return "reservedAt is not eta" if status.reserved_at is not None and status.reserved_at != status.eta else ""
+
+
+def _first_estimate(work: ShownWork, picture: Picture) -> str:
+    status = work.fluxjob.status
+    return "etaFirst is not there" if status.eta is not None and status.eta_first is None else ""
+
+
+def _reserved(work: ShownWork, picture: Picture) -> str:
+    shown = seconds_at(work.fluxjob.status.reserved_at)
+    if shown is None or work.state is not State.PENDING:
+        return ""
+    if work.reservation is None:
+        return "reservedAt is there, and nothing is reserved for it"
+    start = work.reservation.start
+    return (
+        "" if shown <= start < shown + _SECOND else f"reservedAt is {shown:%H:%M:%S}, and its nodes are reserved from {start:%H:%M:%S} on"
+    )
+
+
+_POSITION_S = 45.0
+"""Positions are shown at most twice a minute, and twenty of them every two seconds."""
+
+
+def _positions(picture: Picture) -> Mapping[str, str]:
+    """Return which queues do not count 1, 2, 3 and so on, or not in the order of priority."""
+    by_queue: dict[str, list[tuple[int, int, str]]] = {}
+    for work in picture.work:
+        status, row = work.fluxjob.status, work.row
+        if status.position is not None and row.state is State.PENDING:
+            by_queue.setdefault(row.queue, []).append((status.position, row.priority, work.title))
+    found: dict[str, str] = {}
+    for queue, shown in by_queue.items():
+        shown.sort()
+        numbers = [number for number, *_ in shown]
+        if numbers != list(range(1, len(shown) + 1)):
+            found[queue] = f"its positions are {', '.join(f'{number} ({title})' for number, _, title in shown)}"
+        elif not _orders_by_more(picture, queue) and [row for _, row, _ in shown] != sorted((row for _, row, _ in shown), reverse=True):
+            found[queue] = f"its positions are not by priority: {shown}"
+    return found
+
+
+def _orders_by_more(picture: Picture, queue: str) -> bool:
+    """True if a queue orders by more than priorities."""
+    known = picture.queues.get(queue)
+    return known is None or known.spec.priority_weights is not None or bool(picture.accounts)
+
+
+# ---- nodes ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _nodes(work: ShownWork, picture: Picture) -> str:
+    grant, state = work.grant, work.state
+    if state not in (State.ALLOCATED, State.RUNNING):
+        return ""
+    if grant is None:
+        return "it holds no nodes"
+    shown = hostlists.decode(work.fluxjob.status.nodes)
+    if shown != list(grant.hosts):
+        return f"its nodes are {','.join(shown)}, and it holds {','.join(grant.hosts)}"
+    pods = {pod.metadata.uid: pod for pod in work.pods}
+    for slot in grant.slots:
+        pod = pods.get(slot.pod_uid or "")
+        if slot.state is SlotState.TAKEN and pod is not None and pod.active and pod.spec.node_name not in (None, "", slot.node):
+            return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and its place is on {slot.node}"
+    return _elsewhere(work, grant)
+
+
+def _elsewhere(work: ShownWork, grant: Allocation) -> str:
+    """Say which of the pods that it was released with is on a node that it does not hold."""
+    held = {slot.node for each in work.allocations for slot in each.slots}
+    jobid = str(grant.jobid)
+    for pod in work.pods:
+        ours = pod.metadata.annotation(names.ALLOCATION_ANNOTATION) == jobid
+        if ours and pod.active and pod.spec.node_name and pod.spec.node_name not in held:
+            return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and it holds {', '.join(sorted(held))}"
+    return ""
+
+
+def _shared_nodes(picture: Picture) -> Mapping[str, str]:
+    """Return the nodes that one allocation has for itself and another one uses."""
+    alone: dict[str, Allocation] = {}
+    users: dict[str, list[Allocation]] = {}
+    for allocation in picture.ledger.allocations:
+        for share in allocation.shares:
+            users.setdefault(share.node, []).append(allocation)
+            if share.exclusive:
+                alone[share.node] = allocation
+    return {
+        node: f"{holder.jobid} has it for itself, and {', '.join(str(each.jobid) for each in users[node] if each is not holder)} too"
+        for node, holder in alone.items()
+        if len(users[node]) > 1
+    }
+
+
+# ---- conditions ----------------------------------------------------------------------------------------------------------------------
+
+
+def _conditions(work: ShownWork, picture: Picture) -> str:
+    if not work.conditions:
+        return ""
+    types = [each["type"] for each in work.conditions]
+    if len(set(types)) != len(types) or not {Condition.ALLOCATED, Condition.STARTED, Condition.FINISHED} <= set(types):
+        return f"its conditions are {types}"
+    true = {each["type"] for each in work.conditions if each["status"] == "True"}
+    if (Condition.FINISHED in true) != work.state.ended:
+        return "the condition Finished is not so"
+    if (Condition.ALLOCATED in true) != (work.state is not State.PENDING and work.fluxjob.status.allocated_at is not None):
+        return "the condition Allocated is not so"
+    if Condition.STARTED in true and work.fluxjob.status.started_at is None:
+        return "the condition Started is True, and it has no startedAt"
+    if {Condition.STALLED, Condition.RECONCILING} <= true:
+        return "it is both Stalled and Reconciling"
+    late = [each for each in work.conditions if _to_come(each.get("lastTransitionTime"), picture.at)]
+    return f"the condition {late[0]['type']} changes at {late[0]['lastTransitionTime']}" if late else ""
+
+
+def _to_come(text: str | None, now: datetime) -> bool:
+    at = seconds_at(text)
+    return at is not None and at > now + _SECOND
+
+
+# ---- messages ------------------------------------------------------------------------------------------------------------------------
+
+_RESERVED_FOR_IT = re.compile(r"(?:node (?P<node>\S+) is|\d+ nodes are) reserved for it from (?P<at>\S+Z) on")
+_RUNNING_LIMIT = re.compile(r"the (?P<kind>queue|account) '(?P<name>[^']+)' may run (?P<most>\d+) workloads at once, and (?P<used>\d+) run")
+_NODE_LIMIT = re.compile(r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this")
+_AMOUNT_LIMIT = re.compile(r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), and this wants (?P<wanted>[\d.]+) more")
+_QUOTA = re.compile(r"the ResourceQuota '(?P<name>[^']+)' of namespace '(?P<namespace>[^']+)'")
+_NAMED_QUEUE = re.compile(r"the queue '(?P<name>[^']+)'")
+_NAMED_ACCOUNT = re.compile(r"the account '(?P<name>[^']+)'")
+_EITHER_MISSING = (Reason.UNKNOWN_QUEUE, Reason.INVALID_REQUEST)
+
+
+def _reserved_for_it(work: ShownWork, picture: Picture) -> str:
+    said = _RESERVED_FOR_IT.search(work.row.message)
+    if said is None or work.state is not State.PENDING:
+        return ""
+    if work.reservation is None:
+        return "nothing is reserved for it"
+    start, shown = work.reservation.start, seconds_at(said["at"])
+    if shown is None or not shown <= start < shown + _SECOND:
+        return f"its nodes are reserved from {start:%Y-%m-%dT%H:%M:%SZ} on"
+    nodes = {share.node for share in work.reservation.shares}
+    if said["node"] is not None and said["node"] not in nodes:
+        return f"{', '.join(sorted(nodes))} is reserved for it"
+    return f"the node {said['node']} does not exist" if said["node"] is not None and said["node"] not in picture.nodes else ""
+
+
+def _limits(work: ShownWork, picture: Picture) -> str:
+    """Say why the figures of a limit are no reason to wait, or are not what the queue has."""
+    message = work.row.message
+    if (said := _RUNNING_LIMIT.search(message)) is not None:
+        if int(said["used"]) < int(said["most"]):
+            return "by its own figures there is room"
+        return _running_limit(said, picture) if said["kind"] == "queue" and "namespace" not in message else ""
+    if (said := _NODE_LIMIT.search(message)) is not None:
+        return "by its own figures there is room" if int(said["total"]) <= int(said["most"]) else ""
+    if (said := _AMOUNT_LIMIT.search(message)) is not None:
+        enough = float(said["used"]) + float(said["wanted"]) <= float(said["most"])
+        return "by its own figures there is room" if enough else ""
+    return ""
+
+
+def _running_limit(said: re.Match[str], picture: Picture) -> str:
+    queue = picture.queues.get(said["name"])
+    limit = queue.spec.limits.running if queue is not None and queue.spec.limits is not None else None
+    if limit != int(said["most"]):
+        return f"the queue {said['name']!r} may run {limit}"
+    reserved = {each.workload for each in picture.ledger.reservations}
+    counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in _LIVE or row.id in reserved)]
+    return "" if len(counted) >= limit else f"{len(counted)} of the queue {said['name']!r} run or have nodes reserved"
+
+
+def _names_exist(work: ShownWork, picture: Picture) -> str:
+    message, reason = work.row.message, work.row.reason
+    if work.state is not State.PENDING or reason in _EITHER_MISSING:
+        return ""
+    for said in _NAMED_QUEUE.finditer(message):
+        if said["name"] not in picture.queues:
+            return f"there is no queue {said['name']!r}"
+    for said in _NAMED_ACCOUNT.finditer(message):
+        if said["name"] not in picture.accounts:
+            return f"there is no account {said['name']!r}"
+    for said in _QUOTA.finditer(message):
+        if (said["namespace"], said["name"]) not in picture.quotas:
+            return f"there is no ResourceQuota {said['name']!r}"
+    return ""
+
+
+def _reason(work: ShownWork, picture: Picture) -> str:
+    reason = Reason(work.fluxjob.status.reason)
+    check = REASONS[reason]
+    if isinstance(check, NotCheckable):
+        return ""
+    if reason is not Reason.TIME_LIMIT and (work.state.ended or work.state is State.RUNNING):
+        return f"{work.state} work waits for nothing"
+    past = work.state is State.DRAINING and reason not in (Reason.TIME_LIMIT, Reason.PREEMPTED)
+    return "" if past else check(work, picture)  # work that frees its nodes says why it does, not what is so now
+
+
+CLAIMS = (
+    Claim(
+        "stored state",
+        _stored_state,
+        extra_s=12,
+        why="FluxJobs show a state that usually passes, or a new one in a burst, only after 10 s (fluxjob_pace)",
+        stored=False,
+    ),
+    Claim("stored words", _stored_words, extra_s=12, why="the same", stored=False),
+    Claim("reason in time", _late_reason, extra_s=20, why="a FluxJob is pending without a reason for 10 s (fluxjob_pace), then matched"),
+    Claim("Pending", _pending),
+    Claim("Allocated", _allocated),
+    Claim("Running", _running),
+    Claim("Draining", _draining),
+    Claim("ended", _ended),
+    Claim("outcome", _outcome),
+    Claim("times", _times, stored=False),
+    Claim("past estimate", _past_estimate, extra_s=10, why="the plan is made every 5 s, and read every 2 s"),
+    Claim("estimate", _estimate, stored=False),
+    Claim("etaFirst", _first_estimate, stored=False),
+    Claim("reservedAt", _reserved, extra_s=40, why="an estimate changes at most twice a minute"),
+    Claim("nodes", _nodes),
+    Claim("conditions", _conditions, stored=False),
+    Claim("reserved for it", _reserved_for_it),
+    Claim("limits", _limits),
+    Claim("names", _names_exist),
+    Claim("reason", _reason),
+)
