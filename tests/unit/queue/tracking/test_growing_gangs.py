@@ -11,6 +11,8 @@ from support.work_counts import assert_linear
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import SlotState
+from fluxqueue.queue.tasks import batches
+from fluxqueue.queue.tracking import tracker
 from fluxqueue.queue.tracking.group_plan import plan_group_slots
 from fluxqueue.queue.tracking.job_plan import ClosedNodes, plan_job_slots
 from fluxqueue.queue.tracking.slot_changes import empty_ranks, unplaced_pods
@@ -69,6 +71,19 @@ def test_pods_of_a_group_that_differ_in_their_rules_get_their_slots() -> None:
         return lambda: plan_group_slots(own, an_allocation(hosts(count)), lambda _pod: "pod", {})
 
     assert_linear(plan)
+
+
+def planned_slots(pods: int) -> int:
+    """Return how many slots are planned in all while the pods of a gang come one by one, 500 a second."""
+    plans, at = 0, 0.0
+    while at < pods / 500:
+        plans += 1
+        at += max(batches._PACE_S, pods * tracker._REST_OF_SLOT_S)
+    return plans * pods
+
+
+def test_gangs_whose_pods_come_one_by_one_are_planned_as_often_whatever_their_size() -> None:
+    assert planned_slots(20_000) < 1.5 * 20 * planned_slots(1_000)
 
 
 def test_slots_of_a_group_that_end_are_found() -> None:

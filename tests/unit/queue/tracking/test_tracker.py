@@ -99,6 +99,19 @@ async def test_all_pods_of_a_large_gang_are_released_with_one_plan(monkeypatch: 
     assert bench.released()[:16] == [f"mpi-{index}" for index in range(16)]
 
 
+async def test_changes_of_a_pod_that_do_not_concern_its_slot_cause_no_plan() -> None:
+    bench = Bench()
+    running = pod("mpi-0", 0, "n0", "Running")
+    bench.put(running)
+    bench.tracker._keys._keys.clear()
+    bench.put(running.with_("status.conditions", [{"type": "Ready", "status": "True"}]))
+    assert not bench.tracker._keys
+    for change in (running.label("a", "b"), running.phase("Succeeded")):
+        bench.put(change)
+        assert list(bench.tracker._keys._keys) == [bench.row.id]
+        bench.tracker._keys._keys.clear()
+
+
 async def test_the_pods_of_a_gang_take_half_of_the_calls_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     under_way: list[int] = []
