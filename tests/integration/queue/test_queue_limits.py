@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from support.controller_bench import until
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -12,8 +13,12 @@ from fluxqueue.api.fluxqueues import Limits, Policy, QueueLimits
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
-from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.changes import Ending, ReasonChange
+from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.scheduling import wait_reasons
+from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.store import Store
+from fluxqueue.queue.tasks.triggers import ControlTask
 
 
 @pytest.fixture
@@ -114,3 +119,27 @@ async def test_unsatisfiable_work_over_a_limit_is_unsatisfiable(bench: Bench) ->
     await bench.submit(job("a", 1, "1"), job("huge", 1, "64"))
     await bench.cycle()
     assert bench.row("huge").reason is Reason.UNSATISFIABLE
+
+
+async def test_of_much_work_over_a_limit_a_few_are_told_in_each_cycle_and_none_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    at_limit = wait_reasons._at_limit
+
+    def note(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
+        told.append(workload.name)
+        return at_limit(workload, quotas, exact=exact)
+
+    monkeypatch.setattr(wait_reasons, "_at_limit", note)
+    monkeypatch.setattr(wait_reasons, "_MOST_EXACT", 1)
+    monkeypatch.setattr(wait_reasons, "_MOST_TOLD", 3)
+    bench.limits = QueueLimits(running=1)
+    await bench.submit(*(job(name, 1, "1") for name in "abcdef"))
+    bench.asked.clear()
+    await bench.cycle()
+    assert [bench.row(name).reason for name in "abcdef"] == [Reason.NONE, *[Reason.QUEUE_LIMIT] * 3, Reason.NONE, Reason.NONE]
+    await until(lambda: ControlTask.SCHEDULE in bench.asked)
+    await bench.cycle()
+    assert states(bench, "abcdef") == "RLLLLL"
+    told.clear()
+    await bench.cycle()
+    assert told == ["b"]

@@ -6,8 +6,8 @@ the cycle takes its part of the room at once.
 
 The amounts of a namespace are a vector: one entry for each bound of each of its quotas. Work that asks for the same shares one vector, so a
 round compares a few vectors, however many workloads wait. The work of a namespace is only looked at while a vector that is known there does
-not fit, and of that work only the first thousands in order: those behind them wait. What is not known yet is measured when it is about to
-be granted.
+not fit, and of that work only the first thousands in order: those behind them wait. Where nothing is known the first is measured, and other
+work when it is about to be granted. A grant changes the rows of its own namespace only, so what is known of the others is kept.
 """
 
 from __future__ import annotations
@@ -115,6 +115,10 @@ class QuotaRoom:
     _tight: set[str] = field(default_factory=set)
     _by_namespace: dict[str, dict[str, _Rows]] = field(default_factory=dict)
     _asked: dict[tuple[str, str], _Rows] = field(default_factory=dict)
+    _open: dict[str, _Mask] = field(default_factory=dict)
+    """By queue: which rows of its backlog fit, as far as its namespaces did not change since."""
+    _changed: dict[str, set[str]] = field(default_factory=dict)
+    """By queue: the namespaces that changed since."""
 
     def __post_init__(self) -> None:
         self._unsure.update(self.spaces)
@@ -133,7 +137,7 @@ class QuotaRoom:
         lacking = space.lacks(wanted)
         if not lacking.any():
             return None
-        self._tight.add(workload.namespace)
+        self._unsure.add(workload.namespace)
         self.note_closed(workload.namespace)
         first = int(np.argmax(lacking))
         return _over(workload, space.bounds[first], int(wanted[first]), int(space.free[first]))
@@ -177,29 +181,60 @@ class QuotaRoom:
 
     def close(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
         """Clear the rows of a backlog's mask that do not fit; those that hold reservations too, as they are not considered."""
+        if not self.spaces:
+            return
+        if len(self._open.get(queue, mask)) != len(mask):
+            self.forget_rows()
+        if queue not in self._open:
+            self._measure_first(queue, backlog)
         for namespace in self._unsure:
             (self._tight.discard if self.spaces[namespace].fitting().all() else self._tight.add)(namespace)
+            for changed in self._changed.values():
+                changed.add(namespace)
         self._unsure.clear()
-        for namespace in self._tight:
-            rows = self._rows_of(queue, backlog).get(namespace)
-            if rows is None:
-                continue
-            rows, behind = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
-            mask[behind] = False
-            space, key = self.spaces[namespace], (queue, namespace)
-            asked = self._asked.get(key)
-            if asked is None:
-                numbers = (space.row_of(backlog[row]) for row in rows.tolist())
-                asked = self._asked[key] = np.fromiter(numbers, dtype=np.int64, count=len(rows))
-            fits = space.fitting()[asked]
-            if not fits.all():
-                self.note_closed(namespace)
-                mask[rows[~fits]] = False
+        fitting = self._open.get(queue)
+        if fitting is None:
+            fitting, self._changed[queue] = np.ones(len(backlog), dtype=np.bool_), set(self._tight)
+            self._open[queue] = fitting
+        for namespace in self._changed[queue]:
+            self._update(fitting, namespace, queue, backlog)
+        self._changed[queue].clear()
+        mask &= fitting
+
+    def _measure_first(self, queue: str, backlog: Backlog) -> None:
+        """Measure the first workload of each namespace in which nothing is known, so that not each of them is tried alone."""
+        unknown = [namespace for namespace, space in self.spaces.items() if len(space.vectors()) == 1]
+        for namespace in unknown:
+            if (rows := self._rows_of(queue, backlog).get(namespace)) is not None:
+                self.spaces[namespace].row_of(backlog[int(rows[0])])
+                self._unsure.add(namespace)
+
+    def _update(self, fitting: _Mask, namespace: str, queue: str, backlog: Backlog) -> None:
+        """Find out which rows of one namespace fit."""
+        rows = self._rows_of(queue, backlog).get(namespace)
+        if rows is None:
+            return
+        fitting[rows] = True
+        if namespace not in self._tight:
+            return
+        rows, behind = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+        fitting[behind] = False
+        space, key = self.spaces[namespace], (queue, namespace)
+        asked = self._asked.get(key)
+        if asked is None:
+            numbers = (space.row_of(backlog[row]) for row in rows.tolist())
+            asked = self._asked[key] = np.fromiter(numbers, dtype=np.int64, count=len(rows))
+        fits = space.fitting()[asked]
+        if not fits.all():
+            self.note_closed(namespace)
+            fitting[rows[~fits]] = False
 
     def forget_rows(self) -> None:
         """Forget the rows of the backlogs: they changed."""
         self._by_namespace.clear()
         self._asked.clear()
+        self._open.clear()
+        self._changed.clear()
 
     def copy(self, only: Iterable[str] | None = None) -> QuotaRoom:
         """Return a copy that can be filled by itself: of all namespaces, or without the bounds of all but these."""

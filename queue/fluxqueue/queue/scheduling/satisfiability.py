@@ -69,6 +69,10 @@ class SatisfiabilityCache:
             self._fails.clear()
         return self._unsatisfiable
 
+    def fits(self, shape: str) -> bool:
+        """True if it is known that requests of a shape fit the empty graph."""
+        return shape not in self.unsatisfiable and shape in self._checked
+
     def learn(self, changes: Sequence[ReasonChange], match_policies: Mapping[str, str]) -> None:
         """Take over the answers of a pass. Those by the match policy of a queue hold for that queue alone and are not taken."""
         for change in changes:

@@ -36,6 +36,8 @@ __all__ = ["WaitReasons"]
 
 _MOST_EXACT = 100
 """Workloads that get a reason of their own where that costs something for each."""
+_MOST_TOLD = 10_000
+"""Workloads that get the reason in a cycle that they wait for a limit."""
 
 
 class WaitReasons:
@@ -70,6 +72,7 @@ class WaitReasons:
         self._outages = Outages(ledger, graph)
         self._unexplained: set[WorkloadId] = set()
         self._limited: set[WorkloadId] = set()
+        self._untold = False
         self._matcher_away: set[WorkloadId] = set()
         self._provisions: dict[str, Provision] = {}
 
@@ -124,19 +127,18 @@ class WaitReasons:
         changes = self._deadlines.refine(self._avoided.refine(changes))
         await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
         self._unexplained |= later
-        return unchecked or bool(later)
+        return unchecked or bool(later) or self._untold
 
     def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
         """The reasons of the round: limits first, then the matcher's answers, reservations, and general reasons for the rest."""
-        limited = self._over_limits(cycle, held)
-        aside = {change.workload for change in limited}
+        limited, aside = self._over_limits(cycle, held)
         for result in cycle.results:
             result.reasons = self._rules.mark_temporary(result.reasons)
         changes = [*limited, *(change for result in cycle.results for change in result.reasons if change.workload not in aside)]
         for result in cycle.results:
             self._satisfiability.learn(result.reasons, cycle.match_policies)
             changes += [_reserved(workload_id, answer) for workload_id, (_, answer) in result.reserved.items()]
-        explained = {change.workload for change in changes}
+        explained = aside | {change.workload for change in changes}
         changes += [
             ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=_in_general(workload, cycle.disciplines))
             for workload_id in self._unexplained - explained
@@ -144,19 +146,36 @@ class WaitReasons:
         ]
         return changes
 
-    def _over_limits(self, cycle: Cycle, held: Collection[WorkloadId]) -> list[ReasonChange]:
-        """Who is over a limit: with figures for the first of each queue, in general terms for those behind that have no reason yet."""
+    def _over_limits(self, cycle: Cycle, held: Collection[WorkloadId]) -> tuple[list[ReasonChange], set[WorkloadId]]:
+        """Return who is over a limit and why, and all that are: most of these were told so before, or are told in a later cycle.
+
+        The first of each queue are told the figures, those behind in general terms, if they have no reason yet.
+        """
         known = [*cycle.over_limit, *(change for result in cycle.results for change in result.reasons)]
         changes = {change.workload: change for change in known if change.reason in LIMIT_REASONS}
+        over, self._untold = set(changes), False
         for queue, backlog in self._backlogs.by_queue.items():
             if not cycle.quotas.limited(queue):
                 continue
             aside = (backlog[int(row)] for row in np.flatnonzero(~cycle.quotas.within(queue, backlog)))
             for number, workload in enumerate(waiting for waiting in aside if waiting.id not in held):
-                changes.setdefault(workload.id, _at_limit(workload, cycle.quotas, exact=number < _MOST_EXACT))
-        self._unexplained |= {workload_id for workload_id in self._limited - changes.keys() if workload_id in self._backlogs}
-        self._limited = set(changes)
-        return list(changes.values())
+                over.add(workload.id)
+                exact = number < _MOST_EXACT
+                if workload.id in changes or (not exact and self._is_told(workload)):
+                    continue
+                if len(changes) < _MOST_TOLD:
+                    changes[workload.id] = _at_limit(workload, cycle.quotas, exact=exact)
+                else:
+                    self._untold = self._untold or workload.reason is Reason.NONE
+        self._unexplained |= {workload_id for workload_id in self._limited - over if workload_id in self._backlogs}
+        self._limited = over
+        return list(changes.values()), over
+
+    def _is_told(self, workload: Workload) -> bool:
+        """True if a workload that waits for a limit has that reason, or the one that it could not start anyway."""
+        if workload.reason is Reason.UNSATISFIABLE:
+            return workload.shape in self._satisfiability.unsatisfiable
+        return workload.reason in LIMIT_REASONS and self._satisfiability.fits(workload.shape)
 
     def _is_known_preempted(self, change: ReasonChange) -> bool:
         """True if the workload shows for whom it was preempted. That it waits for nodes since then adds nothing."""

@@ -20,6 +20,7 @@ from fluxqueue.queue.scheduling import namespace_quotas, quota_room
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.namespace_quotas import NamespaceQuotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.quota_room import NamespaceRoom
 
 
 class Bench:
@@ -40,9 +41,9 @@ class Bench:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def quota(self, hard: int, used: int, name: str = "team") -> None:
+    def quota(self, hard: int, used: int, name: str = "team", namespace: str = "default") -> None:
         status = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
-        self.server.put("resourcequotas", {"metadata": {"name": name, "namespace": "default"}, "spec": self.spec, "status": status})
+        self.server.put("resourcequotas", {"metadata": {"name": name, "namespace": namespace}, "spec": self.spec, "status": status})
 
     def job(self, name: str, builder: JobBuilder | None = None, pods: int = 1, **changes: Any) -> Workload:
         """A Job with its row."""
@@ -132,6 +133,31 @@ async def test_of_much_work_that_waits_for_a_quota_only_the_first_is_looked_at(m
     quotas.refusal(rows[0])
     assert quotas.within("default", backlog).tolist() == [False, True, False, False]
     assert "leave no room for it" in quotas.reached(rows[3]).message
+
+
+async def test_a_grant_changes_the_rows_of_its_own_namespace_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(hard=1)
+    names = [f"team-{number}" for number in range(20)]
+    rows = [bench.job("a"), bench.job("b")]
+    for name in names:
+        bench.quota(0, 0, namespace=name)
+        rows.append(bench.job(f"of-{name}", make_job(f"of-{name}").with_("metadata.namespace", name), namespace=name))
+    looked: list[int] = []
+    fitting = NamespaceRoom.fitting
+
+    def note(room: NamespaceRoom) -> Any:
+        looked.append(len(room.bounds))
+        return fitting(room)
+
+    quotas, backlog = bench.measured(), Backlog(rows)
+    assert quotas.within("default", backlog).tolist() == [True, True, *[False] * 20], "the first of each namespace is measured"
+    monkeypatch.setattr(NamespaceRoom, "fitting", note)
+    quotas.add_usage(rows[0], ["n1"])
+    assert quotas.within("default", backlog).tolist() == [False] * 22
+    assert len(looked) <= 2
+    quotas.remove_usage(rows[0].id)
+    assert quotas.within("default", backlog).tolist() == [True, True, *[False] * 20]
+    assert len(looked) <= 4
 
 
 async def test_only_as_many_are_matched_in_one_step_as_fit() -> None:
