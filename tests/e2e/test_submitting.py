@@ -55,7 +55,7 @@ def test_a_namespace_that_is_not_managed_gets_no_job(stage: Stage) -> None:
     command = [str(program), "submit", "--image", IMAGE, "-n", "default", "--kubeconfig", str(stage.cluster.kubeconfig)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: fluxqueue does not manage namespace default, so the Job would not wait for its turn")
+    assert done.stderr.startswith("error: fluxqueue does not manage namespace default, so nothing in it waits for its turn")
     assert stage.cluster.kubectl("-n", "default", "get", "jobs", "-o", "name").stdout == ""
 
 

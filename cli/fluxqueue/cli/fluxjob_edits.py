@@ -13,17 +13,17 @@ from typing import Any, TextIO
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
-from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, ServerUnreachable
+from fluxqueue.cli.api_client import ApiClient, ClusterError, ServerUnreachable
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection
 from fluxqueue.cli.lookup import fluxjobs_of
+from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import described
 from fluxqueue.cli.tables import printable
 
 __all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released", "title"]
 
 _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
-_FORBIDDEN = 403
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,7 @@ def moved(client: ApiClient, queue: str) -> FluxJobEdit:
     ClusterError
         There is no such queue. A person who may not read queues finds that out from the workload's reason.
     """
-    if not queue:
-        raise ClusterError("error: the name of the queue is empty: kubectl fluxqueue queues lists the queues")
-    if queue != names.DEFAULT_QUEUE:
-        try:
-            client.get(f"{collection(names.FLUXQUEUES)}/{queue}")
-        except ApiRefused as refused:
-            if refused.status != _FORBIDDEN:
-                raise
+    require_queue(client, queue)
     return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,8 +21,10 @@ from fluxqueue.cli.job_changes import job_changes
 from fluxqueue.cli.job_fields import Template, sorted_jobs
 from fluxqueue.cli.job_selection import WorkloadSelection, is_called, labelled_uids
 from fluxqueue.cli.listing import Listed, list_jobs, print_none, rendered
+from fluxqueue.cli.managed_namespaces import why_nothing_waits
+from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import not_found
-from fluxqueue.cli.tables import columns, wants_colour
+from fluxqueue.cli.tables import columns, printable, wants_colour
 
 __all__ = ["JobsQuery", "jobs", "selected_jobs"]
 
@@ -87,6 +90,8 @@ def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool 
     """
     listed, version = list_jobs(client, selection.namespace, raw=raw)
     has_labels = labelled_uids(client, selection.namespace, selection.selector) if selection.selector else None
+    if selection.queue and not any(item.job.spec.queue == selection.queue for item in listed):
+        require_queue(client, selection.queue)
     chosen = [item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))]
     for name in selection.names:
         if not any(is_called(item.job, name) for item in chosen):
@@ -105,10 +110,18 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
     chosen, version = selected_jobs(client, query.selection, raw=query.raw)
     _print(chosen, query, out, now())
     if not query.watch:
+        if not chosen and query.output not in _DOCUMENTS:
+            _say_none(client, query.selection.namespace)
         return 0
     out.flush()
     _follow(client, query, version, chosen, out, now)
     return 0
+
+
+def _say_none(client: ApiClient, namespace: str | None) -> None:
+    print_none(namespace)
+    if namespace is not None and (why := why_nothing_waits(client, namespace)):
+        print(printable(why), file=sys.stderr)
 
 
 class _Labels:
@@ -173,8 +186,6 @@ def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetim
         out.write(rendered(ordered, query.output, names.FLUXJOBS, alone=alone))
         return
     if not chosen:
-        if not query.watch:
-            print_none(query.selection.namespace)
         return
     ordered_jobs = sorted_jobs([item.job for item in chosen], query.sort, now)
     if query.template is not None:

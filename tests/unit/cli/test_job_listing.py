@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from support.builders import make_queue
 from support.plugin_server import PluginServer, event, fluxjob, fluxjobs_path
 
 from fluxqueue.api.fluxjobs import FluxJob
@@ -48,6 +49,21 @@ def test_no_line_wraps(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(JobsQuery(), WAITING, RUNNING, many)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) == 4
+
+
+def test_an_empty_list_says_that_the_namespace_is_not_managed(capsys: pytest.CaptureFixture[str]) -> None:
+    server = PluginServer().has_jobs()
+    server.objects["/api/v1/namespaces/default"] = {"metadata": {"labels": {"fluxqueue/managed": "false"}}}
+    assert jobs(server.client, JobsQuery(), io.StringIO(), lambda: NOW) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "No resources found in default namespace."
+    assert second.startswith("fluxqueue does not manage namespace default")
+
+
+def test_a_list_of_a_queue_that_does_not_exist_is_refused() -> None:
+    server = PluginServer().has_jobs(WAITING).has("/apis/jobs.converged-computing.org/v1alpha1/fluxqueues", make_queue("night"))
+    with pytest.raises(ClusterError, match=r"there is no queue 'nigth': did you mean night\?"):
+        jobs(server.client, JobsQuery(selection=WorkloadSelection(queue="nigth")), io.StringIO(), lambda: NOW)
 
 
 def test_a_line_of_fields_and_columns_by_paths() -> None:

@@ -12,7 +12,9 @@ from fluxqueue.api import names
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.listing import require_installed
 from fluxqueue.cli.lookup import fluxjobs_of
+from fluxqueue.cli.managed_namespaces import not_managed
 from fluxqueue.cli.pod_logs import LogOptions, follow_logs
+from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.request_options import add_request_options, header_options, submission
 from fluxqueue.cli.scripts import literal, read_script
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
@@ -67,13 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
     namespace = namespace_of(arguments, chosen)
     manifest = job_manifest(wanted, namespace)
     with ApiClient(chosen) as client:
+        if (queue := wanted.labels.get(names.QUEUE_LABEL)) is not None:
+            require_queue(client, queue)
         tried = _create(client, manifest, {"dryRun": "All"})
         if (tried["metadata"].get("labels") or {}).get(names.SEEN_LABEL) != names.SEEN_VALUE:
             require_installed(client, namespace)
-            raise ClusterError(
-                f"error: fluxqueue does not manage namespace {namespace}, so the Job would not wait for its turn: an administrator "
-                f"manages it by: kubectl label namespace {namespace} {names.MANAGED_LABEL}=true"
-            )
+            raise ClusterError(f"error: {not_managed(namespace)}")
         if arguments.dry_run == "server":
             return _show(tried, arguments.output, " (server dry run)")
         created = _create(client, manifest, {})

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.builders import make_queue
 from support.plugin_server import PluginServer
 
 from fluxqueue.api import names
@@ -95,6 +96,13 @@ def test_nothing_is_created_where_nothing_would_wait(server: PluginServer, capsy
     assert plugin.main(["submit", "--image", "x"]) == 1
     assert "fluxqueue does not manage namespace science" in capsys.readouterr().err
     assert [verb for verb, _, _ in server.written] == ["POST?dryRun"]
+
+
+def test_a_queue_that_does_not_exist_is_refused_before_anything_is_sent(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
+    assert plugin.main(["submit", "--image", "x", "-q", "nigth"]) == 1
+    assert capsys.readouterr().err == "error: there is no queue 'nigth': did you mean night? there are default, night\n"
+    assert server.written == []
 
 
 def test_a_webhook_that_does_not_answer_is_named(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:

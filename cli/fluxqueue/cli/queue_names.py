@@ -1,0 +1,44 @@
+"""Names of queues that a person types: one that does not exist is refused with those that do.
+
+Without the check, work in a misspelled queue waits for ever, and a list of it is empty as if nothing waited. A person who may not read
+queues is not checked: the work's reason then says it.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from fluxqueue.api import names
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.listing import list_queues
+
+__all__ = ["require_queue"]
+
+_FORBIDDEN = 403
+_MOST_NAMED = 20
+
+
+def require_queue(client: ApiClient, queue: str) -> None:
+    """Return if there is a queue of this name; ``default`` is there without a FluxQueue.
+
+    Raises
+    ------
+    ClusterError
+        There is none; the message has the queues that exist.
+    """
+    if queue == names.DEFAULT_QUEUE:
+        return
+    if not queue:
+        raise ClusterError("error: the name of the queue is empty: kubectl fluxqueue queues lists the queues")
+    try:
+        known = sorted({names.DEFAULT_QUEUE, *(each.metadata.name for each in list_queues(client))})
+    except ApiRefused as refused:
+        if refused.status == _FORBIDDEN:
+            return
+        raise
+    if queue in known:
+        return
+    close = difflib.get_close_matches(queue.lower(), known, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    more = ", ..." if len(known) > _MOST_NAMED else ""
+    raise ClusterError(f"error: there is no queue {queue[:80]!r}: {meant}there are {', '.join(known[:_MOST_NAMED])}{more}")
