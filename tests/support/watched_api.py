@@ -25,6 +25,8 @@ class WatchedApi(MemoryApi):
     ----------
     managed
         True if admission sees the Jobs and Pods that are created.
+    unknown_fields
+        Fields of a spec that the server does not know, and drops unless it is asked to be strict.
     logs
         The output of pods, by their names; the status of an error instead of text.
     """
@@ -34,6 +36,7 @@ class WatchedApi(MemoryApi):
         self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
         self.logs: dict[str, str | int] = {}
         self.managed = True
+        self.unknown_fields: set[str] = set()
 
     async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
         """Answer one request; a dry run stores nothing, and a log is text."""
@@ -45,6 +48,9 @@ class WatchedApi(MemoryApi):
             return found.encode()
         if request.method == "POST" and parts[-1] in ("jobs", "pods"):
             body = self._admitted(orjson.loads(request.body or b"{}"))
+            if (request.query or {}).get("fieldValidation") == "Strict" and (unknown := set(body["spec"]) & self.unknown_fields):
+                message = f'strict decoding error: unknown field "spec.{min(unknown)}"'
+                raise decode_error(400, orjson.dumps({"reason": "BadRequest", "message": message}), action=request.action)
             if (request.query or {}).get("dryRun"):
                 return orjson.dumps(body)
             request = Request(request.verb, parts[-1], request.action, "POST", request.path, request.query, orjson.dumps(body))

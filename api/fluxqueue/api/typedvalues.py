@@ -6,14 +6,17 @@ when it starts. It refuses a name with capitals, but only after the request, in 
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
 from typing import Final
 
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["amount_problem", "memory_problem", "name_problem"]
+__all__ = ["amount_problem", "memory_problem", "name_problem", "no_such_queue"]
 
 _SHOWN: Final = 60
+_MOST_NAMED: Final = 20
 _LEAST_MEMORY: Final = 2**20
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
@@ -52,3 +55,12 @@ def name_problem(name: str, longest: int = _LONGEST_NAME) -> str | None:
     instead = f"write {better}" if _NAME.fullmatch(better) else "write lower-case letters, digits, '-' and '.'"
     what = f"is longer than {longest} characters" if len(name) > longest else "is no name that Kubernetes takes"
     return f"{name[:_SHOWN]!r} {what}: {instead}"
+
+
+def no_such_queue(queue: str, known: Collection[str]) -> str:
+    """Return that there is no queue of this name, with the one that may be meant, and those that exist."""
+    shown = sorted(known)
+    close = difflib.get_close_matches(queue.lower(), shown, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    more = ", ..." if len(shown) > _MOST_NAMED else ""
+    return f"there is no queue {queue[:_SHOWN]!r}: {meant}there are {', '.join(shown[:_MOST_NAMED])}{more}"

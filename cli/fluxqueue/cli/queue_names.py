@@ -6,16 +6,14 @@ queues is not checked: the work's reason then says it.
 
 from __future__ import annotations
 
-import difflib
-
 from fluxqueue.api import names
+from fluxqueue.api.typedvalues import no_such_queue
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.listing import list_queues
 
 __all__ = ["require_queue"]
 
 _FORBIDDEN = 403
-_MOST_NAMED = 20
 
 
 def require_queue(client: ApiClient, queue: str) -> None:
@@ -31,14 +29,10 @@ def require_queue(client: ApiClient, queue: str) -> None:
     if not queue:
         raise ClusterError("error: the name of the queue is empty: kubectl fluxqueue queues lists the queues")
     try:
-        known = sorted({names.DEFAULT_QUEUE, *(each.metadata.name for each in list_queues(client))})
+        known = {names.DEFAULT_QUEUE, *(each.metadata.name for each in list_queues(client))}
     except ApiRefused as refused:
         if refused.status == _FORBIDDEN:
             return
         raise
-    if queue in known:
-        return
-    close = difflib.get_close_matches(queue.lower(), known, n=1)
-    meant = f"did you mean {close[0]}? " if close else ""
-    more = ", ..." if len(known) > _MOST_NAMED else ""
-    raise ClusterError(f"error: there is no queue {queue[:80]!r}: {meant}there are {', '.join(known[:_MOST_NAMED])}{more}")
+    if queue not in known:
+        raise ClusterError(f"error: {no_such_queue(queue, known)}")

@@ -35,6 +35,7 @@ from fluxqueue.client.flux_access import flux_connection
 from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
 from fluxqueue.client.library_logs import use_standard_logging
+from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
 from fluxqueue.client.terms import Terms, with_lists
@@ -58,6 +59,7 @@ class AsyncClient:
         self.namespace = namespace
         self.connection = Connection(api)
         self._managed: set[tuple[str, str]] = set()
+        self._queues = QueueNames(api)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     @classmethod
@@ -262,11 +264,12 @@ class AsyncClient:
 
     async def _submit(self, unit: Submission) -> AsyncWorkload:
         async with self._slots:
+            await self._queues.check(unit)
             await self.check_managed(unit)
             created: list[Any] = []
             try:
                 for manifest in unit.manifests:
-                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace))  # noqa: PERF401  what was created counts
+                    created.append(await self.api.create(unit.served_as, manifest, unit.namespace, strict=True))  # noqa: PERF401  they count
             except NotFound as error:
                 raise NotInstalled(f"the cluster does not serve {unit.served_as.plural} ({error}): install fluxqueue with them") from None
             except ApiError as error:
@@ -305,7 +308,7 @@ class AsyncClient:
         path = unit.served_as.path(unit.namespace)
         manifest = {"apiVersion": unit.served_as.api_version, "kind": unit.served_as.kind, **unit.manifests[0]}
         try:
-            seen = await self.api.request("POST", path, query={"dryRun": "All"}, body=manifest)
+            seen = await self.api.request("POST", path, query={"dryRun": "All", "fieldValidation": "Strict"}, body=manifest)
         except ApiError as error:
             raise _refused(error, unit) from None
         if names.SEEN_LABEL.encode() not in seen:

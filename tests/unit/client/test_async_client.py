@@ -6,10 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from support.builders import make_queue
 from support.watched_api import WatchedApi
 
 from fluxqueue.client import (
     AsyncClient,
+    InvalidWork,
     Job,
     MiniCluster,
     NameTaken,
@@ -20,6 +22,7 @@ from fluxqueue.client import (
     NotPermitted,
     NotPossible,
     PodGroup,
+    Refused,
     SubmissionFailed,
     WaitTimeout,
     WorkFailed,
@@ -46,6 +49,7 @@ def job(name: str = "solver") -> Job:
 
 
 async def test_a_job_is_followed_from_its_submission_to_its_end(server: WatchedApi, client: AsyncClient) -> None:
+    server.put("fluxqueues", make_queue("night"))
     work = await client.submit(job(), queue="night")
     assert server.get("jobs", "solver", "team")["metadata"]["labels"]["fluxqueue/queue"] == "night"
     assert await work.state() == "Pending"
@@ -59,6 +63,26 @@ async def test_a_job_is_followed_from_its_submission_to_its_end(server: WatchedA
     status = await waiting
     assert status.succeeded
     assert status.nodes == ("node-1", "node-2")
+
+
+async def test_a_field_that_does_not_exist_is_refused(server: WatchedApi, client: AsyncClient) -> None:
+    server.unknown_fields = {"bakoffLimit"}
+    manifest = job().manifest()
+    with pytest.raises(Refused, match=r'unknown field "spec.bakoffLimit": correct Job solver as it says'):
+        await client.submit({**manifest, "spec": {**manifest["spec"], "bakoffLimit": 3}})
+    await client.submit(job("first"))
+    with pytest.raises(Refused, match="unknown field"):  # also where the namespace is known to be managed
+        await client.submit({**manifest, "spec": {**manifest["spec"], "bakoffLimit": 3}})
+
+
+async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(server: WatchedApi, client: AsyncClient) -> None:
+    server.put("fluxqueues", make_queue("night"))
+    with pytest.raises(InvalidWork, match=r"Job solver: queue: there is no queue 'nigth': did you mean night\? there are default, night"):
+        await client.submit(job(), queue="nigth")
+    with pytest.raises(InvalidWork, match="MiniCluster flux: queue: there is no queue 'x'"):
+        await client.submit(MiniCluster(name="flux", image="i"), queue="x")
+    assert (await client.submit(job(), queue="night")).name == "solver"
+    assert (await client.submit(job("other"), queue="default")).name == "other"
 
 
 async def test_a_failure_is_raised_only_if_success_was_asked_for(server: WatchedApi, client: AsyncClient) -> None:
