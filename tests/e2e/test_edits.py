@@ -174,7 +174,10 @@ def test_cancelling_a_running_job_suspends_it_and_frees_its_nodes(shape: str, st
     stage.apply(job("next").cpu("8").build())
     stage.until_reason("next", "WaitingForNodes")
     edit(stage, "running", cancel=True)
-    stage.until_state("running", State.CANCELLED)
+    ended = stage.until_state("running", State.CANCELLED).fluxjob
+    assert ended is not None
+    assert (ended.status.nodes != "", ended.status.started_at is not None, ended.status.requeues) == (True, True, 0), "it shows its run"
+    assert "was cancelled by spec.cancel of its FluxJob after it ran" in ended.status.message
     stage.until_state("next", State.COMPLETED)
     left = stage.job("running")
     assert left.spec.suspend is True

@@ -165,6 +165,8 @@ def _headline(job: FluxJob, now: datetime) -> str:
             return f"{who} has its nodes and is being started, after waiting {waited}."
         case State.RUNNING:
             return f"{who} runs, for {ran or '0s'} so far, after waiting {waited} in {queue}."
+        case State.DRAINING if job.spec.cancel:
+            return f"{who} is being cancelled; its nodes are free when its last pods have ended."
         case State.DRAINING:
             return f"{who} has stopped; its nodes are free when its last pods are deleted."
         case State.COMPLETED:
@@ -172,7 +174,7 @@ def _headline(job: FluxJob, now: datetime) -> str:
         case State.FAILED:
             return f"{who} failed{f' after {ran}' if ran else ''}: {status.message or status.reason or 'see its pods'}."
         case State.CANCELLED:
-            return f"{who} was cancelled after {waited or '0s'}."
+            return f"{who} was cancelled: it waited {waited or '0s'}{f' and ran {ran}' if ran else ' and never ran'}."
         case other:
             return f"{who} is {other} in {queue}."
 
@@ -221,6 +223,8 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     status = job.status
     if state_of(job) in (State.COMPLETED, State.CANCELLED, State.FAILED):
         return []
+    if job.spec.cancel:
+        return [("Cancelled", "its cancellation is in progress")]
     reason = status.reason or (Reason.HELD if job.spec.hold else "")
     if state_of(job) != State.PENDING and not reason:
         return []
@@ -240,8 +244,6 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
         if first is not None and first != expected:
             moved = age(abs((expected - first).total_seconds()))
             facts.append(("First estimate", f"{clock(first, now)}; the start is now {moved} {'later' if expected > first else 'sooner'}"))
-    if job.spec.cancel:
-        facts.append(("Cancelled", "its cancellation is in progress"))
     return facts
 
 

@@ -101,15 +101,16 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
         ended = status.outcome or state
         return f"{ended}: {status.message}" if status.message and (wide or state == State.FAILED) else ended
     nodes = format_nodes(status.nodes) if wide else _short_nodes(status.nodes)
-    return f"{nodes} ({status.reason})" if status.reason and nodes else nodes or status.reason
+    what = "being cancelled" if job.spec.cancel else status.reason
+    return f"{nodes} ({what})" if what and nodes else nodes or what
 
 
 def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool) -> str:
     status = job.status
+    if job.spec.cancel:
+        return "being cancelled"
     reason = status.reason or ("Held" if job.spec.hold else "")
     parts = [f"{reason}: {status.message}" if wide and status.message else reason]
-    if job.spec.cancel:
-        parts.append("being cancelled")
     if status.position is not None and status.reason != Reason.UNSATISFIABLE:
         parts.append(f"position {status.position}")
     expected = instant(status.reserved_at or status.eta)

@@ -97,7 +97,7 @@ async def test_filters_select_by_all_that_is_named(accounting: Accounting, recor
 
 async def test_a_row_has_waits_and_runs_and_no_endless_lists(accounting: Accounting, records: None) -> None:
     (job,) = (await accounting.jobs(read_history_query([("limit", "1")], NOW), NOW)).jobs
-    assert (job["name"], job["user"], job["wait_s"], job["run_s"]) == ("job-0", "alice", 60.0, 2 * 86_400 - 3_600 - 120)
+    assert (job["name"], job["user"], job["wait_s"], job["run_s"]) == ("job-0", "alice", 120.0, 2 * 86_400 - 3_600 - 120)
     assert job["hosts"] == "", "longer than a page should carry"
 
 

@@ -41,6 +41,14 @@ def pod(name: str, node: str | None = None, index: int | None = None, created: s
     )
 
 
+@pytest.mark.parametrize("state", ["Pending", "Draining"])
+def test_says_of_what_is_being_cancelled_nothing_that_helps_it_start(state: str) -> None:
+    job = fluxjob(state=state, reason="WaitingForNodes", message="needs 24 cpu", eta="2026-03-02T12:04:00Z")
+    text = explain(Observed(msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, cancel=True))), NOW)
+    assert "Cancelled   its cancellation is in progress" in text
+    assert not re.search("Why|What helps|Start ", text)
+
+
 @pytest.mark.parametrize(
     ("allocated", "words"), [("11:59:00", "it got its nodes 60s later"), ("11:57:58", "it got its nodes 2s sooner"), ("11:58:00", "kept")]
 )
@@ -222,7 +230,14 @@ def test_a_reason_that_is_newer_than_this_program_is_shown_as_it_is() -> None:
             "job/lammps in namespace default failed: BackoffLimitExceeded.",
             id="failed",
         ),
-        pytest.param(fluxjob(state="Cancelled"), "job/lammps in namespace default was cancelled after 10m.", id="cancelled"),
+        pytest.param(
+            fluxjob(state="Cancelled"), "job/lammps in namespace default was cancelled: it waited 10m and never ran.", id="cancelled"
+        ),
+        pytest.param(
+            fluxjob(state="Cancelled", startedAt="2026-03-02T11:52:00Z", finishedAt="2026-03-02T11:52:41Z"),
+            "job/lammps in namespace default was cancelled: it waited 2m and ran 41s.",
+            id="cancelled while it ran",
+        ),
         pytest.param(fluxjob(state="Resting"), "job/lammps in namespace default is Resting in queue default.", id="a newer state"),
     ],
 )

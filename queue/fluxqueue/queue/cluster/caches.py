@@ -140,6 +140,11 @@ class Caches(WatchedObjects):
         """True if the object of a workload (by its uid) exists: a Job or a pod, or for a group its first pod or its FluxJob."""
         return self.job_or_pod(uid.removeprefix(GROUP_UID)) is not None or self.fluxjob_of(uid) is not None
 
+    def is_cancelled(self, uid: str) -> bool:
+        """True if a person set ``spec.cancel`` in the FluxJob of an object."""
+        fluxjob = self.fluxjob_of(uid)
+        return fluxjob is not None and fluxjob.spec.cancel
+
     def fluxjob_of(self, uid: str) -> FluxJob | None:
         """Return the FluxJob of an object (by its uid), or None.
 

@@ -1,7 +1,8 @@
 """Ends workloads whose FluxJob has ``spec.cancel`` set by a person.
 
 An object that a person created is never deleted while it may run. A Job is suspended: its pods end, its allocation is removed from it
-before the nodes are freed (as for every Job that was suspended), and then its workload ends as Cancelled instead of waiting again. A pod
+before the nodes are freed (as for every Job that was suspended), and then its workload ends as Cancelled, with the start and the nodes of
+its run. Nobody else requeues or evicts it meanwhile (`Caches.is_cancelled`). A pod
 that still waits, or that our own scheduler has not bound yet, is deleted, because nothing of it ran. A pod that may run can only be deleted
 by its owner, so ``spec.cancel`` is set back to false.
 
@@ -29,8 +30,10 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import is_pod_group
-from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.release.patches import suspend_for_user
+from fluxqueue.queue.requeue.job_suspension import JobSuspender
+from fluxqueue.queue.requeue.steps import RequeueStep, next_step
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -41,6 +44,8 @@ log = structlog.get_logger()
 
 _WORKERS = 4
 _RETRY_S = 0.3
+_RECHECK_S = 1.0
+_STAYS_SUSPENDED = "it stays suspended: delete it, or set its spec.suspend to false to submit it again"
 
 
 class Canceller:
@@ -60,6 +65,7 @@ class Canceller:
         self._ledger = ledger
         self._trigger = trigger
         self._recorder = recorder
+        self._jobs = JobSuspender(api)
         self._keys: WorkQueue[str] = WorkQueue("cancels")
         caches.fluxjobs.add_handler(self._fluxjob_changed)
         caches.jobs.add_handler(self._job_changed)
@@ -80,7 +86,7 @@ class Canceller:
 
     def _job_changed(self, change: Change[Job]) -> None:
         job = change.new
-        if job is not None and not job.spec.suspend and (fluxjob := self._caches.fluxjob_of(job.metadata.uid)) is not None:
+        if job is not None and (fluxjob := self._caches.fluxjob_of(job.metadata.uid)) is not None:
             self._enqueue(fluxjob)
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
@@ -144,7 +150,22 @@ class Canceller:
             if not job.spec.suspend:
                 self._report(workload, "Cancelling", f"{_where(workload)} is suspended because its FluxJob was cancelled")
         if workload.state is State.PENDING or unreleased:
-            await self._end(workload, "it stays suspended: delete it, and apply it again if it is to run")
+            await self._end(workload, f"while it waited; {_STAYS_SUSPENDED}")
+            return None
+        if workload.state is not State.DRAINING:
+            await self._ledger.mark_draining([workload.id])
+        return await self._end_stopped(workload, job, allocation)
+
+    async def _end_stopped(self, workload: Workload, job: Job, allocation: Allocation | None) -> float | None:
+        """End a suspended Job of which nothing runs any more. Pods on a lost node may run, so they are waited for."""
+        step = next_step(job, self._caches.pods_of_job(workload.uid), allocation, self._caches.lost)
+        if step.step is not RequeueStep.CLEAR or step.kept:
+            return _RECHECK_S
+        if not await self._jobs.clear(job):
+            return _RETRY_S
+        started, now = workload.started_at, self._ledger.clock()
+        how_long = f"after it ran {(now - started).total_seconds():.0f} s" if started is not None else "while it started"
+        await self._end(workload, f"{how_long}; {_STAYS_SUSPENDED}")
         return None
 
     async def _cancel_pod(self, workload: Workload, fluxjob: FluxJob) -> float | None:
@@ -159,7 +180,7 @@ class Canceller:
             return _RETRY_S
         except NotFound:
             return None
-        await self._end(workload, "it was deleted before any of it ran")
+        await self._end(workload, "while it waited, and deleted before any of it ran")
         return None
 
     async def _cancel_group(self, workload: Workload, fluxjob: FluxJob) -> float | None:
@@ -174,7 +195,7 @@ class Canceller:
                     return _RETRY_S
                 except NotFound:
                     continue
-        await self._end(workload, "its pods were deleted before any of them ran")
+        await self._end(workload, "while it waited, and its pods were deleted before any of them ran")
         return None
 
     async def _delete(self, pod: Pod) -> None:
@@ -196,8 +217,8 @@ class Canceller:
         self._report(workload, "EditRefused", why, Severity.WARNING)
         return None
 
-    async def _end(self, workload: Workload, aftermath: str) -> None:
-        message = f"{_where(workload)} was cancelled; {aftermath}"
+    async def _end(self, workload: Workload, when: str) -> None:
+        message = f"{_where(workload)} was cancelled by spec.cancel of its FluxJob {when}"
         reach(CrashPoint.CANCELLED)
         await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
         self._report(workload, "Cancelled", message)

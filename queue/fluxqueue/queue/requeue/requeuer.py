@@ -205,6 +205,8 @@ class Requeuer:
             self._trigger.schedule()
 
     async def _evict_job(self, workload: Workload, allocation: Allocation | None) -> float | None:
+        if self._caches.is_cancelled(workload.uid):
+            return _RECHECK_S  # it ends instead of waiting again (`fluxqueue.queue.requeue.cancellation`)
         job = self._caches.jobs.get_by_uid(workload.uid)
         step = next_step(job, self._caches.pods_of_job(workload.uid), allocation, self._caches.lost)
         match step.step:

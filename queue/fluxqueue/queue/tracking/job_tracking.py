@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.jobs import Job
 from fluxqueue.api.pinwindows import MARGIN, pin_until
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.templatepins import is_pinned
@@ -69,8 +70,7 @@ class JobTracker:
         """Plan the slots of a released Job; None if it is evicted, because it is suspended or holds a node for no pods."""
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is not None and job_phase(job) is JobPhase.SUSPENDED:
-            if (eviction := eviction_of_suspended(workload, job, allocation)) is not None:
-                await self._evict([eviction])
+            await self._evict_suspended(workload, job, allocation)
             return None
         pods, elsewhere = self._pods(workload, allocation)
         last = self._phases.of_job(workload.uid)
@@ -102,14 +102,19 @@ class JobTracker:
         """
         job, pods = self._caches.jobs.get_by_uid(workload.uid), self._caches.pods_of_job(workload.uid)
         if job is not None and job_phase(job) is JobPhase.SUSPENDED:
-            if (eviction := eviction_of_suspended(workload, job, None)) is not None:
-                await self._evict([eviction])
+            await self._evict_suspended(workload, job, None)
             return None
         if job is not None and wants_no_pods(workload, job, pods):
             await self._evict([eviction_at_zero(workload)])
             return None
         end = conclude_job(job, pods, self._phases.of_job(workload.uid))
         return Ending(workload.id, end.state, end.outcome, end.message) if end.state is not None else None
+
+    async def _evict_suspended(self, workload: Workload, job: Job, allocation: Allocation | None) -> None:
+        """Evict a Job that its user suspended; one that is cancelled ends instead (`fluxqueue.queue.requeue.cancellation`)."""
+        eviction = eviction_of_suspended(workload, job, allocation)
+        if eviction is not None and not self._caches.is_cancelled(workload.uid):
+            await self._evict([eviction])
 
     def _pods(self, workload: Workload, allocation: Allocation) -> tuple[list[Pod], list[Pod]]:
         """Return the pods for the slots of a Job, and its living pods that are matched alone.

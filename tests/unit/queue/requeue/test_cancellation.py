@@ -7,7 +7,7 @@ from typing import Any, cast
 from support.builders import Builder, make_job, make_pod
 from support.controller_bench import TriggerLog, running_controllers, until
 from support.memory_api import MemoryApi
-from support.queue_builders import a_workload, an_allocation
+from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api.fluxjobs import Outcome, State, fluxjob_name
@@ -67,12 +67,29 @@ async def test_a_waiting_job_ends_and_stays_suspended_for_its_user() -> None:
     assert bench.trigger.tasks == ["schedule"]
 
 
-async def test_a_running_job_is_suspended_and_its_workload_goes_on_until_its_pods_are_gone() -> None:
-    bench = Bench("jobs", JOB.suspended(False), a_row("Job", State.RUNNING))
+async def test_a_running_job_ends_with_its_run_once_its_pods_are_gone() -> None:
+    row = a_row("Job", State.RUNNING, started_at=EPOCH, hosts="n0")
+    bench = Bench("jobs", JOB.suspended(False).label("fluxqueue/jobid", "7"), row)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "mpi", "uid": "the-uid", "controller": True}
+    bench.server.put("nodes", {"metadata": {"name": "n0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    bench.server.put("pods", make_pod("mpi-0").with_("metadata.ownerReferences", [owner]).on_node("n0").phase("Running").build())
+    stopped = JOB.suspended().label("fluxqueue/jobid", "7").with_("status.conditions", [{"type": "Suspended", "status": "True"}])
     async with running_controllers(bench.canceller):
-        await until(lambda: bench.server.get("jobs", "mpi")["spec"]["suspend"])
-    assert bench.ledger.written("finish") == []
-    assert [reason for reason, _ in bench.recorder.events] == ["Cancelling"]
+        await until(lambda: bench.ledger.written("mark_draining"))
+        assert bench.server.get("jobs", "mpi")["spec"]["suspend"]
+        bench.server.put("jobs", stopped.build())
+        assert bench.ledger.written("finish") == []
+        bench.server.remove("pods", "mpi-0")
+        bench.server.put("jobs", stopped.label("seen", "again").build())
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert ending.state is State.CANCELLED
+    assert "was cancelled by spec.cancel of its FluxJob after it ran" in ending.message
+    assert "fluxqueue/jobid" not in bench.server.get("jobs", "mpi")["metadata"]["labels"]
+    assert bench.ledger.written("requeue") == bench.ledger.written("evict") == []
+    (ended,) = await bench.ledger.stored_workloads([row.id])
+    assert (ended.started_at, ended.hosts) == (EPOCH, "n0")
+    assert [reason for reason, _ in bench.recorder.events] == ["Cancelling", "Cancelled"]
 
 
 async def test_a_pod_that_waits_is_deleted_in_the_version_that_was_read() -> None:

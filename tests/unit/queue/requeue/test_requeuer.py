@@ -13,7 +13,7 @@ from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Reason, State, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, RequeueState, SlotState, Workload
@@ -73,6 +73,14 @@ async def test_a_job_is_suspended_then_cleared_once_it_has_stopped_and_requeued_
     assert "fluxqueue/jobid" not in job["metadata"].get("labels", {})
     assert "fluxqueue/allocation" not in job["spec"]["template"]["metadata"]["annotations"]
     assert (bench.reread[-1], "schedule" in bench.trigger.tasks) == ("uid-of-mpi", True)
+
+
+async def test_a_job_that_is_cancelled_does_not_wait_again() -> None:
+    bench = Bench(a_job_row(state=State.DRAINING, reason=Reason.PREEMPTED), "jobs", STOPPED)
+    spec = {"objectRef": {"kind": "Job", "name": "mpi", "uid": "uid-of-mpi"}, "cancel": True}
+    bench.server.put("fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec})
+    assert await bench.requeuer._proceed(bench.row.id) is not None
+    assert (bench.ledger.writes, bench.server.writes) == ([], [])
 
 
 async def test_a_job_that_conflicts_is_suspended_in_the_next_attempt() -> None:

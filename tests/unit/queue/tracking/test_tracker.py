@@ -14,7 +14,7 @@ from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State, fluxjob_name
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, RequeueState, Workload
@@ -224,6 +224,16 @@ async def test_a_job_that_its_user_suspends_is_evicted_and_its_slots_stay() -> N
         await until(lambda: bench.evicted)
     assert (bench.evicted[0].workload, bench.evicted[0].reason) == (bench.row.id, Reason.USER_SUSPENDED)
     assert bench.ledger.writes == []
+
+
+async def test_a_job_that_is_suspended_because_it_is_cancelled_is_not_evicted() -> None:
+    bench = Bench(JOB.suspended())
+    spec = {"objectRef": {"kind": "Job", "name": "mpi", "uid": "uid-of-mpi"}, "cancel": True}
+    bench.server.put("fluxjobs", {"metadata": {"name": fluxjob_name("Job", "mpi", "uid-of-mpi")}, "spec": spec})
+    allocation = bench.ledger.allocation(bench.row.id)
+    assert allocation is not None
+    assert await bench.tracker._jobs.plan(bench.row, allocation) is None
+    assert bench.evicted == []
 
 
 async def test_a_job_without_slots_that_is_suspended_is_evicted() -> None:

@@ -37,7 +37,7 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
        state, outcome, reason, left(message, 300) AS message, submitted_at, promised_at, allocated_at, started_at, finished_at,
        EXTRACT(epoch FROM allocated_at - promised_at)::double precision AS start_error_s, requeues, jobid,
        CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
-       EXTRACT(epoch FROM COALESCE(allocated_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
+       EXTRACT(epoch FROM COALESCE(started_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
        EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s
   FROM found
  ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
