@@ -1,4 +1,4 @@
-"""The levels of the topology in the configuration file."""
+"""The configuration file: levels of the topology, weights of resources, and what may wait."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def test_levels_that_cannot_be_are_refused_with_file_and_key(tmp_path: Path) -> 
     path = written(tmp_path, "topologyLevels: [{name: node, label: x}]")
     with pytest.raises(InvalidConfig, match=r"config.yaml is invalid: topologyLevels: 'node' is no name of a level"):
         read_config(path)
+
+
+def test_what_may_wait_of_a_namespace_is_read_and_bounded_by_default(tmp_path: Path) -> None:
+    default = read_config(None).waiting_per_namespace.budget
+    assert (default.workloads, default.size) == (100_000, 128 * 2**20)
+    read = read_config(written(tmp_path, "waitingPerNamespace: {workloads: 5, requestsMiB: 2}")).waiting_per_namespace.budget
+    assert (read.workloads, read.size, read.words) == (5, 2 * 2**20, "5 workloads and 2 MiB of requests")
+    with pytest.raises(InvalidConfig, match=r"waitingPerNamespace"):
+        read_config(written(tmp_path, "waitingPerNamespace: {workloads: 0}"))
 
 
 def test_the_weights_of_resources_are_for_a_core_a_gib_and_a_piece(tmp_path: Path) -> None:
