@@ -1,8 +1,9 @@
 """Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the matcher, also once they are gone.
 
-``python benchmarks/different_requests.py [--jobs 3300] [--values 500] [--nodes 100] [--json FILE]``. Each Job has a required node affinity
-with this many values of a label, 12 to 14 KiB with 500. It needs no services: the queue's part is its caches and rows in memory, the
-matcher's part the engine behind its service. Each part is measured in a process of its own.
+``python benchmarks/different_requests.py [--jobs 3300] [--values 400] [--nodes 100] [--budget MIB] [--json FILE]``. Each Job has a
+required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all Jobs ask
+for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind its service. Each
+part is measured in a process of its own. With a budget, the rest waits without a request (`fluxqueue.queue.intake.namespace_budgets`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from support.memory_api import MemoryApi
 from support.memory_store import memory_ledger
 from support.queue_builders import around
 
+from fluxqueue.api.fluxqueues import WaitingBudget
 from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import Namespace
@@ -58,13 +61,13 @@ def resident_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB
 
 
-async def queue(jobs: int, values: int) -> dict[str, float]:
+async def queue(jobs: int, values: int, budget: WaitingBudget) -> dict[str, float]:
     """Return what caches and rows take."""
     api = MemoryApi()
     caches, ledger = Caches(api.api), await memory_ledger()
     managed = {"metadata": {"name": "default", "uid": "ns", "labels": {"fluxqueue/managed": "true"}}}
     caches.namespaces.apply(msgspec.convert(managed, Namespace))
-    intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None))
+    intake = IntakeController(api.api, caches, ledger, Trigger(lambda _task: None), waiting=budget)
     before = resident_mib()
     for text in documents(jobs, values):
         caches.jobs.apply(decode(text, Job, "list"))
@@ -75,10 +78,14 @@ async def queue(jobs: int, values: int) -> dict[str, float]:
     rows = ledger.all()
     assert len(rows) == jobs
     return {
+        "held": sum(bool(row.jobspec) for row in rows),
+        "requests_mib": sum(len(row.jobspec) for row in rows) / MIB,
         "affinity_kib": len(next(documents(1, values))) / 1024,
         "jobspec_kib": len(rows[0].jobspec) / 1024,
         "queue_objects_mib": cached - before,
         "queue_rows_mib": resident_mib() - cached,
+        "queue_whole_mib": resident_mib(),
+        "queue_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
@@ -99,7 +106,11 @@ async def matcher(jobs: int, values: int, nodes: int) -> dict[str, float]:
     waiting = resident_mib()
     later = CallContext(now=1_000 + GONE_S)
     engine.cancel_many([*range(2, jobs + 2)], later)
-    return {"matcher_waiting_mib": waiting - before, "matcher_gone_mib": resident_mib() - before}
+    return {
+        "matcher_waiting_mib": waiting - before,
+        "matcher_gone_mib": resident_mib() - before,
+        "matcher_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 def main() -> None:
@@ -108,19 +119,24 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=3_300)
     parser.add_argument("--values", type=int, default=400)
     parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--budget", type=int, help="MiB of requests that may wait; none: any")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        result = pool.apply(_run, ("queue", asked.jobs, asked.values, asked.nodes))
-        result |= pool.apply(_run, ("matcher", asked.jobs, asked.values, asked.nodes))
+        result = pool.apply(_queue, (asked.jobs, asked.values, asked.budget))
+        result |= pool.apply(_matcher, (int(result["held"]), asked.values, asked.nodes))
     for name, value in result.items():
         print(f"{name:20} {value:8.1f}")
     if asked.json:
         asked.json.write_text(json.dumps(result))
 
 
-def _run(part: str, jobs: int, values: int, nodes: int) -> dict[str, float]:
-    return asyncio.run(queue(jobs, values) if part == "queue" else matcher(jobs, values, nodes))
+def _queue(jobs: int, values: int, budget_mib: int | None) -> dict[str, float]:
+    return asyncio.run(queue(jobs, values, WaitingBudget(requests_mi_b=budget_mib)))
+
+
+def _matcher(jobs: int, values: int, nodes: int) -> dict[str, float]:
+    return asyncio.run(matcher(jobs, values, nodes))
 
 
 if __name__ == "__main__":
