@@ -45,9 +45,12 @@ KNOWN_FALSE: tuple[KnownFalse, ...] = (
         said=r"Allocated (StartTimeout|BindFailed)",
     ),
     KnownFalse(
-        "names",
+        "failed start",
+        "the same, in the words of the failed start",
+    ),
+    KnownFalse(
+        "quota",
         "the text of a quota is that of the last match, also after pods that counted were deleted",
-        said=r"QueueLimit",
     ),
     KnownFalse(
         "reason",

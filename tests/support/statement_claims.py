@@ -22,6 +22,7 @@ from support.statement_reasons import REASONS, Check, NotCheckable
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import Condition, Outcome, Reason, State
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.queue.model.records import Allocation, SlotState
 
 __all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
@@ -358,6 +359,7 @@ def _to_come(text: str | None, now: datetime) -> bool:
 _RESERVED_FOR_IT = re.compile(r"(?:node (?P<node>\S+) is|\d+ nodes are) reserved for it from (?P<at>\S+Z) on")
 _RUNNING_LIMIT = re.compile(r"the (?P<kind>queue|account) '(?P<name>[^']+)' may run (?P<most>\d+) workloads at once, and (?P<used>\d+) run")
 _NODE_LIMIT = re.compile(r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this")
+_SUBMITTED_LIMIT = re.compile(r"may have (?P<most>\d+) workloads submitted at once, and (?P<used>\d+) were submitted before this")
 _AMOUNT_LIMIT = re.compile(r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), and this wants (?P<wanted>[\d.]+) more")
 _QUOTA = re.compile(r"the ResourceQuota '(?P<name>[^']+)' of namespace '(?P<namespace>[^']+)'")
 _NAMED_QUEUE = re.compile(r"the queue '(?P<name>[^']+)'")
@@ -389,6 +391,8 @@ def _limits(work: ShownWork, picture: Picture) -> str:
         return _running_limit(said, picture) if said["kind"] == "queue" and "namespace" not in message else ""
     if (said := _NODE_LIMIT.search(message)) is not None:
         return "by its own figures there is room" if int(said["total"]) <= int(said["most"]) else ""
+    if (said := _SUBMITTED_LIMIT.search(message)) is not None:
+        return "by its own figures there is room" if int(said["used"]) < int(said["most"]) else ""
     if (said := _AMOUNT_LIMIT.search(message)) is not None:
         enough = float(said["used"]) + float(said["wanted"]) <= float(said["most"])
         return "by its own figures there is room" if enough else ""
@@ -403,6 +407,40 @@ def _running_limit(said: re.Match[str], picture: Picture) -> str:
     reserved = {each.workload for each in picture.ledger.reservations}
     counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in _LIVE or row.id in reserved)]
     return "" if len(counted) >= limit else f"{len(counted)} of the queue {said['name']!r} run or have nodes reserved"
+
+
+_LEAVES = re.compile(
+    r"the ResourceQuota '(?P<name>[^']+)' of namespace '(?P<namespace>[^']+)' allows (?P<most>.+?) and leaves (?P<left>.+?),"
+)
+
+
+def _quota(work: ShownWork, picture: Picture) -> str:
+    said = _LEAVES.search(work.row.message)
+    quota = picture.quotas.get((said["namespace"], said["name"])) if said is not None else None
+    if said is None or quota is None or said["most"] == said["left"]:
+        return ""
+    used = any(parse_quantity(amount) for amount in (quota.status.used or {}).values())
+    live = any(row.namespace == said["namespace"] and row.state in _LIVE for row in picture.ledger.workloads)
+    return "" if used or live or picture.ledger.reservations else f"nothing of the ResourceQuota {said['name']!r} is used"
+
+
+_FAILED_POD = re.compile(r"pod (?P<name>[^\s,]+)(?:, and \d+ more)? (?:was not bound|could not be bound|cannot be bound|still has)")
+_NOT_CREATED = re.compile(r"(?P<missing>\d+) of (?P<all>\d+) pods were not created")
+
+
+def _failed_start(work: ShownWork, picture: Picture) -> str:
+    """Say which pod is on a node, or there, that a failed start names; what failed before the work was requeued is past."""
+    if work.state is not State.ALLOCATED:
+        return ""
+    if (said := _FAILED_POD.search(work.row.message)) is not None:
+        pod = next((pod for pod in work.pods if pod.metadata.name == said["name"]), None)
+        if pod is None:
+            return f"there is no pod {said['name']}"
+        return f"the pod {said['name']} is on {pod.spec.node_name}" if pod.spec.node_name else ""
+    if (said := _NOT_CREATED.search(work.row.message)) is not None:
+        there = sum(pod.active for pod in work.pods)
+        return f"{there} of its pods are there" if there >= int(said["all"]) else ""
+    return ""
 
 
 def _names_exist(work: ShownWork, picture: Picture) -> str:
@@ -457,6 +495,8 @@ CLAIMS = (
     Claim("conditions", _conditions, stored=False),
     Claim("reserved for it", _reserved_for_it),
     Claim("limits", _limits),
+    Claim("quota", _quota),
+    Claim("failed start", _failed_start),
     Claim("names", _names_exist),
     Claim("reason", _reason),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,21 +13,26 @@ import pytest
 from support.builders import make_job, make_node, make_pod, make_queue
 from support.known_false_statements import KNOWN_FALSE, KnownFalse
 from support.queue_builders import EPOCH, a_job, a_pod, a_workload, an_allocation
+from support.reason_sentences import sentences_in
 from support.statement_claims import CLAIMS, False_, false_claims
 from support.statement_pictures import Ledger, Picture, PictureReader, ShownWork
 from support.statement_reasons import REASONS, NotCheckable
+from support.statement_sentences import SENTENCES
 from support.statements import Patience, StatementChecker
 
+from fluxqueue.api.clusterobjects import ResourceQuota
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue import service as queue_code
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Reservation, SlotState, Workload
 from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_status import status_of
 
+QUEUE = Path(queue_code.__file__).parent
 NOW = EPOCH + timedelta(hours=1)
 T0 = NOW - timedelta(minutes=5)
 LATER = NOW + timedelta(minutes=5)
@@ -145,6 +151,23 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "of a held queue": ("reason", lambda: alone(waiting(Reason.QUEUE_HELD))),
     "at a limit without limits": ("reason", lambda: alone(waiting(Reason.QUEUE_LIMIT))),
     "at a limit that is not reached": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TWO_RUN), queues=LIMITED)),
+    "at a quota that nothing uses": (
+        "quota",
+        lambda: picture(
+            waiting(Reason.QUEUE_LIMIT, "the ResourceQuota 'q' of namespace 'default' allows 4 pods and leaves 1 pod, and this asks"),
+            quotas={("default", "q"): ResourceQuota()},
+        ),
+    ),
+    "a failed start of a pod on its node": (
+        "failed start",
+        lambda: alone(
+            running(State.ALLOCATED, reason=Reason.START_TIMEOUT, message="pod p was not bound in 5 s: is its scheduler running?")
+        ),
+    ),
+    "a failed start of pods that are there": (
+        "failed start",
+        lambda: alone(running(State.ALLOCATED, reason=Reason.START_TIMEOUT, message="1 of 1 pods were not created in 5 s: a quota")),
+    ),
     "of an account": ("names", lambda: alone(waiting(Reason.WAITING_FOR_NODES, "the account 'physics' is full"))),
     "reserved": ("reserved for it", lambda: alone(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT))),
     "reserved on another node": ("reserved for it", lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT), node="n2"))),
@@ -250,6 +273,13 @@ def _with_message(work: ShownWork, message: str) -> ShownWork:
 def test_each_reason_has_a_predicate_or_says_why_it_has_none() -> None:
     assert set(REASONS) == set(Reason)
     assert all(check.why for check in REASONS.values() if isinstance(check, NotCheckable))
+
+
+def test_each_sentence_of_a_reason_is_checked_or_says_why_not() -> None:
+    """A new one is entered in `statement_sentences`, one that is gone is removed there."""
+    assert sentences_in(QUEUE) == set(SENTENCES)
+    claims = {claim.name for claim in CLAIMS}
+    assert all(check.why if isinstance(check, NotCheckable) else check in claims for check in SENTENCES.values())
 
 
 @pytest.mark.parametrize("name", TRUE)
