@@ -462,12 +462,18 @@ def _names_exist(work: ShownWork, picture: Picture) -> str:
 def _reason(work: ShownWork, picture: Picture) -> str:
     reason = Reason(work.fluxjob.status.reason)
     check = REASONS[reason]
-    if isinstance(check, NotCheckable):
+    if isinstance(check, NotCheckable) or reason is Reason.DEADLINE_UNREACHABLE:
         return ""
     if reason is not Reason.TIME_LIMIT and (work.state.ended or work.state is State.RUNNING):
         return f"{work.state} work waits for nothing"
     past = work.state is State.DRAINING and reason not in (Reason.TIME_LIMIT, Reason.PREEMPTED)
     return "" if past else check(work, picture)  # work that frees its nodes says why it does, not what is so now
+
+
+def _deadline(work: ShownWork, picture: Picture) -> str:
+    check = REASONS[Reason.DEADLINE_UNREACHABLE]
+    shown = work.state is State.PENDING and work.fluxjob.status.reason == Reason.DEADLINE_UNREACHABLE
+    return check(work, picture) if shown and not isinstance(check, NotCheckable) else ""
 
 
 CLAIMS = (
@@ -499,4 +505,5 @@ CLAIMS = (
     Claim("failed start", _failed_start),
     Claim("names", _names_exist),
     Claim("reason", _reason),
+    Claim("deadline", _deadline, extra_s=15, why="deadlines are compared with each new plan, which is made every 5 s or less often"),
 )

@@ -238,9 +238,8 @@ def _deadline_unreachable(work: ShownWork, picture: Picture) -> str:
     deadline = work.row.start_conditions.deadline
     if deadline is None:
         return "it has no deadline"
-    said = re.search(r"to end at (?P<at>\S+Z)", work.row.message)
-    ends = seconds_at(said["at"]) if said is not None else None
-    return "" if ends is None or ends + _SECOND > deadline else "by its own words it ends before its deadline"
+    said = re.search(r"is to be done by (?P<at>\S+Z)", work.row.message)
+    return "" if said is not None and _same_second(deadline, said["at"]) else f"its deadline is {deadline:%Y-%m-%dT%H:%M:%SZ}"
 
 
 REASONS: Mapping[Reason, Check | NotCheckable] = {

@@ -33,8 +33,9 @@ _MOST_OF_A_STEP_S = 0.5
 """A longer time between two pictures counts as this: what was true in between is not known."""
 _SETTLES_S = 5.0
 """After another process leads, or a service came back."""
-_BUSY = 4
+_BUSY = 2
 """After a picture the thread pauses for this many times as long as that took, so that it costs little on a busy machine."""
+_UNSEEN = "nothing was read yet"
 
 
 @dataclass
@@ -94,7 +95,7 @@ class StatementChecker:
         self._limit_s = float(os.environ["STATEMENT_LIMIT_S"]) if limit_s is None and "STATEMENT_LIMIT_S" in os.environ else limit_s
         self._known = known
         self._patience = Patience(LIMIT_S)
-        self._life: object | None = None
+        self._life: object | None = _UNSEEN
         self._quiet_until = 0.0
         self._last = time.monotonic()
         self._ends = threading.Event()
@@ -115,8 +116,9 @@ class StatementChecker:
         now = time.monotonic()
         passed_s, self._last = now - self._last, now
         life = self._reader.leader_life()
-        if life is None or life != self._life:
-            self._life, self._quiet_until = life, now + _SETTLES_S
+        if life is None or self._life not in (_UNSEEN, life):
+            self._quiet_until = now + _SETTLES_S
+        self._life = life
         if now < self._quiet_until:
             self._patience.forget()
             return

@@ -203,7 +203,7 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     ),
     "a failed start, never requeued": ("reason", lambda: alone(waiting(Reason.START_TIMEOUT))),
     "beyond its time": ("reason", lambda: alone(running(reason=Reason.TIME_LIMIT))),
-    "unreachable deadline": ("reason", lambda: alone(waiting(Reason.DEADLINE_UNREACHABLE))),
+    "unreachable deadline": ("deadline", lambda: alone(waiting(Reason.DEADLINE_UNREACHABLE))),
     "no reason": ("reason in time", lambda: alone(waiting(Reason.NONE))),
     "waits while it runs": ("Pending", lambda: alone(replace(waiting(Reason.PREEMPTED, requeues=1), pods=running().pods))),
     "runs without a pod": (
