@@ -1,9 +1,10 @@
 """Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the matcher, also once they are gone.
 
 ``python benchmarks/different_requests.py [--jobs 3300] [--values 400] [--nodes 100] [--budget MIB] [--json FILE]``. Each Job has a
-required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all Jobs ask
-for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind its service. Each
-part is measured in a process of its own. With a budget, the rest waits without a request (`fluxqueue.queue.intake.namespace_budgets`).
+required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all Jobs
+ask for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind its
+service. Each part is measured in a process of its own. With a budget, the rest waits without a request
+(`fluxqueue.queue.intake.namespace_budgets`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Limits, Policy, Preemption, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, Policy, Preemption, QueueLimits
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
@@ -124,7 +124,7 @@ async def test_free_nodes_next_to_victims_stay_reserved_while_they_drain(bench: 
     assert bench.row("urgent").state is State.ALLOCATED
 
 
-@pytest.mark.parametrize("limits", [QueueLimits(nodes=3), QueueLimits(per_namespace=Limits(nodes=3))], ids=["queue", "namespace"])
+@pytest.mark.parametrize("limits", [QueueLimits(nodes=3), QueueLimits(per_namespace=NamespaceLimits(nodes=3))], ids=["queue", "namespace"])
 async def test_no_work_is_evicted_for_work_over_a_limit(bench: Bench, limits: QueueLimits) -> None:
     bench.policy, bench.limits = Policy.FCFS, limits  # FCFS learns of a limit on nodes only from the answer of the match
     bench.other_queues = {"low": Discipline(preemption=Preemption.LOWER_PRIORITY)}

@@ -9,7 +9,7 @@ from support.controller_bench import until
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import Limits, Policy, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, Policy, QueueLimits
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
@@ -55,7 +55,7 @@ async def test_no_more_run_than_the_queue_allows_and_an_end_starts_the_next(benc
 
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_work_over_the_limit_of_its_namespace_lets_others_start(bench: Bench, policy: Policy) -> None:
-    bench.policy, bench.limits = policy, QueueLimits(per_namespace=Limits(running=1))
+    bench.policy, bench.limits = policy, QueueLimits(per_namespace=NamespaceLimits(running=1))
     await bench.submit(job("a", 1, "1", namespace="x"), job("b", 1, "1", namespace="x"), job("c", 1, "1", namespace="y"))
     await bench.cycle()
     assert states(bench, "abc") == "RLR"

@@ -11,7 +11,7 @@ from support.builders import make_account
 from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxaccounts import FluxAccount
-from fluxqueue.api.fluxqueues import Limits, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, QueueLimits
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
 from fluxqueue.queue.model.records import Workload
@@ -94,7 +94,7 @@ def test_limits_of_queues_and_namespaces_keep_the_order_too() -> None:
     backlog = Backlog([work("", 4, namespace="a"), work("", 1, namespace="a"), work("", 1, namespace="b")])
     whole = quotas(NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(cores=4))
     assert whole.within("q", backlog).tolist() == [False, False, False]
-    part = quotas(NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(per_namespace=Limits(cores=4)))
+    part = quotas(NO_ACCOUNTS, work("", 2, namespace="a"), QueueLimits(per_namespace=NamespaceLimits(cores=4)))
     assert part.within("q", backlog).tolist() == [False, False, True]
 
 

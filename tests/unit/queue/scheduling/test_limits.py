@@ -9,7 +9,7 @@ from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.fluxqueues import Limits, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, QueueLimits
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.model.records import SlotState, Workload
@@ -68,7 +68,7 @@ def test_ended_slots_do_not_count() -> None:
 
 
 def test_one_namespace_at_its_limit_leaves_room_for_another() -> None:
-    some = quotas(QueueLimits(running=5, per_namespace=Limits(running=1)), (workload("a"), ["n1"]))
+    some = quotas(QueueLimits(running=5, per_namespace=NamespaceLimits(running=1)), (workload("a"), ["n1"]))
     assert says(some.refusal(workload("a"))).startswith("namespace 'a' in the queue 'q' may run 1 ")
     assert some.refusal(workload("b")) is None
 
