@@ -43,5 +43,6 @@ def test_a_closed_standard_input_answers_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_the_encoding_does_not_have_is_replaced() -> None:
-    done = shell("plugin submit --dry-run --image x -J grün", PYTHONIOENCODING="ascii:strict")
-    assert (done.returncode, done.stdout[:13]) == (0, "job.batch/gr?")
+    command = [sys.executable, "-c", "from fluxqueue.cli.streams import ready_streams; ready_streams(); print('gr\\xfcn')"]
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    assert subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout == "gr?n\n"
