@@ -2,10 +2,14 @@
 
 The pods and Jobs that name a claim tell which work that is. Work that waits for a ReadWriteOncePod claim is also described again when a
 pod or Job that names the claim changes. The sweep finds what is missed in between.
+
+Thousands may name one claim, or wait for volumes of one class, and each of them changes it. So after many were enqueued, the next change is
+noted, and all of them are enqueued once, after a rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 from fluxqueue.api.fluxjobs import Reason
@@ -19,8 +23,15 @@ from fluxqueue.queue.cluster.storage import claims_used
 from fluxqueue.queue.model.groups import GroupKey, group_of
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.store.ledger import Ledger
+from fluxqueue.queue.tasks.rests import Rests
 
 __all__ = ["ClaimWatch"]
+
+_REST_OF_USER_S = 2e-3
+"""A few times what it takes to describe one: of 1,000 users of a claim, all are described again every 2 s at most."""
+
+_Concern = Key | str
+"""A claim, or the name of a class, which concerns all its claims without a volume."""
 
 
 class ClaimWatch:
@@ -41,6 +52,10 @@ class ClaimWatch:
         self._ledger = ledger
         self._enqueue = enqueue
         self._drivers = caches.storage.drivers
+        self._rests: Rests[_Concern] = Rests(self._put_off, _REST_OF_USER_S)
+        self._users: dict[_Concern, int] = {}
+        """How many were enqueued last."""
+        self._waiting: set[_Concern] = set()
         storage = caches.storage
         storage.claims.add_handler(self._claim_changed)
         storage.volumes.add_handler(self._volume_changed)
@@ -49,21 +64,24 @@ class ClaimWatch:
         caches.pods.add_handler(self._pod_changed)
         caches.jobs.add_handler(self._job_changed)
 
+    def prune(self) -> None:
+        """Forget the claims and classes that do not rest any more."""
+        self._rests.prune()
+        self._users = {concern: self._users[concern] for concern in self._waiting if concern in self._users}
+
     def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
         if change.old is None or change.new is None or _placement(change.old) != _placement(change.new):
             self._enqueue_users(_key(change.obj))
 
     def _volume_changed(self, change: Change[PersistentVolume]) -> None:
-        """Enqueue the users of a bound volume's claim, and of all claims that could have a volume of this class."""
-        volume = change.obj
-        if (claim := volume.spec.claim_ref) is not None:
+        """Enqueue the users of a volume's claim, or of all claims that could have a volume of this class."""
+        if (claim := change.obj.spec.claim_ref) is not None:
             self._enqueue_users((claim.namespace, claim.name))
-        for unbound in self._caches.storage.unbound(volume.spec.storage_class_name):
-            self._enqueue_users(_key(unbound))
+        if any(volume is not None and volume.spec.claim_ref is None for volume in (change.old, change.new)):
+            self._enqueue_users(change.obj.spec.storage_class_name)
 
     def _class_changed(self, change: Change[StorageClass]) -> None:
-        for claim in self._caches.storage.unbound(change.obj.metadata.name):
-            self._enqueue_users(_key(claim))
+        self._enqueue_users(change.obj.metadata.name)
         self._enqueue_waiting()  # it may be the class of ephemeral volumes
 
     def _csi_node_changed(self, _change: Change[CSINode]) -> None:
@@ -82,15 +100,32 @@ class ClaimWatch:
         if change.new is None or change.new.finished:
             self._enqueue_users_of_exclusive(claims_used(change.obj.metadata.namespace, change.obj.spec.template.spec))
 
-    def _enqueue_users(self, claim: Key) -> None:
-        for job in self._caches.jobs_with_claim(claim):
+    def _enqueue_users(self, concern: _Concern) -> None:
+        if concern in self._waiting or self._rests.rests(concern, self._users.get(concern, 0)):
+            return
+        claims = map(_key, self._caches.storage.unbound(concern)) if isinstance(concern, str) else [concern]
+        self._users[concern] = sum(self._enqueue_users_of(claim) for claim in claims)
+
+    def _put_off(self, concern: _Concern, delay_s: float) -> None:
+        self._waiting.add(concern)
+        asyncio.get_running_loop().call_later(delay_s, self._enqueue_late, concern)
+
+    def _enqueue_late(self, concern: _Concern) -> None:
+        self._waiting.discard(concern)
+        self._enqueue_users(concern)
+
+    def _enqueue_users_of(self, claim: Key) -> int:
+        """Enqueue the users of a claim, and return how many objects were looked at."""
+        jobs, pods = self._caches.jobs_with_claim(claim), self._caches.pods_with_claim(claim)
+        for job in jobs:
             self._enqueue(job.metadata.uid)
-        for pod in self._caches.pods_with_claim(claim):
+        for pod in pods:
             if pod.terminal:
                 continue
             self._enqueue(owning_job_uid(pod) or pod.metadata.uid)
             if (key := group_of(pod)) is not None:
                 self._enqueue(key)
+        return len(jobs) + len(pods)
 
     def _enqueue_users_of_exclusive(self, claims: Iterable[Key]) -> None:
         for claim in claims:

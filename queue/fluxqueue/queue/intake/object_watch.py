@@ -65,6 +65,7 @@ class ObjectWatch:
     def resync(self) -> None:
         """Enqueue every object and every row once."""
         self._started = True
+        self._claim_watch.prune()
         for job in self._caches.jobs.list():
             self._enqueue(job.metadata.uid)
         for pod in self._caches.pods.list():

@@ -45,9 +45,10 @@ class Rests(Generic[K]):
         size
             The number of its pods or slots.
         """
-        rest_s, now = size * self._of_pod_s, asyncio.get_running_loop().time()
+        rest_s = size * self._of_pod_s
         if rest_s < _SHORT_S:
             return False
+        now = asyncio.get_running_loop().time()
         if (left_s := self._until.get(key, now) - now) > 0:
             self._again(key, left_s)
             return True
@@ -61,5 +62,6 @@ class Rests(Generic[K]):
 
     def prune(self) -> None:
         """Forget those that do not rest any more."""
-        now = asyncio.get_running_loop().time()
-        self._until = {key: until for key, until in self._until.items() if until > now}
+        if self._until:
+            now = asyncio.get_running_loop().time()
+            self._until = {key: until for key, until in self._until.items() if until > now}

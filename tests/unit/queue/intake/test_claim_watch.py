@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from support.builders import make_pod
 from support.claim_cluster import ClaimCluster
+from support.controller_bench import until
 from support.queue_builders import a_workload
 
 from fluxqueue.api.fluxjobs import Reason
@@ -84,3 +85,40 @@ def test_users_of_a_claim_for_many_pods_do_not_wait_for_a_pod(cluster: WatchedCl
     cluster.enqueued.clear()
     cluster.caches.pods.replace([])
     assert cluster.enqueued == []
+
+
+async def test_the_users_of_a_claim_are_enqueued_a_few_times_however_many_of_them_change(cluster: WatchedCluster) -> None:
+    users = 200
+    cluster.claim(1, "ReadWriteOncePod", volumeName="pv")
+    for number in range(users):
+        cluster.job(f"j{number}")
+        cluster.pod(f"p{number}", make_pod(f"p{number}").on_node("n1"))
+    cluster.enqueued.clear()
+    cluster.caches.pods.replace([])
+    assert users <= len(cluster.enqueued) <= 5 * users
+    cluster.enqueued.clear()
+    await until(lambda: len(cluster.enqueued) == users)
+    assert cluster.watch._waiting == set(), "what changed meanwhile is enqueued once, after the rest"
+
+
+async def test_a_volume_that_is_made_for_a_claim_concerns_no_other(cluster: WatchedCluster) -> None:
+    cluster.job("j")
+    cluster.claim()
+    cluster.enqueued.clear()
+    made = {"claimRef": {"namespace": "default", "name": "other"}, "storageClassName": "fast"}
+    cluster.caches.storage.volumes.apply(msgspec.convert({"metadata": {"name": "pv", "uid": "pv"}, "spec": made}, PersistentVolume))
+    assert cluster.enqueued == []
+    freed = {"metadata": {"name": "pv", "uid": "pv", "resourceVersion": "2"}, "spec": {"storageClassName": "fast"}}
+    cluster.caches.storage.volumes.apply(msgspec.convert(freed, PersistentVolume))
+    assert cluster.enqueued == ["j"]
+
+
+async def test_volumes_of_one_class_enqueue_the_claims_without_one_a_few_times(cluster: WatchedCluster) -> None:
+    for number in range(20):
+        cluster.job(f"j{number}")
+    cluster.claim()
+    cluster.enqueued.clear()
+    for number in range(100):
+        free = {"metadata": {"name": f"pv{number}", "uid": f"pv{number}"}, "spec": {"storageClassName": "fast"}}
+        cluster.caches.storage.volumes.apply(msgspec.convert(free, PersistentVolume))
+    assert len(cluster.enqueued) <= 3 * 20
