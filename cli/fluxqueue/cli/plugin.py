@@ -125,6 +125,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    if words and words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"kubectl-fluxqueue {version('fluxqueue')}")
+        return 0
+    if words and words[0] == "help":
+        words = [*words[1:2], "--help"]
     parser = plugin_parser(words)
     # What comes after -- is a command of the person, which argparse would mix with ours.
     own, after = split_words(words)
@@ -141,6 +148,7 @@ def plugin_parser(words: Sequence[str] | None = None) -> UsageParser:
     """Return the parser of a command line; the options of a command are known if its name is among the words (None: of all)."""
     common = _common_options()
     parser = UsageParser(prog="kubectl fluxqueue", description="What waits and what runs in fluxqueue, and why.", parents=[common])
+    parser.epilog = "'help COMMAND' explains a command; '--version' is that of this program, 'version' also that of the cluster."
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=UsageParser)
     typed = set(VERBS if words is None else words)
     for name, verb in VERBS.items():
@@ -162,6 +170,8 @@ def _fill(command: UsageParser, name: str) -> None:
     module: Any = importlib.import_module(f"fluxqueue.cli.verbs.{verb.module}")
     command.description = f"{verb.summary[0].upper()}{verb.summary[1:]}."
     module.add_options(name, command)
+    command.example = command.example or f"kubectl fluxqueue {name}"
+    command.epilog = f"example: {command.example}"
     command.set_defaults(run=module.run)
 
 

@@ -6,8 +6,9 @@ argparse reports errors in its own terms. Here each command has an example, and 
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 __all__ = ["UsageParser", "whole_number"]
@@ -19,6 +20,42 @@ _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?P<argument>\S+): expected one argument")
 _OURS = re.compile(r"argument \S+: (?P<message>.+)", re.DOTALL)
 _COMMAND = "COMMAND"
+_OF_OTHERS = {
+    "sbatch": "submit",
+    "srun": "submit --attach",
+    "salloc": "submit --attach",
+    "squeue": "jobs",
+    "sinfo": "nodes",
+    "scancel": "cancel",
+    "scontrol": "hold, release, requeue, move or prioritize; explain shows a job",
+    "sacct": "history",
+    "sacctmgr": "kubectl get fluxaccounts",
+    "sreport": "report",
+    "sdiag": "stats",
+    "sprio": "priority",
+    "sshare": "shares",
+    "sview": "top",
+    "smap": "top",
+    "seff": "history -o wide",
+    "qsub": "submit",
+    "bsub": "submit",
+    "qstat": "jobs",
+    "bjobs": "jobs",
+    "qdel": "cancel",
+    "bkill": "cancel",
+    "pbsnodes": "nodes",
+    "batch": "submit",
+    "run": "submit --attach",
+    "ls": "jobs",
+    "list": "jobs",
+    "ps": "jobs",
+    "queue-list": "queues",
+    "describe": "explain",
+    "delete": "cancel",
+    "attach": "logs -f",
+    "resume": "release",
+}
+"""What Slurm, PBS, LSF, Flux and kubectl call it."""
 
 
 class UsageParser(argparse.ArgumentParser):
@@ -36,7 +73,7 @@ class UsageParser(argparse.ArgumentParser):
         if match := _CHOICE.fullmatch(message):
             choices = match["choices"].replace("'", "")
             if match["argument"] == _COMMAND:
-                return f"there is no command {match['given']!r}: there are {choices}"
+                return _no_command(match["given"], choices.split(", "))
             return f"{match['argument']} takes {choices}, not {match['given']!r}"
         if match := _MISSING.fullmatch(message):
             return f"{command} needs {match['missing'].replace(', ', ' and ')}{such_as}"
@@ -45,6 +82,15 @@ class UsageParser(argparse.ArgumentParser):
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
         return match["message"] if (match := _OURS.fullmatch(message)) else message
+
+
+def _no_command(given: str, commands: Sequence[str]) -> str:
+    """Return that there is no such command, with the one that is meant: a name of another system, or one that is close."""
+    if (ours := _OF_OTHERS.get(given)) is not None:
+        return f"there is no command {given!r}: here it is {ours}"
+    if close := difflib.get_close_matches(given.lower(), commands, n=2, cutoff=0.6):
+        return f"there is no command {given!r}: did you mean {' or '.join(close)}?"
+    return f"there is no command {given!r}: there are {', '.join(commands)}"
 
 
 def whole_number(what: str, example: str) -> Callable[[str], int]:

@@ -16,7 +16,7 @@ def nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        pytest.param(["jbos"], "there is no command 'jbos': there are submit, jobs, top, explain,", id="a slip"),
+        pytest.param(["jbos"], "there is no command 'jbos': did you mean jobs?", id="a slip"),
         pytest.param(["jobs", "--state", "asleep"], "asleep is not a state; there are pending, allocated", id="no such state"),
         pytest.param(
             ["jobs", "-o", "toml"], "-o/--output takes wide, json, yaml, name or custom-columns=TITLE:PATH, not 'toml'", id="no such form"
@@ -105,3 +105,38 @@ def test_an_unexpected_failure_is_one_sentence(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(sessions, "connection", broken)
     assert plugin.main(["jobs"]) == 1
     assert capsys.readouterr().err.startswith("kubectl fluxqueue failed unexpectedly: ZeroDivisionError: why (traceback in ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("squeue", "there is no command 'squeue': here it is jobs"),
+        ("sbatch", "there is no command 'sbatch': here it is submit"),
+        ("job", "there is no command 'job': did you mean jobs?"),
+        ("exlain", "there is no command 'exlain': did you mean explain?"),
+        ("xyzzy", "there is no command 'xyzzy': there are submit, jobs, "),
+    ],
+)
+def test_a_command_that_does_not_exist_is_told_with_the_one_that_is_meant(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        plugin.main([typed])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", sorted(plugin.VERBS))
+def test_the_help_of_every_command_has_an_example(verb: str) -> None:
+    assert f"example: kubectl fluxqueue {verb}" in " ".join(plugin.verb_parser(verb).format_help().split())
+
+
+def test_help_and_version_are_there_as_people_type_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        plugin.main(["help", "jobs"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: kubectl fluxqueue jobs")
+    with pytest.raises(SystemExit):
+        plugin.main(["help"])
+    assert "COMMAND" in capsys.readouterr().out
+    assert plugin.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("kubectl-fluxqueue ")
