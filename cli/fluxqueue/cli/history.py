@@ -45,6 +45,7 @@ COLUMNS: Final = (
     Column("start_error_s", "number"),
     Column("wait_s", "number"),
     Column("run_s", "number"),
+    Column("cores", "number"),
     Column("requeues", "whole"),
     Column("jobid", "whole"),
     Column("hosts"),

@@ -34,7 +34,7 @@ __all__ = [
 DESCRIPTIONS: Final = {
     "history": "Work of a namespace that has ended, runs or waits: the last day, the newest end first.",
     "stats": "Throughput, waits and use of nodes of the work of a namespace: the last day, in steps of time.",
-    "report": "What the work of a namespace used: the last 30 days, in hours of nodes, cores, GiB and GPUs.",
+    "report": "What the work of a namespace used: the last 30 days, in hours of cores, GiB and GPUs.",
 }
 EXAMPLES: Final = {
     "history": "kubectl fluxqueue history --since 7d --state failed",

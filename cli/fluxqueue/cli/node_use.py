@@ -6,6 +6,7 @@ here; the queue counts it when it matches. All functions but `read_cluster` are 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_jobs
 from fluxqueue.cli.remedies import not_found
 
-__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_nodes", "list_nodes", "node_uses", "read_cluster"]
+__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_cores", "list_nodes", "node_uses", "read_cluster"]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
 _LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
@@ -152,12 +153,17 @@ def read_cluster(client: ApiClient, namespace: str, selector: str = "", notes: T
     return node_uses(nodes, [item.job for item in listed])
 
 
-def count_nodes(client: ApiClient) -> int | None:
-    """Return how many nodes there are; None if the person may not list them."""
+def count_cores(client: ApiClient) -> float | None:
+    """Return how many cores the nodes have; None if the person may not list them."""
     try:
-        return len(list_nodes(client))
+        nodes = list_nodes(client)
     except ApiRefused:
         return None
+    cores = 0.0
+    for node in nodes:
+        with contextlib.suppress(InvalidQuantity):
+            cores += float(parse_quantity((node.status.allocatable or {}).get("cpu", 0)))
+    return cores
 
 
 def list_nodes(client: ApiClient, selector: str = "") -> list[Node]:

@@ -1,7 +1,8 @@
 """`kubectl fluxqueue report`: what was used, by namespace, account, queue, person or day, as sreport sums it.
 
-The queue sums in Postgres (`fluxqueue.queue.store.accounting`); this module prints hours. CSV, JSON and Parquet have seconds, so that
-nothing is rounded before others compute with it.
+The queue sums in Postgres (`fluxqueue.queue.store.accounting`); this module prints hours of cores, memory and GPUs. The other forms have
+nodes too, but a node that several share counts for each of them, so people would read more use than there are nodes. CSV, JSON and
+Parquet have seconds, so that nothing is rounded before others compute with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SUMS: Final = (
     Column("gpu_s", "number"),
 )
 _STARTS: Final = (Column("estimated", "whole"), Column("start_error_s", "number"))
-_TITLES: Final = ("JOBS", "NODE-H", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY")
+_TITLES: Final = ("JOBS", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO) -> int:
     if request.titles:
         out.write(f"Use from {answer['since']} to {answer['until']}\n")
     cells = [
-        [*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[1:]), *_estimates(row)]
+        [*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[2:]), *_estimates(row)]
         for row in rows
     ]
     out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))

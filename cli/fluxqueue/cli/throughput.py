@@ -1,8 +1,8 @@
 """`kubectl fluxqueue stats`: throughput, waits and utilisation over time, from the history.
 
-The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the history applies. Node-hours
-count each node of a workload once, from its allocation, or its start, to its end. Utilisation is by the nodes of today, where the person
-may see them.
+The queue answers with workloads (`fluxqueue.cli.history_source`). They are summed here, so any filter of the history applies. Core-hours
+count what a workload requested, from its allocation, or its start, to its end, so that a node that several share counts once. Utilisation
+is by the cores of today's nodes, where the person may see them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
-from fluxqueue.api import hostlists
 from fluxqueue.cli.tables import age, columns, instant
 
 __all__ = ["StatsView", "Step", "default_step", "steps_of", "write_steps"]
@@ -35,7 +34,7 @@ class Step:
     failed: int = 0
     cancelled: int = 0
     waits_s: list[float] = field(default_factory=list)
-    node_s: float = 0.0
+    cpu_s: float = 0.0
 
     def wait(self, part: float) -> float | None:
         """Return the wait that this part of the work did not exceed; None if nothing started."""
@@ -51,8 +50,8 @@ class StatsView:
     ----------
     step
         Length of a step.
-    nodes
-        How many nodes there are; None: unknown.
+    cores
+        How many cores the nodes have; None: unknown.
     titles
         Show the titles.
     ascii_only
@@ -60,7 +59,7 @@ class StatsView:
     """
 
     step: timedelta
-    nodes: int | None = None
+    cores: float | None = None
     titles: bool = True
     ascii_only: bool = False
 
@@ -96,10 +95,10 @@ def steps_of(jobs: Iterable[Mapping[str, Any]], since: datetime, until: datetime
 
 
 def _use(job: Mapping[str, Any], steps: Sequence[Step], step: timedelta, until: datetime) -> None:
-    """Divide the node-seconds of a workload among the steps."""
+    """Divide the core-seconds of a workload among the steps."""
     start = instant(job.get("allocated_at") or job.get("started_at"))
-    nodes = _count(str(job.get("hosts") or ""))
-    if start is None or not nodes:
+    cores = job.get("cores")
+    if start is None or not isinstance(cores, int | float):
         return
     end = min(instant(job.get("finished_at")) or until, until)
     first = max(int((start - steps[0].start) // step), 0)
@@ -107,7 +106,7 @@ def _use(job: Mapping[str, Any], steps: Sequence[Step], step: timedelta, until: 
         if each.start >= end:
             break
         within = min(end, each.start + step) - max(start, each.start)
-        each.node_s += max(within.total_seconds(), 0.0) * nodes
+        each.cpu_s += max(within.total_seconds(), 0.0) * cores
 
 
 def write_steps(steps: Sequence[Step], view: StatsView, output: str, out: TextIO) -> None:
@@ -120,11 +119,11 @@ def write_steps(steps: Sequence[Step], view: StatsView, output: str, out: TextIO
     rows = [_row(each.start.strftime(form), each, view.step, view) for each in steps]
     total = Step(steps[0].start)
     for each in steps:
-        for name in ("submitted", "started", "completed", "failed", "cancelled", "node_s"):
+        for name in ("submitted", "started", "completed", "failed", "cancelled", "cpu_s"):
             setattr(total, name, getattr(total, name) + getattr(each, name))
         total.waits_s += each.waits_s
     rows.append(_row("all", total, view.step * len(steps), view))
-    headers = ["TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "CANCELLED", "WAIT-P50", "WAIT-P95", "NODE-H"]
+    headers = ["TIME", "SUBMITTED", "STARTED", "COMPLETED", "FAILED", "CANCELLED", "WAIT-P50", "WAIT-P95", "CPU-H"]
     out.write(columns([*headers, "USE"] if view.titles else None, rows))
 
 
@@ -132,7 +131,7 @@ def _row(title: str, step: Step, length: timedelta, view: StatsView) -> list[str
     counts = [str(number) for number in (step.submitted, step.started, step.completed, step.failed, step.cancelled)]
     waits = ["" if (wait := step.wait(part)) is None else age(wait) for part in (0.5, 0.95)]
     part = _part(step, length, view)
-    return [title, *counts, *waits, f"{step.node_s / 3_600:.1f}", "" if part is None else f"{_bar(part, view)} {part:.0%}"]
+    return [title, *counts, *waits, f"{step.cpu_s / 3_600:.1f}", "" if part is None else f"{_bar(part, view)} {part:.0%}"]
 
 
 def _document(step: Step, view: StatsView) -> dict[str, Any]:
@@ -142,23 +141,16 @@ def _document(step: Step, view: StatsView) -> dict[str, Any]:
         **{name: getattr(step, name) for name in ("submitted", "started", "completed", "failed", "cancelled")},
         "wait_p50_s": step.wait(0.5),
         "wait_p95_s": step.wait(0.95),
-        "node_s": step.node_s,
+        "cpu_s": step.cpu_s,
         "use": _part(step, view.step, view),
     }
 
 
 def _part(step: Step, length: timedelta, view: StatsView) -> float | None:
-    return step.node_s / (view.nodes * length.total_seconds()) if view.nodes else None
+    return step.cpu_s / (view.cores * length.total_seconds()) if view.cores else None
 
 
 def _bar(part: float, view: StatsView) -> str:
     full = min(round(part * _BAR), _BAR)
     on, off = ("#", ".") if view.ascii_only else ("█", "░")
     return on * full + off * (_BAR - full)
-
-
-def _count(hosts: str) -> int:
-    try:
-        return len(set(hostlists.parse(hosts)))
-    except hostlists.InvalidHostlist:
-        return 0

@@ -148,6 +148,7 @@ async def test_a_report_says_how_far_first_estimates_were_off(store: Store, epoc
         assert (use["jobs"], use["estimated"]) == (3, 2)
         assert use["start_error_s"] == pytest.approx(120, abs=5)
     page = await accounting.jobs(read_history_query([("user", "carol")], now), now)
+    assert [job["cores"] for job in page.jobs] == [4, 4, 4], "two nodes of which each gave two cores"
     assert [job["start_error_s"] and round(job["start_error_s"], -1) for job in page.jobs] == [None, -180, 60]
 
 

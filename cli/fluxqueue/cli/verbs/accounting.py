@@ -58,21 +58,21 @@ def _stats(source: HistorySource, arguments: argparse.Namespace, namespace: str)
     if arguments.output != "json" and not arguments.no_headers:
         print(f"From {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}, in steps of {age(step.total_seconds())}")
     plain = arguments.ascii or "utf" not in (sys.stdout.encoding or "").lower()
-    view = throughput.StatsView(step, _nodes(arguments), titles=not arguments.no_headers, ascii_only=plain)
+    view = throughput.StatsView(step, _cores(arguments), titles=not arguments.no_headers, ascii_only=plain)
     throughput.write_steps(throughput.steps_of(rows, since, until, step), view, arguments.output, sys.stdout)
     if len(rows) >= options.MOST_SUMMED:
         print(f"Only {options.MOST_SUMMED} workloads are summed: name a shorter time with --since and --until.", file=sys.stderr)
     return 0
 
 
-def _nodes(arguments: argparse.Namespace) -> int | None:
-    """Return the number of nodes; None if the person may not see them, or filters the work."""
+def _cores(arguments: argparse.Namespace) -> float | None:
+    """Return how many cores the nodes have; None if the person may not see them, or filters the work."""
     if not arguments.all_namespaces or any(getattr(arguments, name) is not None for name in ("queue", "account", "user")):
         return None
-    from fluxqueue.cli.node_use import count_nodes
+    from fluxqueue.cli.node_use import count_cores
 
     with ApiClient(connection_of(arguments)) as client:
-        return count_nodes(client)
+        return count_cores(client)
 
 
 @contextmanager

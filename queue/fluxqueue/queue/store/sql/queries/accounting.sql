@@ -38,7 +38,11 @@ SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by
        EXTRACT(epoch FROM allocated_at - promised_at)::double precision AS start_error_s, requeues, jobid,
        CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
        EXTRACT(epoch FROM COALESCE(started_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
-       EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s
+       EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s,
+       (SELECT (a.amounts ->> 'cpu')::double precision / 1000
+          FROM fluxqueue.allocations a
+         WHERE a.workload = found.id AND a.jobid = found.jobid
+         LIMIT 1) AS cores
   FROM found
  ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
  LIMIT %(limit)s;
