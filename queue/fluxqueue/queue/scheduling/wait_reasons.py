@@ -6,7 +6,7 @@ they have none. Several sources then refine the reasons, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -34,6 +34,7 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["WaitReasons"]
 
+_RESERVED = "reserved for it from"
 _MOST_EXACT = 100
 """Workloads that get a reason of their own where that costs something for each."""
 _MOST_TOLD = 10_000
@@ -73,6 +74,8 @@ class WaitReasons:
         self._unexplained: set[WorkloadId] = set()
         self._limited: set[WorkloadId] = set()
         self._untold = False
+        self._told: dict[WorkloadId, int | None] = {}
+        """Start of the reservation that the reason of a workload names; None: not known, since a former leader wrote it."""
         self._matcher_away: set[WorkloadId] = set()
         self._provisions: dict[str, Provision] = {}
 
@@ -87,6 +90,8 @@ class WaitReasons:
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
                 self._limited.add(workload_id)
+            elif _RESERVED in workload.message:
+                self._told.setdefault(workload_id, None)
 
     def begin_cycle(self, cycle: Cycle) -> None:
         """Explain again where a queue changed whether it requests nodes, to the work that waits for nodes to be added."""
@@ -137,14 +142,33 @@ class WaitReasons:
         changes = [*limited, *(change for result in cycle.results for change in result.reasons if change.workload not in aside)]
         for result in cycle.results:
             self._satisfiability.learn(result.reasons, cycle.match_policies)
-            changes += [_reserved(workload_id, answer) for workload_id, (_, answer) in result.reserved.items()]
+            reserved = {workload_id: answer for workload_id, (_, answer) in result.reserved.items() if workload_id in held}
+            changes += [_reserved(workload_id, answer) for workload_id, answer in reserved.items()]
+            self._told |= {workload_id: answer.at for workload_id, answer in reserved.items()}
         explained = aside | {change.workload for change in changes}
+        changes += self._moved_reservations(held, explained)
         changes += [
             ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=_in_general(workload, cycle.disciplines))
             for workload_id in self._unexplained - explained
             if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING
         ]
         return changes
+
+    def _moved_reservations(self, held: Mapping[WorkloadId, HeldReservation], explained: Collection[WorkloadId]) -> list[ReasonChange]:
+        """New reasons for those whose reason names another start than their reservation has. Who lost it is explained again."""
+        moved: list[ReasonChange] = []
+        for workload_id, start in list(self._told.items()):
+            reservation = held.get(workload_id)
+            if workload_id not in self._backlogs:
+                del self._told[workload_id]
+            elif reservation is None:
+                del self._told[workload_id]
+                self._unexplained.add(workload_id)
+            elif workload_id not in explained and reservation.start != start:
+                self._told[workload_id] = reservation.start
+                text = _reserved_words(reservation.nodes, reservation.start)
+                moved.append(ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text))
+        return moved
 
     def _over_limits(self, cycle: Cycle, held: Collection[WorkloadId]) -> tuple[list[ReasonChange], set[WorkloadId]]:
         """Return who is over a limit and why, and all that are: most of these were told so before, or are told in a later cycle.
@@ -185,12 +209,16 @@ class WaitReasons:
 
 
 def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:
-    start = datetime.fromtimestamp(answer.at, UTC)
-    nodes = f"{len(answer.shares)} nodes are" if len(answer.shares) != 1 else f"node {answer.shares[0].node} is"
-    text = f"{nodes} reserved for it from {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
+    text = _reserved_words([share.node for share in answer.shares], answer.at)
     if answer.blocked_by:
         text = f"{answer.reason}; {text}"
     return ReasonChange(workload=workload, reason=waiting_reason(answer), message=text)
+
+
+def _reserved_words(nodes: Sequence[str], at: int) -> str:
+    start = datetime.fromtimestamp(at, UTC)
+    subject = f"{len(nodes)} nodes are" if len(nodes) != 1 else f"node {nodes[0]} is"
+    return f"{subject} {_RESERVED} {start:%Y-%m-%dT%H:%M:%SZ} on: it starts then, or sooner if they are free"
 
 
 def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:

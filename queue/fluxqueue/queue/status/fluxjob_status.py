@@ -52,9 +52,9 @@ def estimates_to_show(
 ) -> tuple[ShownEstimates, list[WorkloadId]]:
     """Choose the estimates that FluxJobs show.
 
-    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost reservation is shown at once,
-    and a new one after a few seconds. If many have changed, those go first that are old or far ahead in their queues, so that many queues
-    do not keep the API server busy.
+    The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost or moved reservation is
+    shown at once, and a new one after a few seconds. If many have changed, those go first that are old or far ahead in their queues, so
+    that many queues do not keep the API server busy.
 
     Parameters
     ----------
@@ -94,6 +94,8 @@ def estimates_to_show(
 
 def _least_age_s(before: Estimate, estimate: Estimate) -> float:
     """Return for how long the former estimate is shown although there is another one."""
+    if before.reserved and estimate.reserved and before.eta != estimate.eta:
+        return 0.0  # the reason names the start of the reservation, and is written now
     if before.reserved == estimate.reserved:
         return _ESTIMATE_AGE_S
     return 0.0 if before.reserved else _UNRESERVED_AGE_S

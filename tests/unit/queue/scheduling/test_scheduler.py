@@ -152,6 +152,19 @@ async def test_an_overrun_moves_the_reservation_behind_it(bench: Bench, clock: C
     assert reservation.cause == "Job default/runs runs beyond its stated duration"
 
 
+async def test_a_reason_names_the_reservation_that_is_held_and_no_former_one(bench: Bench, clock: Clock) -> None:
+    await bench.submit(job("runs", 3, "8", "1h"), job("all", 4, "8", "1h"))
+    await bench.cycle()
+    assert "reserved for it from 2026-11-21T09:00:00Z" in bench.row("all").message
+    clock.now += timedelta(hours=1, seconds=1)
+    await bench.cycle()
+    assert "reserved for it from 2026-11-21T09:06:00Z" in bench.row("all").message
+    await bench.submit(job("urgent", 4, "8", "1h", priority=5))
+    await bench.cycle()
+    assert [each.workload for each in bench.ledger.reservations()] == [bench.row("urgent").id]
+    assert "reserved for it" not in bench.row("all").message
+
+
 async def test_a_reservation_that_is_about_to_begin_requests_a_cycle(bench: Bench, clock: Clock) -> None:
     await bench.submit(job("runs", 4, "8", "1h"), job("next", 4, "8", "1h"))
     await bench.cycle()

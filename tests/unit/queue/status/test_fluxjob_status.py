@@ -78,6 +78,12 @@ def test_the_reason_of_every_requeue_is_shown_whatever_it_waits_for_now() -> Non
     assert status_of(a_workload()).requeue_reasons is None
 
 
+def test_a_reservation_that_moves_is_shown_at_once_as_the_reason_says() -> None:
+    shown: ShownEstimates = {ONE: (at(5, reserved=True), 100.0)}
+    assert estimates_to_show(shown, {ONE: at(15, reserved=True)}, 101.0)[1] == [ONE]
+    assert estimates_to_show(shown, {ONE: at(5, position=2, reserved=True)}, 101.0)[1] == []
+
+
 def test_a_new_estimate_is_shown_at_once_and_a_changed_one_after_half_a_minute() -> None:
     shown: ShownEstimates = {}
     shown, changed = estimates_to_show(shown, {ONE: at(5)}, 0)
