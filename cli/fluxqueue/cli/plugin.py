@@ -126,9 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     if words and words[0] == "--version":
-        from importlib.metadata import version
+        from fluxqueue.api.release import version
 
-        print(f"kubectl-fluxqueue {version('fluxqueue')}")
+        print(f"kubectl-fluxqueue {version()}")
         return 0
     if words and words[0] == "help":
         words = [*words[1:2], "--help"]
