@@ -12,12 +12,15 @@ from decimal import Decimal
 from typing import Final
 
 __all__ = [
+    "DEFAULT_MAX_PODS",
     "MAX_BYTES",
     "MAX_CPUS",
-    "MAX_PODS",
     "MAX_POD_SIZES",
     "MAX_UNITS",
+    "MOST_PODS",
     "is_measured_in_bytes",
+    "limit_pods",
+    "max_pods",
     "maximum",
     "maximum_text",
     "too_many_pods",
@@ -29,17 +32,36 @@ MAX_BYTES: Final = 2**50
 """Bytes of memory, ephemeral storage or huge pages that one pod may request: 1 PiB of each."""
 MAX_UNITS: Final = 1_000_000_000
 """Units of any other resource that one pod may request."""
-MAX_PODS: Final = 20_000
-"""Pods that one workload may run at the same time: its steps are at most linear in this number, and short for others beside it."""
+DEFAULT_MAX_PODS: Final = 20_000
+"""Pods that one workload may run at the same time, unless the installation says otherwise."""
+MOST_PODS: Final = 100_000
+"""The largest number that an installation may say: the steps of a workload are linear in it, and larger ones were not tried."""
 MAX_POD_SIZES: Final = 64
 """Different pod sizes that one workload may have. Each one makes a match more expensive."""
 
 
+_max_pods = DEFAULT_MAX_PODS
+
+
+def max_pods() -> int:
+    """Return how many pods one workload may run at the same time."""
+    return _max_pods
+
+
+def limit_pods(most: int) -> None:
+    """Set `max_pods` for this process: a program does it once, at its start, before it reads objects."""
+    global _max_pods
+    _max_pods = most
+
+
 def too_many_pods(count: int) -> str:
     """Return why a workload of so many pods is refused; empty if it is not."""
-    if count <= MAX_PODS:
+    if count <= _max_pods:
         return ""
-    return f"it wants {count} pods at once, the most of one workload is {MAX_PODS}: lower its parallelism or replicas, or divide it"
+    return (
+        f"it wants {count} pods at once, the most of one workload is {_max_pods} (queue.config.maxPods of the installation): "
+        "lower its parallelism or replicas, or divide it"
+    )
 
 
 def is_measured_in_bytes(resource: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 
 __all__ = ["InvalidGroupSize", "parse_group_size"]
 
@@ -26,13 +26,13 @@ def parse_group_size(text: str) -> int:
     Returns
     -------
     int
-        Number of pods, from 1 to `MAX_PODS`.
+        Number of pods, from 1 to `max_pods`.
 
     Raises
     ------
     InvalidGroupSize
         With the text and the accepted form.
     """
-    if not _FORM.fullmatch(text) or not 1 <= (size := int(text)) <= MAX_PODS:
-        raise InvalidGroupSize(f"{text!r:.40} is not the size of a group: write a whole number from 1 to {MAX_PODS}")
+    if not _FORM.fullmatch(text) or not 1 <= (size := int(text)) <= max_pods():
+        raise InvalidGroupSize(f"{text!r:.40} is not the size of a group: write a whole number from 1 to {max_pods()}")
     return size

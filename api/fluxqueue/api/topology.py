@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fluxqueue.api import names
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 
 __all__ = [
     "ANYWHERE",
@@ -181,7 +181,7 @@ def read_slice(text: str) -> tuple[int, str]:
         It is something else.
     """
     read = _SLICE.fullmatch(text.strip())
-    if read is None or not 1 <= int(read[1]) <= MAX_PODS:
+    if read is None or not 1 <= int(read[1]) <= max_pods():
         raise InvalidTopology(f"{text!r:.80} is no slice: write pods@level, such as 8@rack")
     return int(read[1]), read[2]
 
@@ -251,8 +251,8 @@ class _Reader:
         text, where = self._value(key)
         if not text:
             return 0
-        if not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= MAX_PODS:
-            raise InvalidTopology(f"{where}: {text!r:.80} is no number of pods: write a whole number from 1 to {MAX_PODS}")
+        if not text.isdecimal() or len(text) > 7 or not 1 <= int(text) <= max_pods():
+            raise InvalidTopology(f"{where}: {text!r:.80} is no number of pods: write a whole number from 1 to {max_pods()}")
         return int(text)
 
     def truth(self, key: str) -> bool:

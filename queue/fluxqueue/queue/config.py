@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fluxqueue.api.bounds import is_measured_in_bytes
+from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS, is_measured_in_bytes
 from fluxqueue.api.fluxqueues import SchedulerName, WaitingBudget
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.pinwindows import DEFAULT_WINDOW_S
@@ -138,6 +138,8 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
         Node labels that become levels of the graph; an empty one omits the level.
     topology_levels
         Levels instead of these three, from the top down; empty: these three.
+    max_pods
+        How many pods one workload may run at the same time.
     start_timeout_seconds
         How long released pods may take to be bound.
     node_lost_seconds
@@ -178,6 +180,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     block_label: str = "topology.kubernetes.io/block"
     rack_label: str = "topology.kubernetes.io/rack"
     topology_levels: tuple[ConfiguredLevel, ...] = ()
+    max_pods: Annotated[int, msgspec.Meta(ge=1, le=MOST_PODS)] = DEFAULT_MAX_PODS
     start_timeout_seconds: int = 300
     node_lost_seconds: int = 60
     successor_grace_seconds: int = 30

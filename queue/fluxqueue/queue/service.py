@@ -17,6 +17,7 @@ import socket
 import structlog
 from prometheus_client import REGISTRY
 
+from fluxqueue.api.bounds import limit_pods
 from fluxqueue.kube.lease_thread import lease_of_replica
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.transport import CompletedCall as ApiCall
@@ -134,6 +135,7 @@ class QueueService:
             api.may_write = lambda: lease.held
             status.shown.held = lambda: lease.held
             status.wait_for("caches", "the caches are being filled: the API server has not answered yet")
+            limit_pods(settings.config.max_pods)
             caches = Caches(
                 api,
                 all_but_system=settings.config.namespaces == "allButSystem",

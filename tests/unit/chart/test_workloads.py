@@ -176,6 +176,12 @@ def test_a_stopping_webhook_has_the_time_to_drain(chart: Chart) -> None:
     assert dict(rendered.pod_specs())["fluxqueue-webhook"]["terminationGracePeriodSeconds"] > 30 + FINISH_S
 
 
+def test_the_webhook_and_the_queue_allow_as_many_pods_of_a_workload(chart: Chart) -> None:
+    rendered = chart.render({"queue": {"config": {"maxPods": 100_000}}})
+    assert flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--max-pods") == ["100000"]
+    assert "maxPods: 100000\n" in rendered.text
+
+
 def test_the_webhook_sees_its_certificate_but_not_the_authority_s_key(default: Rendered) -> None:
     (tls,) = [volume["secret"] for volume in dict(default.pod_specs())["fluxqueue-webhook"]["volumes"] if volume["name"] == "tls"]
     assert {item["key"] for item in tls["items"]} == {"tls.crt", "tls.key", "ca.crt"}

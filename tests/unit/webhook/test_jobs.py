@@ -147,7 +147,9 @@ def test_an_invalid_annotation_is_refused_at_apply(annotation: str, value: str, 
 def test_a_job_of_more_pods_than_one_workload_may_have_is_refused() -> None:
     admitted = admit(make_job("lammps").pods(20_001, 2**31 - 1))
     assert admitted.decision.outcome is AdmissionOutcome.REFUSED
-    assert admitted.sentence.startswith("Job default/lammps: it wants 20001 pods at once, the most of one workload is 20000: lower its")
+    assert admitted.sentence.startswith(
+        "Job default/lammps: it wants 20001 pods at once, the most of one workload is 20000 (queue.config.maxPods"
+    )
 
 
 def test_a_job_of_many_completions_runs_as_many_at_once_as_one_workload_may() -> None:

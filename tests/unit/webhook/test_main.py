@@ -21,6 +21,8 @@ from fluxqueue.webhook.watch import watch_choices
         (["--drain-seconds", "soon"], "'soon' is no number of seconds: 0 to 3600"),
         (["--drain-seconds", "-1"], "'-1' is no number of seconds: 0 to 3600"),
         (["--look-seconds", "nan"], "'nan' is no number of seconds: 0 to 3600"),
+        (["--max-pods", "0"], "'0' is no number of pods: 1 to 100000"),
+        (["--max-pods", "100001"], "'100001' is no number of pods: 1 to 100000"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--default-scheduler", "volcano"], "invalid choice: 'volcano'"),
     ],

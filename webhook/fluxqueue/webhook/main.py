@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fluxqueue.api import names
+from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS, limit_pods
 
 if TYPE_CHECKING:
     from fluxqueue.webhook.choices import SchedulerChoices
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fluxqueue.webhook.server import CannotListen, ServerSettings, serve
 
     configure_logging(arguments.log_level)
+    limit_pods(arguments.max_pods)
     admission = AdmissionSettings(
         job_controllers=frozenset(arguments.job_controllers or names.JOB_CONTROLLERS),
         daemonset_controllers=frozenset(arguments.daemonset_controllers or names.DAEMONSET_CONTROLLERS),
@@ -133,6 +135,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"namespace in which nothing is changed, such as our own; repeat ({', '.join(names.SYSTEM_NAMESPACES)} always are)",
     )
     parser.add_argument("--record-submitters", action="store_true", help="write on each object who created it")
+    parser.add_argument(
+        "--max-pods",
+        type=_pods,
+        default=DEFAULT_MAX_PODS,
+        metavar="COUNT",
+        help=f"pods that one workload may run at the same time, at most {MOST_PODS} (default: %(default)s)",
+    )
     _add_times(parser)
     parser.add_argument(
         "--default-scheduler",
@@ -164,6 +173,12 @@ def _add_times(parser: argparse.ArgumentParser) -> None:
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535")
+    return int(text)
+
+
+def _pods(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PODS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of pods: 1 to {MOST_PODS}")
     return int(text)
 
 

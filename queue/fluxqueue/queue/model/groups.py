@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import names
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
@@ -304,8 +304,8 @@ def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobse
     size = max(sum(pods_wanted(job) for job in begun), 1)
     if later:
         slots = size + sum(each.pods for each in later)
-        if slots > MAX_PODS:
-            return _invalid(waiting, f"{where} asks for {slots} pods: at most {MAX_PODS} are matched as one, so make it smaller")
+        if slots > max_pods():
+            return _invalid(waiting, f"{where} asks for {slots} pods: at most {max_pods()} are matched as one, so make it smaller")
     elif len(jobs) < total:
         message = f"{where} has {len(jobs)} of {total} Jobs: it is matched when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.builders import Builder, JobBuilder, make_job, make_pod
 from support.queue_builders import a_job, a_pod, a_workload, around
 
-from fluxqueue.api.bounds import MAX_POD_SIZES, MAX_PODS
+from fluxqueue.api.bounds import MAX_POD_SIZES, max_pods
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
@@ -135,7 +135,7 @@ def test_a_pod_of_any_quantities_is_read_into_what_every_number_can_hold(spec: d
             "more cpu in all",
             id="the sum of containers",
         ),
-        pytest.param(make_job().pods(MAX_PODS + 1, 2**31 - 1), f"it wants {MAX_PODS + 1} pods at once", id="parallelism"),
+        pytest.param(make_job().pods(max_pods() + 1, 2**31 - 1), f"it wants {max_pods() + 1} pods at once", id="parallelism"),
         pytest.param(
             make_job().with_("spec.template.spec.nodeSelector", {str(n): "x" * 60 for n in range(999)}), "nodeSelector", id="rules"
         ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
@@ -75,8 +75,8 @@ def _read(_pods: Sequence[Pod], wrapper: _AppWrapper) -> Gang:
         size += sum(_sizes(sets or (), path))
     if not size:
         raise InvalidGang("neither spec.components nor status.componentStatus says how many pods it has: write podSets with replicas")
-    if size > MAX_PODS:
-        raise InvalidGang(f"it asks for {size} pods: at most {MAX_PODS} are matched as one, so make it smaller")
+    if size > max_pods():
+        raise InvalidGang(f"it asks for {size} pods: at most {max_pods()} are matched as one, so make it smaller")
     over = wrapper.status.phase in _OVER
     return Gang((Role(ANY_ROLE, size),), active=not (over or wrapper.spec.suspend or wrapper.metadata.deletion_timestamp))
 

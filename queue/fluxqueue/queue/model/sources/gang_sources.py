@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod, PodTemplateSpec
@@ -220,9 +220,9 @@ def whole_number(value: int | None, path: str, *, least: int = 1, default: int |
     if value is None and default is not None:
         return default
     if value is None:
-        raise InvalidGang(f"{path} is missing: write a whole number from {least} to {MAX_PODS}")
-    if not least <= value <= MAX_PODS:
-        raise InvalidGang(f"{path} is {value}: write a whole number from {least} to {MAX_PODS}")
+        raise InvalidGang(f"{path} is missing: write a whole number from {least} to {max_pods()}")
+    if not least <= value <= max_pods():
+        raise InvalidGang(f"{path} is {value}: write a whole number from {least} to {max_pods()}")
     return value
 
 
@@ -235,8 +235,8 @@ def limited(roles: Sequence[Role], at_least: int | None, path: str) -> tuple[Rol
         The number is outside the limits, or all roles together have too many pods.
     """
     total = sum(role.pods for role in roles)
-    if total > MAX_PODS:
-        raise InvalidGang(f"it asks for {total} pods: at most {MAX_PODS} are matched as one, so make it smaller")
+    if total > max_pods():
+        raise InvalidGang(f"it asks for {total} pods: at most {max_pods()} are matched as one, so make it smaller")
     surplus = total - whole_number(at_least, path, default=total) if total else 0
     kept: list[Role] = []
     for role in reversed(roles):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxqueue.api.bounds import MAX_PODS
+from fluxqueue.api.bounds import max_pods
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
@@ -72,7 +72,7 @@ def _workers(group: _WorkerGroup, path: str, *, autoscaled: bool) -> int:
     least = whole_number(group.min_replicas, f"{path}.minReplicas", least=0, default=0)
     if autoscaled:
         return least * hosts
-    most = group.max_replicas if group.max_replicas is not None and 0 <= group.max_replicas <= MAX_PODS else MAX_PODS
+    most = group.max_replicas if group.max_replicas is not None and 0 <= group.max_replicas <= max_pods() else max_pods()
     replicas = whole_number(group.replicas, f"{path}.replicas", least=0, default=least)
     return min(max(replicas, least), max(most, least)) * hosts
 
