@@ -142,7 +142,7 @@ def submits(person: Person) -> None:
 
 def looks(person: Person) -> None:
     table = person.says("jobs")
-    assert table.splitlines()[1].split()[1:4] == ["job/long", "default", "Running"]
+    assert table.splitlines()[1].split()[:3] == ["job/long", "default", "Running"]
     assert person.says("jobs", "-l", "app=md", "--format", "{object} {state}", "--no-headers") == "job/huge Pending\n"
     narrow = subprocess.run(
         [PROGRAM, "jobs"], capture_output=True, text=True, timeout=60, check=True, env={**person.environment, "COLUMNS": "60"}

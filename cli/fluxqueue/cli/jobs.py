@@ -1,7 +1,8 @@
 """The table of FluxJobs: one row per FluxJob.
 
-The last column depends on the state, as in ``flux jobs``. For a pending workload it is the reason and the expected start, for a running one
-its nodes, for an ended one its outcome. The order of rows is: running, pending in the queue's order, ended with the newest first.
+``POS`` is the place of a pending workload in the line of its queue. ``START`` is when it is expected to start; for a running one, how much
+of its duration is left. The last column depends on the state, as in ``flux jobs``: the reason, the nodes, or the outcome. The order of rows
+is: running, pending in the queue's order, ended with the newest first.
 
 All functions are pure functions of FluxJobs and the time.
 """
@@ -16,7 +17,7 @@ from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "row", "state_of", "times"]
+__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "start", "state_of", "times"]
 
 CELL_STYLES = {
     "Pending": "waits",
@@ -30,18 +31,20 @@ CELL_STYLES = {
 NARROWING = Narrowing(
     (
         ("INFO", 32),
-        ("NAME", 0),
         ("OBJECT", 24),
         ("INFO", 16),
         ("QUEUE", 10),
-        ("OBJECT", 12),
-        ("INFO", 8),
-        ("PODS", 0),
-        ("QUEUE", 0),
         ("WAIT", 0),
+        ("OBJECT", 12),
+        ("PODS", 0),
+        ("RUN", 0),
+        ("INFO", 8),
+        ("QUEUE", 0),
+        ("START", 0),
+        ("POS", 0),
     )
 )
-"""What becomes narrower where a line is too long: the object says as much as the name of its FluxJob."""
+"""What becomes narrower where a line is too long; which place in the line, and when it starts, stay longest."""
 _RANK = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _NODES_WIDTH = 40
 _FAR = 1 << 62
@@ -81,8 +84,31 @@ def times(job: FluxJob, now: datetime) -> tuple[str, str]:
     return waited, ran
 
 
-def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
-    """Return the text of the last column.
+def place(job: FluxJob) -> str:
+    """Return the place of a pending workload in the line of its queue; what can never start has none."""
+    status = job.status
+    waits = state_of(job) == State.PENDING and status.position is not None and status.reason != Reason.UNSATISFIABLE
+    return str(status.position) if waits else ""
+
+
+def start(job: FluxJob, now: datetime) -> str:
+    """Return when a pending workload is expected to start, or how much of a running one's duration is left."""
+    state = state_of(job)
+    if state == State.PENDING:
+        expected = instant(job.status.reserved_at or job.status.eta)
+        if expected is None:
+            return ""
+        seconds = (expected - now).total_seconds()
+        return f"in {age(seconds)}" if seconds >= 1 else "due now"
+    begun = instant(job.status.started_at)
+    if state != State.RUNNING or begun is None or not job.spec.duration_seconds:
+        return ""
+    left = job.spec.duration_seconds - (now - begun).total_seconds()
+    return f"{age(left)} left" if left >= 1 else f"{age(-left)} over"
+
+
+def info(job: FluxJob, now: datetime, *, wide: bool = False, alone: bool = True) -> str:
+    """Return what matters now of a workload.
 
     Parameters
     ----------
@@ -92,11 +118,13 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
         The present time.
     wide
         Add the message of the reason, and all nodes.
+    alone
+        Place and start do not stand next to it, so they are in it.
     """
     status = job.status
     state = state_of(job)
     if state == State.PENDING:
-        return _why_it_waits(job, now, wide=wide)
+        return _why_it_waits(job, now, wide=wide, alone=alone)
     if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
         ended = status.outcome or state
         return f"{ended}: {status.message}" if status.message and (wide or state == State.FAILED) else ended
@@ -105,19 +133,19 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False) -> str:
     return f"{nodes} ({what})" if what and nodes else nodes or what
 
 
-def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool) -> str:
+def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool, alone: bool) -> str:
     status = job.status
     if job.spec.cancel:
         return "being cancelled"
     reason = status.reason or ("Held" if job.spec.hold else "")
     parts = [f"{reason}: {status.message}" if wide and status.message else reason]
-    if status.position is not None and status.reason != Reason.UNSATISFIABLE:
-        parts.append(f"position {status.position}")
-    expected = instant(status.reserved_at or status.eta)
-    if expected is not None:
+    if not alone:
+        parts += ["reserved"] if status.reserved_at else []
+    else:
+        parts += [f"position {place(job)}"] if place(job) else []
         word = "reserved" if status.reserved_at else "eta"
-        left = (expected - now).total_seconds()
-        parts.append(f"{word} in {age(left)}" if left >= 1 else "due now")
+        when = start(job, now)
+        parts.append(f"{word} {when}" if when.startswith("in ") else when)
     return ", ".join(part for part in parts if part)
 
 
@@ -134,18 +162,28 @@ def _short_nodes(nodes: str) -> str:
 
 def headers(*, wide: bool = False, namespaces: bool = False) -> list[str]:
     """Return the titles of the columns."""
-    start = ["NAMESPACE"] if namespaces else []
-    more = ["PRIORITY", "DURATION", "JOBID"] if wide else []
-    return [*start, "NAME", "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "RUN", *more, "INFO"]
+    first = ["NAMESPACE"] if namespaces else []
+    more = ["PRIORITY", "DURATION", "JOBID", "NAME"] if wide else []
+    return [*first, "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "RUN", "POS", "START", *more, "INFO"]
 
 
 def row(job: FluxJob, now: datetime, *, wide: bool = False, namespaces: bool = False) -> list[str]:
     """Return the cells of one FluxJob, in the order of `headers`."""
     waited, ran = times(job, now)
-    start = [job.metadata.namespace] if namespaces else []
+    first = [job.metadata.namespace] if namespaces else []
     more = []
     if wide:
         duration = age(job.spec.duration_seconds) if job.spec.duration_seconds else ""
-        more = [str(job.spec.priority), duration, "" if job.status.jobid is None else str(job.status.jobid)]
-    pods = str(job.spec.pods)
-    return [*start, job.metadata.name, object_name(job), job.spec.queue, state_of(job), pods, waited, ran, *more, info(job, now, wide=wide)]
+        jobid = "" if job.status.jobid is None else str(job.status.jobid)
+        more = [str(job.spec.priority), duration, jobid, job.metadata.name]
+    cells = [
+        object_name(job) or job.metadata.name,
+        job.spec.queue,
+        state_of(job),
+        str(job.spec.pods),
+        waited,
+        ran,
+        place(job),
+        start(job, now),
+    ]
+    return [*first, *cells, *more, info(job, now, wide=wide, alone=False)]

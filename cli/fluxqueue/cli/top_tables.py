@@ -44,13 +44,7 @@ def job_table(jobs: Iterable[FluxJob], now: datetime, *, namespaces: bool, wante
     titles = rows.headers(namespaces=namespaces)
     chosen = sorted((job for job in jobs if _has(job, wanted)), key=rows.order)[:MOST_ROWS]
     cells = [rows.row(job, now, namespaces=namespaces) for job in chosen]
-    name = titles.index("NAME")
-    kept = [at for at in range(len(titles)) if at != name]  # the object says as much as the name of its FluxJob
-    return Table(
-        tuple(titles[at] for at in kept),
-        tuple(job.metadata.uid for job in chosen),
-        tuple(tuple(row[at] for at in kept) for row in cells),
-    )
+    return Table(tuple(titles), tuple(job.metadata.uid for job in chosen), tuple(map(tuple, cells)))
 
 
 def _has(job: FluxJob, wanted: str) -> bool:

@@ -37,8 +37,8 @@ def printed(query: JobsQuery, *known: FluxJob) -> str:
 
 
 def test_columns_that_are_empty_vanish_where_titles_say_so() -> None:
-    assert printed(JobsQuery(), WAITING).split("\n")[0].split() == ["NAME", "OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "INFO"]
-    assert printed(JobsQuery(titles=False), WAITING).split()[6] == "-"
+    assert printed(JobsQuery(), WAITING).split("\n")[0].split() == ["OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "POS", "INFO"]
+    assert printed(JobsQuery(titles=False), WAITING).split()[5] == "-"
     assert "RUN" in printed(JobsQuery(), WAITING, RUNNING).split("\n")[0]
 
 
@@ -49,6 +49,23 @@ def test_no_line_wraps(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(JobsQuery(), WAITING, RUNNING, many)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) == 4
+
+
+def test_place_and_start_are_there_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    soon = fluxjob(
+        "a-solver-with-a-name-of-some-length", state="Pending", reason="BlockedByReservation", position=12, eta="2026-03-02T14:00:00Z"
+    )
+    title, *lines = printed(JobsQuery(), RUNNING, soon).splitlines()
+    assert {"POS", "START"} <= set(title.split())
+    assert "5m left" in lines[0]
+    assert "12" in lines[1].split()
+    assert "in 120m" in lines[1]
+
+
+def test_the_name_of_the_fluxjob_is_in_the_wide_table() -> None:
+    assert "job-solver-1a2b3" in printed(JobsQuery(output="wide"), RUNNING)
+    assert "job-solver-1a2b3" not in printed(JobsQuery(), RUNNING)
 
 
 def test_an_empty_list_says_that_the_namespace_is_not_managed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,4 +120,4 @@ def test_a_watch_goes_on_with_changes_of_what_is_selected() -> None:
         jobs(server.client, JobsQuery(WorkloadSelection(states=frozenset({"pending"})), watch=True), out, lambda: NOW)
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
-    assert "position 2" in lines[2]
+    assert lines[2].split()[6] == "2"

@@ -11,10 +11,12 @@ from fluxqueue.cli.jobs import headers, info, order, row, times
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
-def fluxjob(name: str = "lammps", *, queue: str = "default", pods: int = 4, hold: bool = False, **status: object) -> FluxJob:
+def fluxjob(
+    name: str = "lammps", *, queue: str = "default", pods: int = 4, hold: bool = False, duration: int = 0, **status: object
+) -> FluxJob:
     return FluxJob(
         metadata=ObjectMeta(name=f"job-{name}-1a2b3", namespace="default", uid=name, creation_timestamp="2026-03-02T11:50:00Z"),
-        spec=FluxJobSpec(object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, hold=hold),
+        spec=FluxJobSpec(object_ref=ObjectRef(kind="Job", name=name), queue=queue, pods=pods, hold=hold, duration_seconds=duration),
         status=msgspec.convert(status, FluxJobStatus),
     )
 
@@ -67,6 +69,34 @@ def fluxjob(name: str = "lammps", *, queue: str = "default", pods: int = 4, hold
 def test_the_last_column_tells_what_matters_now(job: FluxJob, narrow: str, wide: str) -> None:
     assert info(job, NOW) == narrow
     assert info(job, NOW, wide=True) == wide
+
+
+@pytest.mark.parametrize(
+    ("job", "cells"),
+    [
+        pytest.param(
+            fluxjob(state="Pending", reason="WaitingForNodes", position=2, eta="2026-03-02T12:05:00Z"),
+            ["2", "in 5m", "WaitingForNodes"],
+            id="waiting",
+        ),
+        pytest.param(
+            fluxjob(state="Pending", reason="WaitingForNodes", position=1, reservedAt="2026-03-02T11:59:00Z"),
+            ["1", "due now", "WaitingForNodes, reserved"],
+            id="reserved",
+        ),
+        pytest.param(fluxjob(state="Pending", reason="Unsatisfiable", position=3), ["", "", "Unsatisfiable"], id="never"),
+        pytest.param(
+            fluxjob(duration=600, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "5m left", "n1"], id="running"
+        ),
+        pytest.param(
+            fluxjob(duration=60, state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "4m over", "n1"], id="too long"
+        ),
+        pytest.param(fluxjob(state="Running", nodes="n1", startedAt="2026-03-02T11:55:00Z"), ["", "", "n1"], id="without a duration"),
+    ],
+)
+def test_place_and_start_have_columns_of_their_own(job: FluxJob, cells: list[str]) -> None:
+    assert row(job, NOW)[-3:] == cells
+    assert headers()[-3:] == ["POS", "START", "INFO"]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_a_change_of_one_cell_is_shown(live: FakeLiveQueue) -> None:
         assert isinstance(app, TopScreen)
         live.has(RUNNING, fluxjob("waiting", state="Pending", reason="Held"))
         app.show_view()
-        assert column(app, at=6) == ["n1", "Held"]
+        assert column(app, at=8) == ["n1", "Held"]
 
 
 async def test_cancel_asks_first(live: FakeLiveQueue) -> None:
