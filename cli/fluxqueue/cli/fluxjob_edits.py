@@ -21,7 +21,7 @@ from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import described
 from fluxqueue.cli.tables import printable
 
-__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "prioritized", "released", "title"]
+__all__ = ["FluxJobEdit", "cancelled", "edit_fluxjobs", "edit_selected", "held", "moved", "moved_to", "prioritized", "released", "title"]
 
 _LIVE = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}
 
@@ -63,6 +63,11 @@ def moved(client: ApiClient, queue: str) -> FluxJobEdit:
         There is no such queue. A person who may not read queues finds that out from the workload's reason.
     """
     require_queue(client, queue)
+    return moved_to(queue)
+
+
+def moved_to(queue: str) -> FluxJobEdit:
+    """Return the edit that moves a workload to a queue that exists."""
     return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"))
 
 

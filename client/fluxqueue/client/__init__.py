@@ -37,6 +37,7 @@ from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.flux_executor import FluxExecutor, FluxFuture
 from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxNodes, FluxOptions, FluxTaskStatus
 from fluxqueue.client.handles import Handle
+from fluxqueue.client.listings import JobListing, ListedJob
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
@@ -68,6 +69,8 @@ __all__ = [
     "Handle",
     "InvalidWork",
     "Job",
+    "JobListing",
+    "ListedJob",
     "LogLine",
     "LogsUnavailable",
     "MiniCluster",

@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Unpack
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -35,6 +37,7 @@ from fluxqueue.client.flux_access import flux_connection
 from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
 from fluxqueue.client.library_logs import use_standard_logging
+from fluxqueue.client.listings import JobListing, listing_of
 from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
@@ -42,7 +45,7 @@ from fluxqueue.client.terms import Terms, with_lists
 from fluxqueue.client.waiting import Timeout
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
-from fluxqueue.kube.kinds import PODS
+from fluxqueue.kube.kinds import FLUXJOBS, PODS
 from fluxqueue.kube.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
 from fluxqueue.kube.transport import Api
 
@@ -194,6 +197,40 @@ class AsyncClient:
         if not members:
             raise NoSuchWork(f"pod group {where}/{name} has no pods: check name and namespace")
         return self.workload(Handle(kind, where, name, tuple(each.metadata.uid for each in members)))
+
+    async def jobs(
+        self, *, queue: str = "", states: Iterable[str] = (), namespace: str | None = None, all_namespaces: bool = False
+    ) -> JobListing:
+        """Return the work that runs, waits and has ended, in the order of ``kubectl fluxqueue jobs``.
+
+        Parameters
+        ----------
+        queue
+            Only what is in this queue.
+        states
+            Only these, such as ``["pending", "running"]``.
+        namespace, all_namespaces
+            By default the namespace of the client.
+
+        Raises
+        ------
+        InvalidWork
+            There is no such queue or state.
+        NotInstalled
+            The cluster has no FluxJobs.
+        """
+        wanted = [states] if isinstance(states, str) else list(states)
+        if unknown := [state for state in wanted if state.lower() not in {each.lower() for each in State}]:
+            raise InvalidWork(f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}")
+        if queue and not await self._queues.exists(queue):
+            raise InvalidWork(f"queue: {self._queues.missing(queue)}")
+        try:
+            found = await self.api.list(FLUXJOBS, None if all_namespaces else namespace or self.namespace)
+        except NotFound as error:
+            raise NotInstalled(f"the cluster does not serve FluxJobs ({error}): install fluxqueue") from None
+        except ApiError as error:
+            raise translated(error) from None
+        return listing_of(found, datetime.now().astimezone(), queue=queue, states=wanted, namespaces=all_namespaces)
 
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""

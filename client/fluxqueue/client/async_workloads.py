@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from fluxqueue.api.fluxjobs import FluxJob
-from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, prioritized, released
+from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, moved_to, prioritized, released
 from fluxqueue.client.connections import Connection
-from fluxqueue.client.errors import NotPossible, WorkFailed, translated
+from fluxqueue.client.errors import InvalidWork, NotPossible, WorkFailed, translated
 from fluxqueue.client.explanations import Explanation, explained
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine, LogOptions, PodLogs
+from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.waiting import Timeout, Waiting, deadline_of
 from fluxqueue.kube.errors import ApiError
@@ -126,6 +127,21 @@ class AsyncWorkload:
         """Give it another priority, while it waits."""
         await self._edit(prioritized(priority))
 
+    async def move(self, queue: str) -> None:
+        """Move it to another queue, while it waits.
+
+        Raises
+        ------
+        InvalidWork
+            There is no such queue.
+        NotPossible
+            It does not wait any more.
+        """
+        queues = QueueNames(self._connection.api)
+        if not await queues.exists(queue):
+            raise InvalidWork(f"queue: {queues.missing(queue)}")
+        await self._edit(moved_to(queue))
+
     async def delete(self) -> None:
         """Delete its object and all that belongs to it, in any state."""
         await self.handle.delete(self._connection.api)
@@ -166,7 +182,7 @@ class AsyncWorkload:
         fluxjob = await self._fluxjob()
         if objection := change.objection(fluxjob):
             raise NotPossible(f"{self.handle.title} {objection}")
-        now = {"hold": fluxjob.spec.hold, "cancel": fluxjob.spec.cancel, "priority": fluxjob.spec.priority}
+        now = {"hold": fluxjob.spec.hold, "cancel": fluxjob.spec.cancel, "priority": fluxjob.spec.priority, "queue": fluxjob.spec.queue}
         if all(now[field] == value for field, value in change.spec.items()):
             return
         try:

@@ -43,7 +43,7 @@ class QueueNames:
         for manifest in unit.manifests:
             queue = _queue_of(manifest)
             if queue is not None and not await self.exists(queue):
-                raise InvalidWork(f"{unit.kind} {unit.name}: queue: {no_such_queue(queue, self._known)}")
+                raise InvalidWork(f"{unit.kind} {unit.name}: queue: {self.missing(queue)}")
 
     async def exists(self, queue: str) -> bool:
         """Return True if there is a queue of this name, or if the person may not know it."""
@@ -56,6 +56,10 @@ class QueueNames:
         except ApiError as error:
             raise translated(error) from None
         return queue in self._known
+
+    def missing(self, queue: str) -> str:
+        """Return that a queue does not exist, with those that do."""
+        return no_such_queue(queue, self._known)
 
 
 def _queue_of(manifest: dict[str, object]) -> str | None:

@@ -20,6 +20,7 @@ from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.errors import SubmissionFailed
 from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.handles import Handle
+from fluxqueue.client.listings import JobListing
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.portals import Portal
 from fluxqueue.client.statuses import WorkStatus
@@ -87,6 +88,12 @@ class Client:
     def get(self, title: str, namespace: str | None = None) -> Workload:
         """Return work that exists, by ``job/NAME``, ``pod/NAME``, ``pod-group/NAME`` or ``minicluster/NAME``."""
         return self._workload(self.portal.call(self.asynchronous.get(title, namespace)))
+
+    def jobs(
+        self, *, queue: str = "", states: Iterable[str] = (), namespace: str | None = None, all_namespaces: bool = False
+    ) -> JobListing:
+        """Return the work that runs, waits and has ended; see `AsyncClient.jobs`."""
+        return self.portal.call(self.asynchronous.jobs(queue=queue, states=states, namespace=namespace, all_namespaces=all_namespaces))
 
     def workload(self, handle: Handle) -> Workload:
         """Return the workload of a handle that was kept."""
@@ -177,6 +184,10 @@ class Workload:
     def prioritize(self, priority: int) -> None:
         """Give it another priority, while it waits."""
         self._portal.call(self.asynchronous.prioritize(priority))
+
+    def move(self, queue: str) -> None:
+        """Move it to another queue, while it waits."""
+        self._portal.call(self.asynchronous.move(queue))
 
     def delete(self) -> None:
         """Delete its object and all that belongs to it, in any state."""

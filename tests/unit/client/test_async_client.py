@@ -85,6 +85,37 @@ async def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(server:
     assert (await client.submit(job("other"), queue="default")).name == "other"
 
 
+async def test_the_queue_is_listed_as_the_terminal_shows_it(server: WatchedApi, client: AsyncClient) -> None:
+    server.show("Job", "runs", "u1", state="Running", nodes="n1")
+    server.show("Job", "waits", "u2", state="Pending", reason="Held", position=1)
+    listed = await client.jobs()
+    assert [(job.title, job.status.state) for job in listed] == [("job/runs", "Running"), ("job/waits", "Pending")]
+    assert [job.title for job in await client.jobs(states=["pending"])] == ["job/waits"]
+    assert str(listed).splitlines()[0].split() == ["OBJECT", "QUEUE", "STATE", "PODS", "WAIT", "POS", "INFO"]
+    assert "<td>job/waits</td>" in listed._repr_html_()
+    assert len(await client.jobs(namespace="other")) == 0
+    assert len(await client.jobs(all_namespaces=True)) == 2
+
+
+async def test_a_list_of_what_does_not_exist_is_refused(server: WatchedApi, client: AsyncClient) -> None:
+    server.put("fluxqueues", make_queue("night"))
+    with pytest.raises(InvalidWork, match="there is no queue 'nigth': did you mean night"):
+        await client.jobs(queue="nigth")
+    with pytest.raises(InvalidWork, match="states: 'asleep' is not a state: there are pending, "):
+        await client.jobs(states=["asleep"])
+
+
+async def test_waiting_work_is_moved_to_a_queue_that_exists(server: WatchedApi, client: AsyncClient) -> None:
+    server.put("fluxqueues", make_queue("night"))
+    work = await client.submit(job())
+    server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Pending")
+    with pytest.raises(InvalidWork, match="there is no queue 'x': there are default, night"):
+        await work.move("x")
+    await work.move("night")
+    (listed,) = await client.jobs(queue="night")
+    assert listed.title == "job/solver"
+
+
 async def test_a_failure_is_raised_only_if_success_was_asked_for(server: WatchedApi, client: AsyncClient) -> None:
     work = await client.submit(job())
     server.show("Job", "solver", server.uid_of("jobs", "solver"), state="Failed", message="exit code 3")
