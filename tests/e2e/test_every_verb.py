@@ -161,7 +161,7 @@ def looks(person: Person) -> None:
 def describes(stage: Stage, name: str) -> bool:
     """True if `kubectl describe job` says why the Job waits and when it starts; the reason may have become that of its reservation."""
     told = stage.kubectl("describe", "job", name).stdout
-    return "WaitingForNodes" in told and (" UTC, position 1 in the queue 'default'" in told)
+    return "WaitingForNodes" in told and ("Z, position 1 in the queue 'default'" in told)
 
 
 def steers(person: Person) -> None:

@@ -14,13 +14,16 @@ refuses it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["LONGEST_MESSAGE", "brief", "pictured", "without_controls"]
+__all__ = ["LONGEST_MESSAGE", "brief", "pictured", "time_text", "with_times", "without_controls"]
 
 LONGEST_MESSAGE: Final = 2_000
 """Characters of a message that is stored or shown. Those of Kubernetes have at most 1,024, and ours quote one of them."""
 
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _ANY = re.compile(rb"\\(?:u00[01]|[bfr])")
 _ESCAPE = re.compile(rb"\\(?:u00([01][0-9a-fA-F])|.)", re.DOTALL)
 _SHORT: Final = {rb"\b": rb"\u2408", rb"\f": rb"\u240c", rb"\r": rb"\u240d"}
@@ -50,6 +53,23 @@ def brief(text: str, most: int = LONGEST_MESSAGE) -> str:
         return text
     kept = most - len(" ... ")
     return f"{text[: kept - kept // 3]} ... {text[-(kept // 3) :]}"
+
+
+def time_text(at: datetime) -> str:
+    """Return a time as all messages write it: RFC 3339 in UTC. Who shows a message writes it in the reader's zone (`with_times`)."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def with_times(text: str, written: Callable[[datetime], str]) -> str:
+    """Return a message with each of its times (`time_text`) as another text."""
+
+    def replaced(found: re.Match[str]) -> str:
+        try:
+            return written(datetime.fromisoformat(found[0]))
+        except ValueError:
+            return found[0]
+
+    return _TIME.sub(replaced, text)
 
 
 def _pictured_escape(escape: re.Match[bytes]) -> bytes:

@@ -10,6 +10,8 @@ import json
 from typing import TextIO
 
 from fluxqueue.cli.queue_endpoint import QueueEndpoint
+from fluxqueue.cli.sessions import now
+from fluxqueue.cli.tables import in_zone
 
 __all__ = ["doctor", "show_replicas"]
 
@@ -29,13 +31,18 @@ def doctor(queue: QueueEndpoint, out: TextIO, *, repair: bool, as_json: bool) ->
         json.dump(answer, out, indent=2)
         out.write("\n")
         return 1 if findings else 0
-    out.writelines(f"repaired: {finding['sentence']}\n" for finding in repaired)
-    out.writelines(f"{finding['sentence']} ({finding['invariant']}, {finding['what']})\n  {finding['remedy']}\n" for finding in findings)
+    out.writelines(f"repaired: {in_zone(finding['sentence'], now())}\n" for finding in repaired)
+    out.writelines(_lines(finding) for finding in findings)
     if findings:
         out.write(f"{len(findings)} {'difference' if len(findings) == 1 else 'differences'}\n")
     else:
         out.write("The cluster, the queue and its graph agree.\n")
     return 1 if findings else 0
+
+
+def _lines(finding: dict[str, str]) -> str:
+    sentence = in_zone(finding["sentence"], now())
+    return f"{sentence} ({finding['invariant']}, {finding['what']})\n  {finding['remedy']}\n"
 
 
 def show_replicas(queue: QueueEndpoint, out: TextIO) -> None:

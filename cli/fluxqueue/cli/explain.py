@@ -18,7 +18,7 @@ from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
 from fluxqueue.cli.node_words import least_pods, node_words
-from fluxqueue.cli.tables import age, clock, columns, instant, paint, printable
+from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, paint, printable
 
 __all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "placement", "pod_state"]
 
@@ -145,8 +145,9 @@ def explain(
     if seen.job.status.nodes:
         facts.append(("Nodes", format_nodes(seen.job.status.nodes)))
     facts += _bound_by(seen.pods)
+    facts = [(name, in_zone(text, now)) for name, text in facts]
     width = max(len(name) for name, _ in facts)
-    lines = [paint(printable(_headline(seen.job, now)), "bold" if colour else ""), ""]
+    lines = [paint(printable(in_zone(_headline(seen.job, now), now)), "bold" if colour else ""), ""]
     lines += [f"  {name.ljust(width)}   {printable(text, lines=True)}" for name, text in facts]
     return "\n".join(lines) + "\n" + printable(_pods(seen, every_pod=every_pod), lines=True)
 

@@ -15,7 +15,7 @@ from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
-from fluxqueue.cli.tables import age, instant
+from fluxqueue.cli.tables import age, in_zone, instant
 
 __all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "start", "state_of", "times"]
 
@@ -127,7 +127,7 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False, alone: bool = True)
         return _why_it_waits(job, now, wide=wide, alone=alone)
     if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
         ended = status.outcome or state
-        return f"{ended}: {status.message}" if status.message and (wide or state == State.FAILED) else ended
+        return f"{ended}: {in_zone(status.message, now)}" if status.message and (wide or state == State.FAILED) else ended
     nodes = format_nodes(status.nodes) if wide else _short_nodes(status.nodes)
     what = "being cancelled" if job.spec.cancel else status.reason
     return f"{nodes} ({what})" if what and nodes else nodes or what
@@ -138,7 +138,7 @@ def _why_it_waits(job: FluxJob, now: datetime, *, wide: bool, alone: bool) -> st
     if job.spec.cancel:
         return "being cancelled"
     reason = status.reason or ("Held" if job.spec.hold else "")
-    parts = [f"{reason}: {status.message}" if wide and status.message else reason]
+    parts = [f"{reason}: {in_zone(status.message, now)}" if wide and status.message else reason]
     if not alone:
         parts += ["reserved"] if status.reserved_at else []
     else:

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["STYLES", "age", "clock", "columns", "instant", "paint", "printable", "wants_colour"]
+from fluxqueue.api.texts import with_times
+
+__all__ = ["STYLES", "age", "clock", "columns", "in_zone", "instant", "paint", "printable", "wants_colour"]
 
 _GAP = "   "
 STYLES: Mapping[str, str] = {"good": "32", "busy": "36", "waits": "33", "bad": "31", "dim": "2", "bold": "1"}
@@ -101,6 +103,11 @@ def clock(time: datetime, now: datetime) -> str:
     """Format a time in the zone of ``now``: the time of day, with the date if it is another day."""
     local = time.astimezone(now.tzinfo)
     return local.strftime("%H:%M:%S" if local.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
+def in_zone(text: str, now: datetime) -> str:
+    """Return a message of the queue with its times in the zone of ``now``, as all other times beside it."""
+    return with_times(text, lambda at: clock(at, now))
 
 
 def age(seconds: float) -> str:

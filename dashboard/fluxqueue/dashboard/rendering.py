@@ -10,11 +10,12 @@ from typing import Final
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from fluxqueue.api.texts import with_times
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["STATIC", "asset", "environment", "job_link", "moment"]
+__all__ = ["STATIC", "asset", "environment", "job_link", "moment", "told"]
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = _FOLDER / "static"
@@ -32,7 +33,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(moment=moment, age=age, hue=hue)
+    made.filters.update(moment=moment, age=age, hue=hue, told=told)
     made.globals.update(asset=asset, job_link=job_link)
     return made
 
@@ -66,6 +67,11 @@ def moment(text: str | datetime | None, kind: str = "at") -> Markup:
     return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(
         utc.strftime("%Y-%m-%dT%H:%M:%SZ"), kind, utc.strftime("%Y-%m-%d %H:%M:%S")
     )
+
+
+def told(text: str) -> Markup:
+    """Return a message, escaped, with its times as `moment` writes them."""
+    return Markup(with_times(str(escape(text)), moment))  # noqa: S704 - escaped first, and a time has nothing to escape
 
 
 def hue(text: str) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fluxqueue.queue
 from fluxqueue.api.texts import brief, pictured, without_controls
 
 
@@ -44,3 +47,11 @@ def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
     shown = brief("what" + "x" * (length - 7) + "why")
     assert len(shown) == min(length, 2_000)
     assert (shown[:4], shown[-3:]) == ("what", "why")
+
+
+def test_no_message_of_the_queue_writes_a_time_in_another_form() -> None:
+    """Who shows a message finds its times by their form (`fluxqueue.api.texts.with_times`)."""
+    folder = Path(fluxqueue.queue.__file__).parent
+    others = re.compile(r"%H:%M(?!:%S(?:\.%f)?Z)")
+    found = [file.name for file in folder.rglob("*.py") if "simulator" not in file.parts and others.search(file.read_text())]
+    assert found == []

@@ -1,5 +1,5 @@
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,14 @@ def pod(name: str, node: str | None = None, index: int | None = None, created: s
         spec=PodSpec(node_name=node),
         status=PodStatus(phase=phase),
     )
+
+
+def test_times_in_reasons_are_in_the_zone_of_all_other_times() -> None:
+    told = "node n1 is reserved for it from 2026-03-02T12:04:00Z on"
+    job = fluxjob(state="Pending", reason="WaitingForNodes", message=told, reservedAt="2026-03-02T12:04:00Z")
+    text = explain(Observed(job, SIX_CPUS), NOW.astimezone(timezone(timedelta(hours=2))))
+    assert "reserved for it from 14:04:00 on" in text
+    assert "reserved for 14:04:00, in" in text
 
 
 @pytest.mark.parametrize("state", ["Pending", "Draining"])

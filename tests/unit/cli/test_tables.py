@@ -1,9 +1,9 @@
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from fluxqueue.cli.tables import age, clock, columns, instant, printable, wants_colour
+from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, printable, wants_colour
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,9 @@ def test_says_the_date_only_of_another_day() -> None:
     now = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
     assert clock(datetime(2026, 3, 2, 9, 5, 7, tzinfo=UTC), now) == "09:05:07"
     assert clock(datetime(2026, 3, 1, 9, 5, 7, tzinfo=UTC), now) == "2026-03-01 09:05:07"
+
+
+def test_times_of_messages_are_in_the_zone_of_the_reader() -> None:
+    now = datetime(2026, 3, 2, 12, 0, tzinfo=timezone(timedelta(hours=2)))
+    text = "reserved from 2026-03-02T08:30:00Z, until 2026-03-03T08:30:00Z; job-2026-99-02T08:30:00Z is none"
+    assert in_zone(text, now) == "reserved from 10:30:00, until 2026-03-03 10:30:00; job-2026-99-02T08:30:00Z is none"

@@ -1,7 +1,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from fluxqueue.dashboard.rendering import STATIC, asset, environment, hue, job_link, moment
+from fluxqueue.dashboard.rendering import STATIC, asset, environment, hue, job_link, moment, told
 
 
 def test_texts_are_escaped() -> None:
@@ -41,3 +41,8 @@ def test_every_file_comes_from_here() -> None:
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "http:" not in text
         assert "https:" not in text
+
+
+def test_times_of_messages_are_written_in_the_zone_of_the_browser() -> None:
+    text = told("<b> from 2026-03-02T12:00:00Z on")
+    assert text == f"&lt;b&gt; from {moment('2026-03-02T12:00:00Z')} on"

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fluxqueue.api.pods import Pod
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
 
 __all__ = ["REMEMBERED", "OwnerRequeueStates", "merge_requeue_states", "owner_and_revision", "refusals_in_words"]
@@ -80,9 +81,9 @@ def merge_requeue_states(first: RequeueState, second: RequeueState) -> RequeueSt
 
 
 def refusals_in_words(refused: Mapping[str, NodeRefusal]) -> str:
-    """Return a part of a reason: ``not on node-2 (refused a pod at 12:04, until 12:14 UTC)``; empty if no node refused."""
+    """Return a part of a reason, such as ``not on node-2 (refused a pod at ..., until ...)``; empty if no node refused."""
     named = [
-        f"{node} (refused a pod at {refusal.at:%H:%M}, until {refusal.until:%H:%M} UTC)"
+        f"{node} (refused a pod at {time_text(refusal.at)}, until {time_text(refusal.until)})"
         for node, refusal in sorted(refused.items())[:_MAX_NAMED]
     ]
     more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""

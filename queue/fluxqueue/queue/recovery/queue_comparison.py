@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.records import Allocation
 from fluxqueue.queue.recovery.findings import Difference, Finding
 from fluxqueue.queue.recovery.snapshot import FRESH, SystemSnapshot
@@ -49,7 +50,7 @@ def _reservations(snapshot: SystemSnapshot) -> Iterator[Finding]:
     for reservation in snapshot.reservations:
         workload = workloads.get(reservation.workload)
         if workload is not None and reservation.start > reservation.first_start and not reservation.cause:
-            first, planned = f"{reservation.first_start:%H:%M:%S}", f"{reservation.start:%H:%M:%S}"
+            first, planned = time_text(reservation.first_start), time_text(reservation.start)
             sentence = f"{workload.ref} was reserved a start at {first}, is planned for {planned}, and no cause is recorded"
             yield Finding(Difference.MOVED_RESERVATION, workload.ref, sentence)
 

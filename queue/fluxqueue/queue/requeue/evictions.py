@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.records import NodeRefusal, RequeueState, Workload
@@ -196,7 +197,7 @@ def evict_after_pod_refusal(workload: Workload, failure: StartFailure, now: date
         workload=workload.id,
         reason=failure.reason,
         message=(
-            f"{workload.ref} could not start: {failure.message}; it is matched again at {until:%H:%M:%S} UTC, "
+            f"{workload.ref} could not start: {failure.message}; it is matched again at {time_text(until)}, "
             "or when a ResourceQuota or a ServiceAccount of its namespace changes"
         ),
         requeue_state=msgspec.structs.replace(before, refused_pods=times, not_before=until, failure=failure.message[:_LONGEST_FAILURE]),

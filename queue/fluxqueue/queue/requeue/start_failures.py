@@ -19,6 +19,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.refusals import refusal
 from fluxqueue.api.templatepins import is_pinned
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot
@@ -138,7 +139,7 @@ def find_retry(allocation: Allocation, pods: Sequence[Pod], until: datetime) -> 
     if missing <= 0:
         return None
     what, them = ("pod is", "it") if missing == 1 else ("pods are", "them")
-    text = f"{missing} {what} missing because a pod failed: the Job controller creates {them} again by {until:%H:%M:%S} UTC (its back-off)"
+    text = f"{missing} {what} missing because a pod failed: the Job controller creates {them} again by {time_text(until)} (its back-off)"
     return StartFailure(Reason.START_TIMEOUT, text, cause=StartFailureCause.RETRIED)
 
 

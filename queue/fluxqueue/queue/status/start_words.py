@@ -5,8 +5,9 @@ Times are absolute, in UTC: an Event is read later than it was written.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.estimates import Estimate
 
 __all__ = ["has_moved", "start_words"]
@@ -22,7 +23,7 @@ def start_words(estimate: Estimate | None, queue: str) -> str:
     place = f"position {estimate.position} in the queue {queue!r}" if estimate.position is not None else ""
     if estimate.eta is None:
         return place
-    at = estimate.eta.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    at = time_text(estimate.eta)
     start = f"its nodes are reserved from {at}" if estimate.reserved else f"expected to start by {at}"
     return f"{start}, {place}" if place else start
 

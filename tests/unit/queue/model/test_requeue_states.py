@@ -51,6 +51,6 @@ def test_the_longer_pause_counts() -> None:
 
 def test_avoided_nodes_are_named_with_their_times() -> None:
     refused = {"node-2": NodeRefusal(EPOCH + timedelta(hours=12, minutes=4), EPOCH + timedelta(hours=12, minutes=14))}
-    assert refusals_in_words(refused) == "not on node-2 (refused a pod at 12:04, until 12:14 UTC)"
+    assert refusals_in_words(refused) == "not on node-2 (refused a pod at 2026-01-01T12:04:00Z, until 2026-01-01T12:14:00Z)"
     assert refusals_in_words({f"n{i}": NodeRefusal(EPOCH, LATER) for i in range(7)}).endswith("and 2 more")
     assert refusals_in_words({}) == ""

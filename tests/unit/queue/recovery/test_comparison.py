@@ -101,7 +101,7 @@ RESERVATION = Reservation(workload=WORKLOAD.id, jobid=FluxionJobId(8), first_sta
         (
             waiting() | {"reservations": [RESERVATION]},
             Difference.MOVED_RESERVATION,
-            "was reserved a start at 00:00:00, is planned for 00:05:00",
+            "was reserved a start at 2026-01-01T00:00:00Z, is planned for 2026-01-01T00:05:00Z",
         ),
         ({"remembered": []}, Difference.MEMORY, "is Running in the tables and missing in the leader's memory"),
         (

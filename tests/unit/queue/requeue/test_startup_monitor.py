@@ -234,7 +234,7 @@ async def test_the_back_off_of_the_job_controller_is_no_refusal_and_is_said() ->
     await bench.monitor.check()
     (change,) = bench.ledger.written("set_reasons")
     assert change.message.endswith(
-        "2 pods are missing because a pod failed: the Job controller creates them again by 00:06:05 UTC (its back-off)"
+        "2 pods are missing because a pod failed: the Job controller creates them again by 2026-01-01T00:06:05Z (its back-off)"
     )
     assert bench.requeuer.evictions == []
     bench.ledger.now = EPOCH + timedelta(seconds=366)

@@ -104,7 +104,7 @@ def told(workload: Workload, seconds: float, last: LastReport, estimate: Estimat
 
 def test_the_event_about_a_wait_says_until_when() -> None:
     events, last = told(WAITS, 20, NEW, expected(30))
-    at = f"{WAITS.submitted_at + timedelta(minutes=30):%Y-%m-%d %H:%M:%S UTC}"
+    at = f"{WAITS.submitted_at + timedelta(minutes=30):%Y-%m-%dT%H:%M:%SZ}"
     assert events == [(f"8 cpu are short; expected to start by {at}, position 3 in the queue 'default'", False)]
     assert isinstance(last.eta, datetime)
 

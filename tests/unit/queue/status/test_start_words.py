@@ -14,10 +14,10 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
         (None, ""),
         (Estimate(position=None), ""),
         (Estimate(position=7), "position 7 in the queue 'lab'"),
-        (Estimate(position=None, eta=NOON), "expected to start by 2026-03-02 12:00:00 UTC"),
+        (Estimate(position=None, eta=NOON), "expected to start by 2026-03-02T12:00:00Z"),
         (
             Estimate(position=1, eta=NOON.astimezone(timezone(timedelta(hours=2))), reserved=True),
-            "its nodes are reserved from 2026-03-02 12:00:00 UTC, position 1 in the queue 'lab'",
+            "its nodes are reserved from 2026-03-02T12:00:00Z, position 1 in the queue 'lab'",
         ),
     ],
 )
