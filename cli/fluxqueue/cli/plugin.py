@@ -135,7 +135,10 @@ def _run(words: Sequence[str]) -> int:
     parser = plugin_parser(words)
     # What comes after -- is a command of the person, which argparse would mix with ours.
     own, after = split_words(words)
-    arguments = parser.parse_args(own)
+    arguments, unknown = parser.parse_known_args(own)
+    if unknown:
+        of_command = verb_parser(arguments.command) if arguments.command is not None else parser
+        of_command.error(f"unrecognized arguments: {' '.join(unknown)}")
     arguments.after_dashes = after
     if arguments.command is None:
         parser.print_help()

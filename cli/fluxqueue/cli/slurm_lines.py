@@ -23,7 +23,7 @@ from fluxqueue.cli.submissions import job_name
 from fluxqueue.cli.time_limits import read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["SlurmLine", "SlurmRequest", "read_slurm_lines"]
+__all__ = ["OF_SLURM", "SlurmLine", "SlurmRequest", "read_slurm_lines"]
 
 _SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[KMGT]?)B?", re.IGNORECASE)
 _KIB: Final = {"K": 1, "": 2**10, "M": 2**10, "G": 2**20, "T": 2**30}
@@ -108,6 +108,30 @@ _FLAGS_REFUSED: Final = {
     "overcommit": ("-O", "write #FQ -c with less than a core, such as 500m"),
     "wait": ("-W", "type it: kubectl fluxqueue submit SCRIPT --wait"),
 }
+
+_INSTEAD: Final = {
+    "job-name": "it is -J/--name",
+    "ntasks": "it is --pods",
+    "ntasks-per-node": "write -N NODES and --pods in all",
+    "cpus-per-task": "it is -c/--cpus",
+    "mem-per-cpu": "it is -m/--memory, of each pod",
+    "gres": "it is -g/--gpus, of each pod",
+    "gpus-per-node": "it is -g/--gpus, of each pod",
+    "gpus-per-task": "it is -g/--gpus",
+    "partition": "it is -q/--queue",
+    "export": "it is --env NAME=VALUE",
+    "container-image": "it is --image",
+    "requeue": "it is always so",
+}
+OF_SLURM: Final = {
+    f"--{name}": text
+    for name, text in {
+        **{name: text for name, (_, text) in {**_REMARKED, **_REFUSED, **_FLAGS_REFUSED}.items()},
+        **_INSTEAD,
+        "dependency": "it is --after ok:job/NAME",
+    }.items()
+}
+"""What to write instead of an option of Slurm that is typed."""
 
 
 def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:

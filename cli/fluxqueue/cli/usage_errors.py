@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 __all__ = ["UsageParser", "whole_number"]
@@ -59,13 +59,25 @@ _OF_OTHERS = {
 
 
 class UsageParser(argparse.ArgumentParser):
-    """A parser that reports an error in one line, with kubectl's exit code 1; ``example`` is a valid command line."""
+    """A parser that reports an error in one line, with kubectl's exit code 1.
+
+    ``example`` is a valid command line, and ``of_others`` says what to write instead of options of other systems.
+    """
 
     example = ""
+    of_others: Mapping[str, str] = {}
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit."""
         self.exit(_FAILED, f"error: {self._sentence(message)} (see '{self.prog} --help')\n")
+
+    def _meant(self, option: str) -> str:
+        """Return what is meant by an option that does not exist: another system's, or one that is close; empty if neither is known."""
+        if (ours := self.of_others.get(option)) is not None:
+            return f": {ours}"
+        known = [each for each in self._option_string_actions if each.startswith("--")]
+        close = difflib.get_close_matches(option, known, n=1, cutoff=0.7) if option.startswith("--") else []
+        return f": did you mean {close[0]}?" if close else ""
 
     def _sentence(self, message: str) -> str:
         command = self.prog.rpartition(" ")[2]
@@ -78,7 +90,8 @@ class UsageParser(argparse.ArgumentParser):
         if match := _MISSING.fullmatch(message):
             return f"{command} needs {match['missing'].replace(', ', ' and ')}{such_as}"
         if match := _UNKNOWN.fullmatch(message):
-            return f"{command} does not understand {match['given']!r}{such_as}"
+            meant = self._meant(match["given"].split(" ")[0].partition("=")[0])
+            return f"{command} does not understand {match['given']!r}{meant or such_as}"
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
         return match["message"] if (match := _OURS.fullmatch(message)) else message

@@ -18,7 +18,7 @@ from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.request_options import add_request_options, header_options, submission
 from fluxqueue.cli.scripts import literal, read_script
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
-from fluxqueue.cli.slurm_lines import read_slurm_lines
+from fluxqueue.cli.slurm_lines import OF_SLURM, read_slurm_lines
 from fluxqueue.cli.submissions import job_manifest
 from fluxqueue.cli.tables import wants_colour
 from fluxqueue.cli.usage_errors import UsageParser
@@ -38,6 +38,7 @@ def add_options(verb: str, command: UsageParser) -> None:
         "and whose #SBATCH lines are read, or the command after --, or that of the image."
     )
     command.example = _EXAMPLE
+    command.of_others = OF_SLURM
     command.add_argument("script", nargs="*", metavar="SCRIPT", help="a script, and its arguments")
     add_request_options(command)
     dry_run = "client (or no word), server: create nothing, and show the Job with -o yaml"

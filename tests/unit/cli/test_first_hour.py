@@ -1,0 +1,148 @@
+"""The first hour of somebody who knows Slurm: what is typed, slips included, and what comes back.
+
+Each line is read, or refused with one sentence that says what to type instead. None is dropped, and none ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+from support.builders import make_queue
+from support.plugin_server import PluginServer, fluxjob
+
+from fluxqueue.api import names
+from fluxqueue.cli import plugin, sessions
+from fluxqueue.cli.kubeconfig import Connection
+
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=MD_run
+#SBATCH -N 2 --ntasks-per-node=4
+#SBATCH -c 2 --mem=16G -t 1-12:00:00
+#SBATCH -o slurm-%j.out
+#FQ --image example/md
+srun ./md in.dat
+"""
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+TRANSCRIPT = [
+    # What is there?
+    ("sinfo", 1, "there is no command 'sinfo': here it is nodes"),
+    ("squeue", 1, "there is no command 'squeue': here it is jobs"),
+    ("squeue -u me", 1, "here it is jobs"),
+    ("sbatch md.sh", 1, "here it is submit"),
+    ("scancel 4711", 1, "here it is cancel"),
+    ("scontrol show job 4711", 1, "here it is hold, release, requeue, move or prioritize; explain shows a job"),
+    ("sacct", 1, "here it is history"),
+    ("qstat", 1, "here it is jobs"),
+    ("jbos", 1, "did you mean jobs?"),
+    ("queus", 1, "did you mean queues"),
+    ("help", 0, "usage: kubectl fluxqueue"),
+    ("help submit", 0, "usage: kubectl fluxqueue submit"),
+    ("submit --help", 0, "example: kubectl fluxqueue submit"),
+    ("--version", 0, "kubectl-fluxqueue "),
+    # The queue
+    ("jobs", 0, "POS"),
+    ("jobs -q nigth", 1, "there is no queue 'nigth': did you mean night? there are default, night"),
+    ("jobs --state PD", 1, "pd is not a state; there are pending"),
+    ("jobs --state pending", 0, "job/waiting"),
+    ("jobs -q", 1, "needs a value"),
+    ("jobs --sort wiat", 1, "'wiat' is no field"),
+    ("jobs -o jsno", 1, "-o/--output takes wide, json"),
+    ("jobs nobody", 1, '"nobody" not found'),
+    ("jobs -n empty", 0, "fluxqueue does not manage namespace empty"),
+    # A script of Slurm
+    ("submit nothing.sh", 1, "cannot be read"),
+    ("submit md.sh --dry-run", 0, "md-run"),
+    ("submit md.sh --dry-run -o yaml", 0, "cpu: '2'"),
+    ("submit md.sh --dry-run -o yaml -N 4", 0, "parallelism: 8"),
+    ("submit md.sh --dry-run -N 3", 1, "8 pods (--pods) cannot be divided among 3 nodes (-N)"),
+    ("submit mail.sh --image x", 1, "#SBATCH --mail-type is not offered: no mail is sent"),
+    ("submit pbs.sh --image x", 1, "#PBS lines are not read"),
+    # Typed options
+    ("submit -N 2", 1, "submit needs --image"),
+    ("submit -N two --image x", 1, "-N/--nodes is a whole number from 1 on: 'two' is none"),
+    ("submit -N 2 --pods 5 --image x", 1, "ask for --pods 4 or --pods 6"),
+    ("submit -m 512 --image x", 1, "write 512Mi or 512Gi"),
+    ("submit -m 4GB --image x", 1, "'4GB' is no amount"),
+    ("submit -c lots --image x", 1, "'lots' is no amount"),
+    ("submit -t soon --image x", 1, "'soon' is not a duration: write 30 (minutes)"),
+    ("submit -t 30 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 30m"),
+    ("submit -t 1-00:00:00 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 86400s"),
+    ("submit -p night --image x", 1, "-p/--priority is a whole number: 'night' is none"),
+    ("submit -q nigth --image x", 1, "there is no queue 'nigth': did you mean night?"),
+    ("submit -J My_Job --image x", 1, "write my-job"),
+    ("submit --env HOME --image x", 1, "--env is a name and a value"),
+    ("submit --ntasks=4 --image x", 1, "submit does not understand '--ntasks=4': it is --pods"),
+    ("submit --partition night --image x", 1, "it is -q/--queue"),
+    ("submit --mail-type=END --image x", 1, "no mail is sent"),
+    ("submit --imgae x", 1, "submit does not understand '--imgae': did you mean --image?"),
+    ("jobs --quene night", 1, "jobs does not understand '--quene': did you mean --queue?"),
+    ("submit -q night --image x -- solve", 0, "job.batch/solve-x created"),
+    # Steering
+    ("explian waiting", 1, "did you mean explain?"),
+    ("hold", 1, "hold needs NAME, or a selection"),
+    ("hold waiting", 0, "job/waiting held"),
+    ("prioritize waiting high", 1, "'high' is none"),
+    ("move waiting", 1, "move needs -q/--queue"),
+    ("move waiting -q nite", 1, "there is no queue 'nite': did you mean night?"),
+    ("move waiting -q night", 0, "job/waiting moved to queue night"),
+    ("cancel -q ''", 1, "-q is empty: give a value, or leave it out"),
+    ("cancel waiting", 0, "job/waiting cancelled"),
+]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
+    """A cluster with a queue, work that runs and work that waits; it is what all commands ask."""
+    server = PluginServer().has_jobs(
+        fluxjob("running", state="Running", nodes="node-1"),
+        fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z"),
+    )
+    server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
+    server.has(f"/apis/{names.API_VERSION}/namespaces/empty/fluxjobs")
+    server.objects["/api/v1/namespaces/empty"] = {"metadata": {"labels": {}}}
+    server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
+    server.objects[f"{JOBS}/waiting"] = {"metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}}
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(sessions, "connection", lambda *_: Connection("https://x", namespace="default"))
+    for verb in plugin.VERBS.values():
+        module = importlib.import_module(f"fluxqueue.cli.verbs.{verb.module}")
+        if hasattr(module, "ApiClient"):
+            monkeypatch.setattr(module, "ApiClient", lambda *_: server)
+    (tmp_path / "md.sh").write_text(SCRIPT)
+    (tmp_path / "mail.sh").write_text("#!/bin/sh\n#SBATCH --mail-type=END\nrun\n")
+    (tmp_path / "pbs.sh").write_text("#!/bin/sh\n#PBS -l nodes=2\nrun\n")
+    monkeypatch.chdir(tmp_path)
+    return server
+
+
+@pytest.mark.parametrize(("typed", "code", "said"), TRANSCRIPT, ids=[line[0] for line in TRANSCRIPT])
+def test_what_is_typed_is_read_or_refused_with_a_remedy(
+    typed: str, code: int, said: str, server: PluginServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = plugin.main(shlex.split(typed))
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    out, err = capsys.readouterr()
+    assert said in " ".join((out + err).split())
+    assert ended == code
+    assert "Traceback" not in err
+    if code:
+        assert len(err.splitlines()) == 1 + err.count("note: ")
+        assert not any(verb == "POST" for verb, _, _ in server.written)
+
+
+def test_the_notes_of_a_script_are_on_standard_error(server: PluginServer, capsys: pytest.CaptureFixture[str]) -> None:
+    del server
+    assert plugin.main(["submit", "md.sh", "--dry-run"]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert notes == [
+        "note: line 5 of md.sh: #SBATCH --output has no effect: what pods print is read by kubectl fluxqueue logs",
+        "note: md.sh uses srun, which is of Slurm: each pod runs the script, and JOB_COMPLETION_INDEX is its rank",
+    ]
