@@ -10,6 +10,7 @@ from fluxqueue.api import names
 from fluxqueue.api.durations import parse_duration
 from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.arrays import read_array
 from fluxqueue.cli.scripts import Script
 from fluxqueue.cli.submissions import Submission, job_name
 from fluxqueue.cli.time_limits import FORMS, read_time_limit
@@ -28,7 +29,7 @@ _ANNOTATIONS: Final = {
     "prefer_topology": names.PREFERRED_TOPOLOGY_ANNOTATION,
     "exclusive": names.EXCLUSIVE_ANNOTATION,
 }
-_SIMPLE: Final = ("nodes", "pods", "memory", "gpus", "gpu_resource", "retries", "service_account")
+_SIMPLE: Final = ("nodes", "pods", "array", "memory", "gpus", "gpu_resource", "retries", "service_account")
 _MOST: Final = 1_000_000
 
 
@@ -37,6 +38,7 @@ def add_request_options(command: UsageParser) -> None:
     size = command.add_argument_group("size")
     _add(size, "-N", "--nodes", "N", "pods, each on another node", _number("-N/--nodes", 1))
     _add(size, "--pods", None, "N", "pods in all: 1, or one for each node, if not given", _number("--pods", 1))
+    _add(size, "-a", "--array", "0-LAST[%%LIMIT]", "tasks of their own, at most so many at once: 0-99%%10", read_array)
     _add(size, "-c", "--cpus", "CPU", "cores of each pod (default: 1)", _sound("-c/--cpus", amount_problem))
     _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _sound("-m/--memory", memory_problem))
     _add(size, "-g", "--gpus", "N", "GPUs of each pod", _number("-g/--gpus", 0))

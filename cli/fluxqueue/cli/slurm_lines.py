@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.arrays import read_array
 from fluxqueue.cli.submissions import job_name
 from fluxqueue.cli.time_limits import read_time_limit
 from fluxqueue.cli.usage_errors import UsageParser
@@ -54,6 +55,7 @@ _READ: Final = {
     "nodes": "-N",
     "ntasks": "-n",
     "ntasks-per-node": None,
+    "array": "-a",
     "cpus-per-task": "-c",
     "mem": None,
     "mem-per-cpu": None,
@@ -78,7 +80,6 @@ _REMARKED: Final = {
 _IN_YAML: Final = "write it into the Job that submit --dry-run -o yaml prints (nodeSelector, affinity), and apply that"
 _REFUSED: Final = {
     "account": ("-A", "the account follows from the namespace: choose it by submit -n NAMESPACE, and remove the line"),
-    "array": ("-a", "write parallelism and completions into the Job that submit --dry-run -o yaml prints, and apply that"),
     "chdir": ("-D", "write cd into the script"),
     "comment": (None, "write #FQ --label KEY=VALUE, or remove the line"),
     "constraint": ("-C", _IN_YAML),
@@ -199,6 +200,7 @@ class _Reading:
         found: dict[str, Any] = {
             "nodes": nodes,
             "pods": pods,
+            "array": self._read("array", read_array),
             "cpus": None if cpus is None else str(cpus),
             "memory": self._memory(nodes, pods, cpus or 1),
             "gpus": self._gpus(nodes, pods),

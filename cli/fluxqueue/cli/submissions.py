@@ -7,13 +7,16 @@ too, except for cpu, which is shared by requests.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.api import names
+from fluxqueue.api.durations import parse_duration
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.arrays import TaskArray
 
 __all__ = ["Submission", "job_manifest", "job_name"]
 
@@ -37,6 +40,8 @@ class Submission:
         What the name is made of.
     nodes, pods
         Pods on different nodes, and pods in all; None: not stated.
+    array
+        Pods that are tasks of their own, instead of pods that start together.
     cpu, memory, gpus, gpu_resource
         Of each pod: quantities of Kubernetes, and a number of pieces of a resource.
     annotations, labels
@@ -57,6 +62,7 @@ class Submission:
     stem: str = "job"
     nodes: int | None = None
     pods: int | None = None
+    array: TaskArray | None = None
     cpu: str = "1"
     memory: str = ""
     gpus: int = 0
@@ -85,10 +91,15 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
     Raises
     ------
     ClusterError
-        The pods cannot be divided among the nodes.
+        The pods cannot be divided among the nodes, or an array is to have nodes.
     """
-    pods = asked.pod_count
+    pods = at_once = asked.pod_count
     annotations = dict(asked.annotations)
+    if asked.array is not None:
+        if asked.nodes is not None or asked.pods is not None:
+            raise ClusterError("error: each task of --array is one pod, wherever there is room: leave -N and --pods out")
+        pods, at_once = asked.array.tasks, asked.array.at_once or asked.array.tasks
+        annotations |= _array_annotations(asked.array, annotations)
     if asked.nodes is not None:
         if pods % asked.nodes:
             less, more = pods - pods % asked.nodes, pods + asked.nodes - pods % asked.nodes
@@ -105,7 +116,7 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
     if annotations:
         metadata["annotations"] = annotations
     spec: dict[str, Any] = {
-        "parallelism": pods,
+        "parallelism": at_once,
         "completions": pods,
         "completionMode": "Indexed",
         "backoffLimit": asked.retries,
@@ -114,6 +125,15 @@ def job_manifest(asked: Submission, namespace: str) -> dict[str, Any]:
     if asked.keep_s is not None:
         spec["ttlSecondsAfterFinished"] = asked.keep_s
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _array_annotations(array: TaskArray, annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return what an array needs: room for one task, or the duration of all rounds, since ``-t`` is that of a task."""
+    if array.at_once is None:
+        return {names.MIN_PODS_ANNOTATION: "1"} if array.tasks > 1 else {}
+    duration = annotations.get(names.DURATION_ANNOTATION)
+    rounds = math.ceil(array.tasks / array.at_once)
+    return {names.DURATION_ANNOTATION: f"{parse_duration(duration) * rounds}s"} if duration is not None else {}
 
 
 def _pod_spec(asked: Submission) -> dict[str, Any]:

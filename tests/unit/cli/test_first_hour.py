@@ -81,6 +81,8 @@ TRANSCRIPT = [
     ("submit --imgae x", 1, "submit does not understand '--imgae': did you mean --image?"),
     ("jobs --quene night", 1, "jobs does not understand '--quene': did you mean --queue?"),
     ("submit -q night --image x -- solve", 0, "job.batch/solve-x created"),
+    ("submit --array 0-99%10 --image x --dry-run -o yaml", 0, "completions: 100"),
+    ("submit --array 1-100 --image x", 1, "tasks are numbered from 0: write 0-99"),
     # Steering
     ("explian waiting", 1, "did you mean explain?"),
     ("hold", 1, "hold needs NAME, or a selection"),

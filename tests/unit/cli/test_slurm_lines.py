@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.arrays import TaskArray
 from fluxqueue.cli.slurm_lines import SlurmLine, SlurmRequest, read_slurm_lines
 
 
@@ -35,6 +36,7 @@ def test_the_lines_of_an_ordinary_script_are_read() -> None:
     [
         ("-n 64", {"pods": 64}),
         ("-N2", {"nodes": 2}),
+        ("--array=0-99%10", {"array": TaskArray(100, 10)}),
         ("--nodes=2-2", {"nodes": 2}),
         ("-n 8 --ntasks-per-node=4", {"nodes": 2, "pods": 8}),
         ("--ntasks-per-node=4", {"nodes": 1, "pods": 4}),
@@ -93,6 +95,7 @@ def test_where_output_goes_is_remarked_upon() -> None:
         ("-N 1 -n 3 --gres=gpu:4", "--gres: 4 GPUs cannot be divided among 3 tasks"),
         ("--gres=gpu:a100:2", "--gres: 'gpu:a100:2': a kind of GPU is a resource of its own: write #FQ -g 2 --gpu-resource NAME"),
         ("--gres=lustre:1", "--gres: 'lustre:1' is no number of GPUs"),
+        ("--array=1-10", "--array: '1-10': tasks are numbered from 0: write 0-9"),
         ("-t soon", "--time: 'soon' is not a duration: write 30 (minutes)"),
         ("-p a,b", "--partition: 'a,b' are several"),
         ("--begin=16:00", "--begin: '16:00' is not a time"),

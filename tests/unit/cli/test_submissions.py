@@ -2,6 +2,7 @@ import pytest
 
 from fluxqueue.api import names
 from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.arrays import TaskArray
 from fluxqueue.cli.submissions import Submission, job_manifest, job_name
 
 
@@ -22,6 +23,25 @@ def test_pods_are_divided_among_nodes(nodes: int | None, pods: int, per_node: st
 def test_pods_that_cannot_be_divided_among_the_nodes_are_refused(nodes: int, pods: int, remedy: str) -> None:
     with pytest.raises(ClusterError, match=rf"{pods} pods \(--pods\) cannot be divided among {nodes} nodes \(-N\).*ask for {remedy}, or"):
         job_manifest(Submission("x", nodes=nodes, pods=pods), "d")
+
+
+def test_an_array_with_a_limit_runs_so_many_tasks_at_once_for_all_its_rounds() -> None:
+    annotations = {names.DURATION_ANNOTATION: "30m"}
+    job = job_manifest(Submission("x", array=TaskArray(100, 10), annotations=annotations), "d")
+    assert (job["spec"]["completions"], job["spec"]["parallelism"], job["spec"]["completionMode"]) == (100, 10, "Indexed")
+    assert job["metadata"]["annotations"] == {names.DURATION_ANNOTATION: "18000s"}
+
+
+def test_an_array_without_a_limit_starts_with_what_there_is_room_for() -> None:
+    job = job_manifest(Submission("x", array=TaskArray(100)), "d")
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (100, 100)
+    assert job["metadata"]["annotations"] == {names.MIN_PODS_ANNOTATION: "1"}
+
+
+@pytest.mark.parametrize("asked", [Submission("x", array=TaskArray(4), nodes=2), Submission("x", array=TaskArray(4), pods=2)])
+def test_the_tasks_of_an_array_have_no_nodes_in_common(asked: Submission) -> None:
+    with pytest.raises(ClusterError, match="leave -N and --pods out"):
+        job_manifest(asked, "d")
 
 
 def test_memory_and_devices_have_limits_and_cpu_has_none() -> None:
