@@ -7,6 +7,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from support.builders import Builder, make_job, make_node, make_pod
 from support.queue_bench import Bench, a_leader, a_node
 
@@ -87,9 +88,12 @@ async def test_a_forged_running_job_is_not_adopted_by_a_new_leader(bench: Bench,
 async def test_a_job_that_copies_the_keys_of_another_is_not_adopted(bench: Bench, caches: Caches) -> None:
     caches.jobs.replace([running("copy"), running("honest")])
     caches.fluxjobs.replace([fluxjob_of("copy", None), fluxjob_of("honest")])
-    assert await adopt_released(caches, bench.ledger) == 1
+    with capture_logs() as logs:
+        assert await adopt_released(caches, bench.ledger) == 1
     assert bench.ledger.by_uid("copy") is None
     assert bench.row("honest").state is not State.PENDING
+    (refused,) = [each for each in logs if each["event"] == "adoption.refused"]
+    assert "copy" in refused["reasons"][0]
 
 
 async def test_pods_that_the_queue_admitted_are_adopted_if_they_are_bound(bench: Bench, caches: Caches) -> None:

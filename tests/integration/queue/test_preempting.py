@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
@@ -54,10 +55,13 @@ async def test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its
     await start(bench, "a", "b")
     submitted = bench.row("b").submitted_at
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
-    await bench.cycle()
+    with capture_logs() as logs:
+        await bench.cycle()
     victim = drained(bench, "ab")
     assert len(victim) == 1
     row = bench.row(victim)
+    preempting = [(each["workload"], each["victims"]) for each in logs if each["event"] == "workload.preempting"]
+    assert preempting == [(bench.row("urgent").id, [row.id])], "who may read the log learns of both"
     assert row.reason is Reason.PREEMPTED
     assert row.message == (
         f"Job default/{victim} (priority 0) was preempted by Job default/urgent (priority 10): it is requeued and keeps its submit time"
