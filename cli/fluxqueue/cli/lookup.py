@@ -2,8 +2,8 @@
 
 People know the name of a Job, a Pod or a Deployment, not that of its FluxJob. The name of a FluxJob is derived from kind, name and uid of
 the object, so the FluxJob of an existing object is found with two reads. Only a bare name is searched in the list, and a FluxJob that has
-another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job stands for the Job, a Deployment for the FluxJobs of its pods,
-and a MiniCluster for its Job, which has the same name.
+another name (see `fluxqueue.api.fluxjobs.fluxjob_names`). A pod of a Job or a group stands for that, a Deployment for the FluxJobs of its
+pods, and a MiniCluster for its Job, which has the same name.
 An object that exists but is not in the queue gets another message than one that does not exist, because the remedy differs.
 """
 
@@ -25,7 +25,7 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource, Ob
 from fluxqueue.cli.explain import Observed, has_services
 from fluxqueue.cli.listing import NOT_INSTALLED, collection, list_jobs
 
-__all__ = ["find", "fluxjobs_of", "observed", "of_owner"]
+__all__ = ["find", "fluxjobs_of", "is_of_gang", "observed", "of_owner"]
 
 _OWNERS = {
     "deployment": "deployments",
@@ -214,7 +214,23 @@ def _of_pod(client: ApiClient, namespace: str, pod: Pod) -> FluxJob:
         return _named(client, namespace, "Job", owner.name, owner.uid, pod.metadata)
     if owner is not None and (served := pod.metadata.label(names.SERVICES_OF_LABEL)) is not None:
         return _named(client, namespace, "Job", owner.name, served, pod.metadata)
+    with contextlib.suppress(ObjectNotFound):
+        job = _fluxjob(client, namespace, fluxjob_name("Pod", pod.metadata.name, pod.metadata.uid))
+        if job.spec.object_ref.uid == pod.metadata.uid:
+            return job
+    if gangs := [job for job in _all(client, namespace) if is_of_gang(pod, job)]:
+        return gangs[0]
     return _named(client, namespace, "Pod", pod.metadata.name, pod.metadata.uid, pod.metadata)
+
+
+def is_of_gang(pod: Pod, job: FluxJob) -> bool:
+    """True if a pod is one of a group: both have one allocation, or the pod owns the FluxJob, as long as it waits."""
+    ref, meta = job.spec.object_ref, pod.metadata
+    if ref.kind in ("Job", "Pod"):
+        return False
+    if (jobid := meta.label(names.JOBID_LABEL)) is not None and job.status.jobid is not None:
+        return jobid == str(job.status.jobid)
+    return meta.uid in {owner.uid for owner in job.metadata.owner_references or ()}
 
 
 def _named(client: ApiClient, namespace: str, kind: str, name: str, uid: str, asked: ObjectMeta) -> FluxJob:

@@ -6,14 +6,16 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, fluxjob_name
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, fluxjob_name
 from fluxqueue.api.metadata import ObjectMeta, OwnerReference
+from fluxqueue.api.pods import Pod
 from fluxqueue.cli import lookup
 from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
-from fluxqueue.cli.lookup import fluxjobs_of, of_owner
+from fluxqueue.cli.lookup import fluxjobs_of, is_of_gang, of_owner
 
 
 def fluxjob(kind: str, name: str, uid: str, *owners: str) -> FluxJob:
@@ -21,6 +23,10 @@ def fluxjob(kind: str, name: str, uid: str, *owners: str) -> FluxJob:
         metadata=ObjectMeta(owner_references=[OwnerReference(kind="Pod", uid=owner) for owner in owners]),
         spec=FluxJobSpec(object_ref=ObjectRef(kind=kind, name=name, uid=uid)),
     )
+
+
+def allocated(job: FluxJob, jobid: int) -> FluxJob:
+    return msgspec.structs.replace(job, status=FluxJobStatus(jobid=jobid))
 
 
 @pytest.mark.parametrize(
@@ -105,3 +111,36 @@ def test_a_job_of_that_name_is_no_minicluster(owner: str) -> None:
     server = OneJob(timedelta(hours=1), {}, shown_at=1, owner=owner)
     with pytest.raises(ClusterError, match="job/lammps belongs to no MiniCluster"):
         fluxjobs_of(cast("ApiClient", server), "default", "minicluster/lammps")
+
+
+@pytest.mark.parametrize(
+    ("labels", "job", "belongs"),
+    [
+        pytest.param({}, fluxjob("PodGroup", "train", "group-p0", "p0", "p1"), True, id="while it waits"),
+        pytest.param({}, fluxjob("PodGroup", "train", "group-p7", "p7"), False, id="another group"),
+        pytest.param({}, fluxjob("Job", "train", "u1", "p1"), False, id="a Job"),
+        pytest.param({names.JOBID_LABEL: "7"}, allocated(fluxjob("PodGroup", "train", "group-p0", "p0"), 7), True, id="a replaced pod"),
+        pytest.param({names.JOBID_LABEL: "7"}, allocated(fluxjob("PodGroup", "train", "group-p1", "p1"), 8), False, id="a later group"),
+    ],
+)
+def test_a_pod_of_a_group_stands_for_the_group(labels: dict[str, str], job: FluxJob, belongs: bool) -> None:
+    assert is_of_gang(Pod(metadata=ObjectMeta(name="train-1", uid="p1", labels=labels)), job) is belongs
+
+
+def test_a_pod_of_a_group_is_explained_by_its_group() -> None:
+    assert fluxjobs_of(cast(ApiClient, OneGroup()), "default", "pod/train-server")[0].spec.object_ref.name == "train"
+
+
+class OneGroup:
+    """An API server that has one pod, and the FluxJob of its group."""
+
+    def get(self, path: str, *_query: Any, **_accept: Any) -> bytes:
+        group = {
+            "metadata": {"name": "podgroup-train-1", "namespace": "default", "ownerReferences": [{"kind": "Pod", "uid": "p1"}]},
+            "spec": {"objectRef": {"kind": "PodGroup", "name": "train", "uid": "group-p1"}},
+        }
+        if path.endswith("/pods/train-server"):
+            return json.dumps({"metadata": {"name": "train-server", "namespace": "default", "uid": "p1"}}).encode()
+        if path.endswith("/fluxjobs"):
+            return json.dumps({"metadata": {}, "items": [group]}).encode()
+        raise ObjectNotFound(404, "NotFound", path)
