@@ -374,7 +374,7 @@ def test_the_commands_of_the_plugin_have_their_documented_effect(full: Stage) ->
     full.until_reason("steered", "WaitingForNodes")
     assert verb("hold", "job/steered").stdout == "job/steered held\n"
     full.until_reason("steered", "Held")
-    assert verb("hold", "steered").stdout == "job/steered held (no change)\n"
+    assert verb("hold", "steered").stdout == "job/steered is held already\n"
     assert "Held: Job" in verb("explain", "job/steered").stdout
     verb("release", "steered")
     verb("prioritize", "steered", "4")

@@ -31,27 +31,29 @@ class FluxJobEdit:
     """An edit of FluxJobs.
 
     ``spec`` is the merge patch, ``done`` the word for messages. ``objection`` returns why the edit is not possible for a FluxJob, empty if
-    it is possible.
+    it is possible. ``is_so`` is said of a FluxJob in which there is nothing to change.
     """
 
     spec: dict[str, Any]
     done: str
     objection: Callable[[FluxJob], str]
+    is_so: str
 
 
 def held() -> FluxJobEdit:
     """Return the edit that keeps a workload from starting."""
-    return FluxJobEdit({"hold": True}, "held", _only_what_waits("held"))
+    return FluxJobEdit({"hold": True}, "held", _only_what_waits("held"), "is held already")
 
 
 def released() -> FluxJobEdit:
     """Return the edit that lets a held workload start."""
-    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"))
+    return FluxJobEdit({"hold": False}, "released", _only_what_waits("released"), "is not held")
 
 
 def prioritized(priority: int) -> FluxJobEdit:
     """Return the edit that sets the priority."""
-    return FluxJobEdit({"priority": priority}, f"has priority {priority}", _only_what_waits("given another priority"))
+    said = f"has priority {priority}"
+    return FluxJobEdit({"priority": priority}, said, _only_what_waits("given another priority"), f"{said} already")
 
 
 def moved(client: ApiClient, queue: str) -> FluxJobEdit:
@@ -68,12 +70,12 @@ def moved(client: ApiClient, queue: str) -> FluxJobEdit:
 
 def moved_to(queue: str) -> FluxJobEdit:
     """Return the edit that moves a workload to a queue that exists."""
-    return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"))
+    return FluxJobEdit({"queue": queue}, f"moved to queue {queue}", _only_what_waits("moved"), f"is in queue {queue} already")
 
 
 def cancelled() -> FluxJobEdit:
     """Return the edit that cancels a workload: a Job is suspended, a waiting pod is deleted."""
-    return FluxJobEdit({"cancel": True}, "cancelled", _not_a_running_pod)
+    return FluxJobEdit({"cancel": True}, "cancelled", _not_a_running_pod, "is being cancelled already")
 
 
 def edit_fluxjobs(client: ApiClient, namespace: str, wanted: Sequence[str], change: FluxJobEdit, out: TextIO) -> int:
@@ -155,7 +157,7 @@ def _steer_one(client: ApiClient, namespace: str, name: str, change: FluxJobEdit
         raise ClusterError(f"error: {title(job)} {objection}")
     for job, objection in objections:
         if not objection:
-            out.write(f"{title(job)} {change.done}{'' if _change(client, job, change) else ' (no change)'}\n")
+            out.write(f"{title(job)} {change.done if _change(client, job, change) else change.is_so}\n")
 
 
 def title(job: FluxJob) -> str:

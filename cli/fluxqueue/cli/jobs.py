@@ -85,10 +85,11 @@ def times(job: FluxJob, now: datetime) -> tuple[str, str]:
 
 
 def place(job: FluxJob) -> str:
-    """Return the place of a pending workload in the line of its queue; what can never start has none."""
+    """Return the place of a pending workload in the line of its queue; what is held or can never start has none."""
     status = job.status
-    waits = state_of(job) == State.PENDING and status.position is not None and status.reason != Reason.UNSATISFIABLE
-    return str(status.position) if waits else ""
+    if state_of(job) != State.PENDING or status.position is None or status.reason == Reason.UNSATISFIABLE or job.spec.hold:
+        return ""
+    return str(status.position)
 
 
 def start(job: FluxJob, now: datetime) -> str:

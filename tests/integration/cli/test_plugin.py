@@ -197,12 +197,12 @@ def test_a_person_without_the_right_reads_what_kubectl_would_say_and_who_helps(c
     ("words", "said", "field", "value"),
     [
         pytest.param(["hold", "waiting"], "job/waiting held\n", "hold", True, id="hold"),
-        pytest.param(["hold", "job/waiting"], "job/waiting held (no change)\n", "hold", True, id="hold again"),
+        pytest.param(["hold", "job/waiting"], "job/waiting is held already\n", "hold", True, id="hold again"),
         pytest.param(["release", "job/waiting"], "job/waiting released\n", "hold", False, id="release"),
         pytest.param(["prioritize", "job/waiting", "-5"], "job/waiting has priority -5\n", "priority", -5, id="a lower priority"),
         pytest.param(
             ["prioritize", "job/waiting", "waiting", "6"],
-            "job/waiting has priority 6\njob/waiting has priority 6 (no change)\n",
+            "job/waiting has priority 6\njob/waiting has priority 6 already\n",
             "priority",
             6,
             id="several names",

@@ -1,7 +1,13 @@
+import io
+from typing import Any, cast
+
+import msgspec
 import pytest
 
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, FluxJobStatus, ObjectRef, State
-from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, prioritized, released
+from fluxqueue.cli import fluxjob_edits
+from fluxqueue.cli.api_client import ApiClient
+from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, edit_fluxjobs, held, prioritized, released
 
 
 def job(state: str, kind: str = "Job") -> FluxJob:
@@ -35,3 +41,27 @@ def test_a_job_can_be_cancelled_until_it_has_ended(state: State) -> None:
 def test_a_pod_that_runs_is_its_owner_s_to_delete() -> None:
     assert cancelled().objection(job(State.PENDING, "Pod")) == ""
     assert "kubectl delete pod x" in cancelled().objection(job(State.RUNNING, "Pod"))
+
+
+@pytest.mark.parametrize(
+    ("change", "hold", "said"),
+    [
+        (released(), False, "job/x is not held\n"),
+        (released(), True, "job/x released\n"),
+        (held(), True, "job/x is held already\n"),
+        (prioritized(0), False, "job/x has priority 0 already\n"),
+    ],
+)
+def test_an_edit_that_changes_nothing_is_not_said_to_be_done(
+    change: FluxJobEdit, hold: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = job("Pending")
+    waits = msgspec.structs.replace(waits, spec=msgspec.structs.replace(waits.spec, hold=hold))
+    monkeypatch.setattr(fluxjob_edits, "fluxjobs_of", lambda *_: [waits])
+    out = io.StringIO()
+    assert edit_fluxjobs(cast(ApiClient, _Patched()), "default", ["x"], change, out) == 0
+    assert out.getvalue() == said
+
+
+class _Patched:
+    def patch(self, *_: Any) -> None: ...
