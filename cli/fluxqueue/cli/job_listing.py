@@ -24,6 +24,7 @@ from fluxqueue.cli.listing import Listed, list_jobs, print_none, rendered
 from fluxqueue.cli.managed_namespaces import why_nothing_waits
 from fluxqueue.cli.queue_names import require_queue
 from fluxqueue.cli.remedies import not_found
+from fluxqueue.cli.submitted_by import SELF, Submitters, own_name
 from fluxqueue.cli.tables import columns, printable, wants_colour
 
 __all__ = ["JobsQuery", "jobs", "selected_jobs"]
@@ -93,6 +94,11 @@ def selected_jobs(client: ApiClient, selection: WorkloadSelection, *, raw: bool 
     if selection.queue and not any(item.job.spec.queue == selection.queue for item in listed):
         require_queue(client, selection.queue)
     chosen = [item for item in listed if selection.takes(item.job) and (has_labels is None or has_labels(item.job))]
+    if selection.user:
+        submitters, user = Submitters(client, selection.namespace), selection.user
+        submitters.read(item.job for item in chosen)
+        user = own_name(client) if user == SELF else user
+        chosen = [item for item in chosen if submitters.of(item.job) == user]
     for name in selection.names:
         if not any(is_called(item.job, name) for item in chosen):
             raise not_found(f"{names.FLUXJOBS}.{names.GROUP}", name)
@@ -108,7 +114,7 @@ def jobs(client: ApiClient, query: JobsQuery, out: TextIO, now: Callable[[], dat
         A name does not exist, or the server refuses.
     """
     chosen, version = selected_jobs(client, query.selection, raw=query.raw)
-    _print(chosen, query, out, now())
+    _print(client, chosen, query, out, now())
     if not query.watch:
         if not chosen and query.output not in _DOCUMENTS:
             _say_none(client, query.selection.namespace)
@@ -159,7 +165,7 @@ def _follow(client: ApiClient, query: JobsQuery, version: str, chosen: Sequence[
                 continue
             shown[meta.uid] = meta.resource_version
             if query.raw or query.template is not None:
-                _print([changed], later, out, now())
+                _print(client, [changed], later, out, now())
             else:
                 cells = rows.row(changed.job, now(), wide=query.wide, namespaces=query.namespaces)
                 out.write(columns(None, [cells], rows.CELL_STYLES if wants_colour(out) else None, least=widths))
@@ -174,7 +180,7 @@ def _widths(chosen: Sequence[Listed], query: JobsQuery, now: datetime) -> list[i
     return [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
 
 
-def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetime) -> None:
+def _print(client: ApiClient, chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetime) -> None:
     if query.output in _DOCUMENTS:
         raw = {item.job.metadata.uid: item.raw for item in chosen}
         ordered = (
@@ -197,13 +203,16 @@ def _print(chosen: Sequence[Listed], query: JobsQuery, out: TextIO, now: datetim
         cells = [[cell(documents[job.metadata.uid], column.path) for column in query.columns] for job in ordered_jobs]
         out.write(columns([column.title for column in query.columns] if query.titles else None, cells))
     else:
-        out.write(_table(ordered_jobs, query, out, now))
+        out.write(_table(client, ordered_jobs, query, out, now))
 
 
-def _table(ordered: Sequence[FluxJob], query: JobsQuery, out: TextIO, now: datetime) -> str:
+def _table(client: ApiClient, ordered: Sequence[FluxJob], query: JobsQuery, out: TextIO, now: datetime) -> str:
     """Return the table; one that goes on as a watch, or has no titles, keeps its empty columns."""
     titles = rows.headers(wide=query.wide, namespaces=query.namespaces)
-    cells = [rows.row(job, now, wide=query.wide, namespaces=query.namespaces) for job in ordered]
+    submitters = Submitters(client, query.selection.namespace)
+    if query.wide:
+        submitters.read(ordered)
+    cells = [rows.row(job, now, wide=query.wide, namespaces=query.namespaces, user=submitters.of(job)) for job in ordered]
     if query.titles and not query.watch:
         titles, cells = without_empty(titles, cells)
     if not query.wide and not query.watch:

@@ -51,6 +51,8 @@ class WorkloadSelection:
         A queue, and states in lower case.
     since
         Only what has not ended before.
+    user
+        Who submitted it, or `SELF`.
     """
 
     namespace: str | None = "default"
@@ -59,6 +61,7 @@ class WorkloadSelection:
     queue: str = ""
     states: frozenset[str] = frozenset()
     since: datetime | None = None
+    user: str = ""
 
     def takes(self, job: FluxJob) -> bool:
         """True if a FluxJob is selected; whether it has the labels is not decided here."""

@@ -38,7 +38,7 @@ def add_request_options(command: UsageParser) -> None:
     size = command.add_argument_group("size")
     _add(size, "-N", "--nodes", "N", "pods, each on another node", _number("-N/--nodes", 1))
     _add(size, "--pods", None, "N", "pods in all: 1, or one for each node, if not given", _number("--pods", 1))
-    _add(size, "-a", "--array", "0-LAST[%%LIMIT]", "tasks of their own, at most so many at once: 0-99%%10", read_array)
+    _add(size, "-a", "--array", "0-LAST", "tasks of their own, at most so many at once: 0-99%%10", read_array)
     _add(size, "-c", "--cpus", "CPU", "cores of each pod (default: 1)", _sound("-c/--cpus", amount_problem))
     _add(size, "-m", "--memory", "SIZE", "memory of each pod, such as 4Gi", _sound("-m/--memory", memory_problem))
     _add(size, "-g", "--gpus", "N", "GPUs of each pod", _number("-g/--gpus", 0))

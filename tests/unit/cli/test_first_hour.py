@@ -51,6 +51,9 @@ TRANSCRIPT = [
     ("jobs -q", 1, "needs a value"),
     ("jobs --sort wiat", 1, "'wiat' is no field"),
     ("jobs -o jsno", 1, "-o/--output takes wide, json"),
+    ("jobs --me", 0, "job/waiting"),
+    ("jobs -u nobody", 0, "No resources found"),
+    ("jobs --me -w", 1, "leave -u and --me out"),
     ("jobs nobody", 1, '"nobody" not found'),
     ("jobs -n empty", 0, "fluxqueue does not manage namespace empty"),
     # A script of Slurm
@@ -107,6 +110,9 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     server.has(f"/apis/{names.API_VERSION}/namespaces/empty/fluxjobs")
     server.objects["/api/v1/namespaces/empty"] = {"metadata": {"labels": {}}}
     server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
+    mine = {"metadata": {"name": "waiting", "uid": "waiting", "annotations": {names.SUBMITTED_BY_ANNOTATION: "ada"}}}
+    server.has(JOBS, mine)
+    server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
     server.objects[f"{JOBS}/waiting"] = {"metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}}
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)

@@ -9,14 +9,16 @@ from support.plugin_server import PluginServer, event, fluxjob, fluxjobs_path
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli import job_changes
-from fluxqueue.cli.api_client import ClusterError
+from fluxqueue.cli.api_client import ApiRefused, ClusterError
 from fluxqueue.cli.custom_columns import read_custom_columns
 from fluxqueue.cli.job_fields import read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
 from fluxqueue.cli.job_selection import WorkloadSelection
+from fluxqueue.cli.submitted_by import SELF
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 RUNNING = fluxjob("solver", state="Running", nodes="node-[4,4]", startedAt="2026-03-02T11:55:00Z")
+USERS = (("solver", "ada"), ("waiting", "bob"))
 WAITING = fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, message="needs 24 cpu")
 
 
@@ -28,6 +30,12 @@ def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_version(job: FluxJob, version: str) -> FluxJob:
     return msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version=version))
+
+
+def wide_table(server: PluginServer) -> str:
+    out = io.StringIO()
+    jobs(server.client, JobsQuery(output="wide"), out, lambda: NOW)
+    return out.getvalue()
 
 
 def printed(query: JobsQuery, *known: FluxJob) -> str:
@@ -66,6 +74,26 @@ def test_place_and_start_are_there_at_80_columns(monkeypatch: pytest.MonkeyPatch
 def test_the_name_of_the_fluxjob_is_in_the_wide_table() -> None:
     assert "job-solver-1a2b3" in printed(JobsQuery(output="wide"), RUNNING)
     assert "job-solver-1a2b3" not in printed(JobsQuery(), RUNNING)
+
+
+def test_the_work_of_one_user_is_found_by_what_admission_wrote() -> None:
+    server = PluginServer().has_jobs(RUNNING, WAITING)
+    objects = [{"metadata": {"name": name, "uid": name, "annotations": {"fluxqueue/submitted-by": user}}} for name, user in USERS]
+    server.has("/apis/batch/v1/namespaces/default/jobs", *objects)
+    reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    server.objects[f"POST {reviews}"] = {"status": {"userInfo": {"username": "ada"}}}
+    for user, found in (("bob", "job/waiting"), (SELF, "job/solver"), ("eve", "")):
+        out = io.StringIO()
+        jobs(server.client, JobsQuery(WorkloadSelection(user=user), output="wide", titles=False), out, lambda: NOW)
+        assert out.getvalue().split(" ")[0] == found
+    assert "USER" in wide_table(server)
+    assert " ada " in wide_table(server)
+
+
+def test_who_may_not_list_jobs_sees_no_users() -> None:
+    server = PluginServer().has_jobs(RUNNING)
+    server.refusals["/jobs"] = ApiRefused(403, "Forbidden", "cannot list")
+    assert "USER" not in wide_table(server)
 
 
 def test_an_empty_list_says_that_the_namespace_is_not_managed(capsys: pytest.CaptureFixture[str]) -> None:

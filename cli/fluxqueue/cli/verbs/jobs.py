@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fluxqueue.cli.api_client import ApiClient
+from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.custom_columns import PREFIX, CustomColumn, read_custom_columns
 from fluxqueue.cli.job_fields import read_sort, read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
 from fluxqueue.cli.job_selection import WorkloadSelection, add_selection_options, read_since
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
+from fluxqueue.cli.submitted_by import SELF
 from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_options", "run"]
@@ -25,6 +26,9 @@ def add_options(verb: str, command: UsageParser) -> None:
     command.add_argument("name", nargs="*", metavar="NAME", help="only these FluxJobs or objects (lammps, job/lammps)")
     command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     add_selection_options(command)
+    whose = command.add_mutually_exclusive_group()
+    whose.add_argument("-u", "--user", default="", metavar="USER", help="only what this user submitted, as the API server knows the name")
+    whose.add_argument("--me", dest="user", action="store_const", const=SELF, help="only what you submitted")
     command.add_argument(
         "--since", default=None, metavar="TIME", type=read_since, help="without what ended before: 12h, 2026-11-23T08:00:00Z"
     )
@@ -49,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the queue."""
     chosen = connection_of(arguments)
     output = arguments.output
+    if arguments.watch and arguments.user:
+        raise ClusterError("error: -w follows all work of the namespace: leave -u and --me out, or follow labels (-l)")
     query = JobsQuery(
         selection=WorkloadSelection(
             namespace=None if arguments.all_namespaces else namespace_of(arguments, chosen),
@@ -57,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             queue=arguments.of_queue,
             states=arguments.state or frozenset(),
             since=arguments.since,
+            user=arguments.user,
         ),
         output=output if isinstance(output, str) else "",
         columns=() if isinstance(output, str) else output,
