@@ -83,9 +83,9 @@ class StartDecision:
     reason: ReasonChange | None = None
 
 
-def keep(workload: Workload, failure: StartFailure, remark: str = "") -> StartDecision:
-    """Leave the slots of a workload as they are, and write the reason."""
-    partly = (workload.state is State.RUNNING and workload.pods > 1) or remark == _GIVEN_BACK
+def keep(workload: Workload, failure: StartFailure, pods: Sequence[Pod], remark: str = "") -> StartDecision:
+    """Leave the slots of a workload as they are, and write the reason; ``pods`` are its pods, of which some may be bound."""
+    partly = (workload.state is State.RUNNING and workload.pods > 1) or any(pod.active and pod.spec.node_name for pod in pods)
     doing = "runs, but not all of it" if partly else "keeps its nodes and does not start"
     text = f"{workload.ref} {doing}: {failure.message}" + (f"; {remark}" if remark else "")
     return StartDecision(reason=ReasonChange(workload=workload.id, reason=failure.reason, message=text))
@@ -112,18 +112,18 @@ def decide_job(
     if not any(pod.active and pod.spec.node_name for pod in pods):
         return StartDecision(eviction=_evict_job(workload, failure, now))
     if failure.empty_slots and not _pins(workload, job, now):
-        return StartDecision(given_back=failure.empty_slots, reason=keep(workload, failure, _GIVEN_BACK).reason)
+        return StartDecision(given_back=failure.empty_slots, reason=keep(workload, failure, pods, _GIVEN_BACK).reason)
     deleted = sum(1 for pod in failure.pods if not pod.revocable)
     if not failure.pods or failure.foreign_gate or deleted > budget.left(job) or (deleted and _pins(workload, job, now)):
-        return keep(workload, failure, _GIVEN_BACK if failure.without_slots else "")
+        return keep(workload, failure, pods, _GIVEN_BACK if failure.without_slots else "")
     if failure.cause is StartFailureCause.TIMEOUT and recent_state(workload, now).starts + 1 >= MOST_STARTS:
-        return keep(workload, failure)
+        return keep(workload, failure, pods)
     budget.spend(workload.uid, deleted)
     state = _evict_job(workload, failure, now).requeue_state
     return StartDecision(
         evicted_pods=failure.pods,
         requeue_state=None if state is None else msgspec.structs.replace(state, owner=workload.uid, not_before=None),
-        reason=keep(workload, failure, _REPLACED).reason,
+        reason=keep(workload, failure, pods, _REPLACED).reason,
     )
 
 
@@ -165,28 +165,28 @@ def decide_group(
     """
     if failure.cause is StartFailureCause.CLOSED:
         evicted = tuple(pod for pod in failure.pods if pod.revocable or (owner_and_revision(pod) and budget.take(pod)))
-        return StartDecision(evicted_pods=evicted, reason=keep(workload, failure, _REPLACED if evicted else "").reason)
+        return StartDecision(evicted_pods=evicted, reason=keep(workload, failure, pods, _REPLACED if evicted else "").reason)
     if failure.foreign_gate:
-        return keep(workload, failure)
+        return keep(workload, failure, pods)
     if _has_begun(workload, allocation, pods):
-        return _replace_refused(workload, allocation, failure, budget, now)
+        return _replace_refused(workload, allocation, pods, failure, budget, now)
     deleted = [pod for pod in pods if not pod.revocable]
     if (bare := _first_bare(deleted)) is not None:
         if failure.reason is not Reason.BIND_FAILED:
-            return keep(workload, failure, f"pod {bare.metadata.name} {_BARE}")
+            return keep(workload, failure, pods, f"pod {bare.metadata.name} {_BARE}")
         text = f"{workload.ref} did not start, and holds no nodes any more: {failure.message}; pod {bare.metadata.name} {_BARE}"
         return StartDecision(ending=Ending(workload.id, State.FAILED, Outcome.FAILED, text))
     if not all(budget.take(pod) for pod in deleted):
-        return keep(workload, failure, _FAILS_JOB)
+        return keep(workload, failure, pods, _FAILS_JOB)
     return StartDecision(eviction=evict_group_after_timeout(workload, failure, now, replaced=bool(deleted)), group_pods=tuple(pods))
 
 
 def _replace_refused(
-    workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
+    workload: Workload, allocation: Allocation, pods: Sequence[Pod], failure: StartFailure, budget: DeletionBudget, now: datetime
 ) -> StartDecision:
     """Evict the pods of a group that the scheduler refuses while others run; give back the slots of those that nobody replaces."""
     if failure.reason is not Reason.BIND_FAILED:
-        return keep(workload, failure)
+        return keep(workload, failure, pods)
     bare = {pod.metadata.uid: pod for pod in failure.pods if not pod.revocable and not owner_and_revision(pod)}
     tries_left = recent_state(workload, now).starts + 1 < MOST_STARTS
     evicted = tuple(pod for pod in failure.pods if pod.metadata.uid not in bare and tries_left and (pod.revocable or budget.take(pod)))
@@ -198,7 +198,7 @@ def _replace_refused(
         evicted_pods=evicted,
         given_back=tuple(slot for slot in allocation.open_slots if slot.pod_uid in bare),
         requeue_state=None if state is None else msgspec.structs.replace(state, owner=owner_and_revision(evicted[0]), not_before=None),
-        reason=keep(workload, failure, "; ".join(remarks)).reason,
+        reason=keep(workload, failure, pods, "; ".join(remarks)).reason,
     )
 
 
@@ -220,9 +220,9 @@ def decide_pod(workload: Workload, pod: Pod | None, failure: StartFailure, budge
     if pod is not None and pod.revocable and closed:
         return StartDecision(eviction=evict_after_closed_node(workload, failure, now))
     if failure.foreign_gate or pod is None or not (owner := owner_and_revision(pod)):
-        return keep(workload, failure)
+        return keep(workload, failure, ())
     if not budget.take(pod):
-        return keep(workload, failure, _FAILS_JOB)
+        return keep(workload, failure, (), _FAILS_JOB)
     if closed:
         return StartDecision(eviction=evict_after_closed_node(workload, failure, now))
     return StartDecision(eviction=replace_after_timeout(workload, failure, now, owner))

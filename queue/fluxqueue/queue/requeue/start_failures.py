@@ -123,6 +123,10 @@ def find_timeout(
         text = f"pod {first.metadata.name} was not bound in {within_s:g} s: {_awaited(first) if waits else 'is its scheduler running?'}"
         return StartFailure(Reason.START_TIMEOUT, text, pods=unbound, scheduler_waits=waits)
     missing = len(slots) - len(active)
+    if missing > 0 and late is None and (ending := sum(1 for pod in pods if pod.metadata.deletion_timestamp and not pod.terminal)):
+        what = "is being deleted and is" if ending == 1 else "are being deleted and are"
+        text = f"{missing} of {len(slots)} pods are missing: {ending} {what} replaced once gone"
+        return StartFailure(Reason.START_TIMEOUT, text, empty_slots=find_empty_slots(allocation, active))
     if missing > 0 and late is None:
         return StartFailure(
             Reason.START_TIMEOUT,

@@ -260,7 +260,7 @@ class StartupMonitor:
         self, workload: Workload, allocation: Allocation, failure: StartFailure, budget: DeletionBudget, now: datetime
     ) -> StartDecision:
         if failure.scheduler_waits or failure.cause is StartFailureCause.RETRIED:
-            return keep(workload, failure)
+            return keep(workload, failure, self._pods(workload, allocation))
         if workload.kind == "Job":
             job = self._caches.jobs.get_by_uid(workload.uid)
             if job is None:

@@ -65,6 +65,12 @@ def test_if_a_sibling_runs_only_the_pods_that_did_not_start_are_evicted() -> Non
     assert keeps(decide(MISSING, RUNS))
 
 
+def test_work_of_which_some_pods_run_is_not_said_not_to_start() -> None:
+    kept = decide(MISSING, RUNS, workload=replace(row(), state=State.ALLOCATED))
+    assert kept.reason is not None
+    assert "runs, but not all of it" in kept.reason.message
+
+
 def test_slots_of_pods_that_were_not_created_are_given_back_and_the_others_run_on() -> None:
     empty = an_allocation(["n0", "n1"]).slots[1:]
     refused = StartFailure(Reason.RELEASE_FAILED, "exceeded quota", empty_slots=empty, cause=StartFailureCause.REFUSED)

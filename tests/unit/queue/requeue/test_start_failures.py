@@ -62,6 +62,13 @@ def test_pods_that_were_not_created_are_counted() -> None:
     assert failed.message.startswith("1 of 2 pods were not created in 300 s: a quota or an admission plugin may refuse them")
 
 
+def test_pods_that_are_being_deleted_are_not_blamed_on_a_quota() -> None:
+    deleted = pod("b", make_pod("b").on_node("n2").phase("Running").with_("metadata.deletionTimestamp", "2026-01-01T00:00:00Z"))
+    failed = find_timeout(TWO, [pod("a"), deleted], 300)
+    assert failed is not None
+    assert failed.message == "1 of 2 pods are missing: 1 is being deleted and is replaced once gone"
+
+
 def test_the_gate_of_another_controller_is_named() -> None:
     failed = find_timeout(TWO, [pod("a"), pod("b", make_pod("b").gate("example.com/wait"))], 300)
     assert failed is not None
