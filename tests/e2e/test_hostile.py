@@ -18,7 +18,10 @@ from pathlib import Path
 import pytest
 from support.builders import Json, make_job
 from support.end_to_end import Stage
+from support.gang_discovery import until_followed
+from support.gang_standins import serve
 from support.hostile import Attack
+from support.hostile_gangs import GANG_KINDS, NATIVE_KIND
 from support.replicas import metrics
 
 from fluxqueue.api import names
@@ -26,6 +29,7 @@ from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluste
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 MALLORY, OWN = "mallory", ("node-1", "node-2")
+JOBSETS = "jobsets.jobset.x-k8s.io"
 LONG = 120.0
 _RESTARTS = re.compile(r"^fluxqueue_controller_restarts_total\{controller=\"([^\"]*)\"\} (\S+)", re.MULTILINE)
 _FAILED = re.compile(
@@ -37,9 +41,20 @@ _FAILED = re.compile(
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes, of which two take only pods that tolerate their taint."""
-    values = {"queue": {"config": {"devices": True, "pinWindowSeconds": 2, "successorGraceSeconds": 10}}}
-    made = InProcessCluster(service_folder / "hostile", ClusterOptions(nodes=4, durable=False, values=values))
+    read = [*sorted(GANG_KINDS.keys() - {JOBSETS}), NATIVE_KIND]
+    config = {"devices": True, "pinWindowSeconds": 2, "successorGraceSeconds": 10}
+    options = ClusterOptions(
+        nodes=4,
+        durable=False,
+        values={"queue": {"config": config}, "gangs": {"resources": read}},
+        feature_gates={"GenericWorkload": True, "GangScheduling": True},
+        api_server_flags=["--runtime-config=scheduling.k8s.io/v1alpha2=true"],
+    )
+    made = InProcessCluster(service_folder / "hostile", options)
     made.start()
+    for name, (version, kind) in GANG_KINDS.items():
+        serve(made, name, version, kind)
+    until_followed(made, read)
     for node in OWN:
         taint = {"key": "own", "value": "yes", "effect": "NoSchedule"}
         patch = {"metadata": {"labels": {"own": "yes"}}, "spec": {"taints": [taint]}}
@@ -110,13 +125,19 @@ def managed(cluster: InProcessCluster, name: str) -> Stage:
 
 
 def let_edit(stage: Stage, user: str) -> None:
-    body = {
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/rolebindings"
-    stage.cluster.control_plane.client.request("POST", path, body)
+    """Give a user the role ``edit``, and the same rights on the kinds of gangs, which a cluster adds to that role."""
+    client, group = stage.cluster.control_plane.client, "rbac.authorization.k8s.io"
+    path = f"/apis/{group}/v1/namespaces/{stage.namespace}"
+    kinds = [name.partition(".") for name in (*GANG_KINDS, NATIVE_KIND)]
+    rules = [{"apiGroups": [of], "resources": [plural], "verbs": ["create", "delete", "get", "list", "patch"]} for plural, _, of in kinds]
+    client.request("POST", f"{path}/roles", {"metadata": {"name": "gangs"}, "rules": rules})
+    for kind, name in (("ClusterRole", "edit"), ("Role", "gangs")):
+        body = {
+            "metadata": {"name": f"{user}-{name}"},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+        client.request("POST", f"{path}/rolebindings", body)
 
 
 def leader(cluster: InProcessCluster) -> tuple[int | None, str]:
@@ -135,7 +156,7 @@ def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_w
 
     def check() -> None:
         assert not stranger.problem, stranger.problem
-        assert leader(cluster) == before
+        assert leader(cluster) == before, "\n".join(cluster.programs["queue"].process.log.read_text(errors="replace").splitlines()[-60:])
 
     attack.go(seconds, check, lambda: stranger.job)
     already = len(stranger.waits_s)
@@ -148,6 +169,7 @@ def test_hostile_objects_of_one_user_stop_neither_the_leader_nor_anybody_elses_w
         report(attack, stranger, log)
     assert {name: count for name, count in _RESTARTS.findall(metrics(cluster, "queue").decode()) if float(count)} == {}
     assert attack.accepted.total() > seconds
+    assert {"POST podgroups", "POST jobsets"} <= attack.accepted.keys()
     assert "controller.restarted" not in log
     assert "cache.handler_failed" not in log
     assert "cache.index_failed" not in log

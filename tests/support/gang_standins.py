@@ -19,6 +19,7 @@ __all__ = [
     "endless",
     "engine_pods",
     "example",
+    "jobs_of_jobset",
     "jobset_jobs",
     "leader_and_workers",
     "mpi_pods",

@@ -16,6 +16,7 @@ from typing import Any
 
 from support.builders import Json, make_job, make_minicluster, make_pod
 from support.device_objects import a_claim, a_template
+from support.hostile_gangs import GANG_EXAMPLES, GANG_KINDS, children_of, gang, group_and_plural
 
 from fluxqueue.api import names
 from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
@@ -128,7 +129,8 @@ class Attack:
         """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            for step in self._draw.choices((self._create, self._edit, self._status, self._event, self._command), (6, 3, 5, 3, 2), k=8):
+            steps = (self._create, self._gang, self._edit, self._status, self._event, self._command)
+            for step in self._draw.choices(steps, (6, 2, 3, 5, 3, 2), k=8):
                 step()
             if (other := about()) is not None:
                 self._forge(other)
@@ -138,7 +140,19 @@ class Attack:
 
     def _create(self) -> None:
         self._number += 1
-        collection, body = self._draw.choice(_KINDS)(f"h{self._number}")
+        self._make(*self._draw.choice(_KINDS)(f"h{self._number}"))
+
+    def _gang(self) -> None:
+        """Write a gang of another project: its object, and its pods or Jobs."""
+        self._number += 1
+        for collection, body in gang(self._draw.choice(GANG_EXAMPLES), f"g{self._number}"):
+            made = self._make(collection, body)
+            if made is not None and collection in GANG_KINDS and not collection.startswith("podgroups"):
+                for child in children_of(made, self._draw.choices(range(60), k=2)):
+                    self._make(*child)
+
+    def _make(self, collection: str, body: Json) -> Any:
+        """Create an object with hostile values; return it, or None if it was refused. The oldest ones are deleted."""
         body["metadata"]["namespace"] = self._namespace
         hostile = self._damaged(body, keep=("apiVersion", "kind", "name", "namespace", "metadata"))
         if (made := self._send("POST", self._path(collection), hostile)) is not None:
@@ -149,6 +163,7 @@ class Attack:
             old = self._live.popleft()
             self._paths.pop(old, None)
             self._send("DELETE", old, {"propagationPolicy": "Background", "gracePeriodSeconds": 0})
+        return made
 
     def _edit(self) -> None:
         if not self._live:
@@ -255,7 +270,7 @@ class Attack:
         return draw.choice(TIMES if draw.random() < 0.1 else TEXTS)
 
     def _path(self, collection: str, namespace: str = "") -> str:
-        group = _GROUPS.get(collection, "/api/v1")
+        group, collection = group_and_plural(collection) if "." in collection else (_GROUPS.get(collection, "/api/v1"), collection)
         return f"{group}/namespaces/{namespace or self._namespace}/{collection}"
 
     def _send(self, verb: str, path: str, body: Json, user: str | None = "") -> Any:
