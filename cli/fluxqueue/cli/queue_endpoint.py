@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fluxqueue.api.names import DOCTOR_ANNOTATION, OPERATOR_AUDIENCE, OPERATOR_TOKEN_HEADER
-from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError, ServerUnreachable
 from fluxqueue.kube.kubeconfig import Connection
 
 __all__ = [
@@ -43,6 +43,8 @@ _ACCOUNT: Final = "fluxqueue-doctor"
 _COMPONENT: Final = "app.kubernetes.io/component=queue"
 _LABELS: Final = f"app.kubernetes.io/name=fluxqueue,{_COMPONENT}"
 _NOT_LEADING: Final = 503
+_SILENT: Final = (500, 502, 503, 504)
+"""Of the API server if a replica does not answer; an answer of the replica itself has a sentence."""
 _TOKEN_S: Final = 600
 
 
@@ -146,19 +148,29 @@ class QueueEndpoint:
         """
         headers = self._tokens.headers(repair=post)
         refused: ApiRefused | None = None
+        silent = ""
         for prefix in self._paths:
             try:
                 answer = self._client.post(prefix + path, None, headers) if post else self._client.get(prefix + path, headers=headers)
+            except ServerUnreachable as error:
+                silent = str(error)
             except ApiRefused as error:
                 sentence = said(error)
+                if not sentence and error.reason and error.status in _SILENT:
+                    silent = str(error)
+                    continue
                 if error.status != _NOT_LEADING:
                     raise (ClusterError(f"error: {sentence}") if sentence else self._tokens.explained(error, repair=post)) from None
                 refused = error
             else:
                 decoded: dict[str, Any] = json.loads(answer)
                 return decoded
-        why = (said(refused) or str(refused)) if refused is not None else "there is none"
-        raise ClusterError(f"error: no replica of the queue leads at this moment, ask again ({why})")
+        if refused is None:
+            raise ClusterError(
+                f"error: no replica of the queue answers, so it is stopped or cannot be reached: while it is stopped, nothing that waits "
+                f"is started, and what runs goes on ({silent or 'there is none'})"
+            )
+        raise ClusterError(f"error: no replica of the queue leads at this moment, ask again ({said(refused) or refused})")
 
     def ask_each(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield name and response of each replica; ``{"error": why}`` if it cannot be reached.
@@ -243,8 +255,8 @@ def _pods(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
             raise Tokens(server, DoctorAccount(where, _ACCOUNT)).explained(other, repair=False) from None
     if not found:
         raise ClusterError(
-            f"error: there is no pod with the labels {_LABELS}: is fluxqueue installed? Give its namespace with --system-namespace, "
-            "or an address with --queue-url"
+            f"error: there is no pod with the labels {_LABELS}: it is not installed, or its Deployment is scaled to 0, so nothing that "
+            "waits is started. Give another namespace with --system-namespace, or an address with --queue-url"
         )
     namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
     if len(namespaces) > 1:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.api_client import ApiRefused, ClusterError
+from fluxqueue.cli.api_client import ApiRefused, ClusterError, ServerUnreachable
 from fluxqueue.cli.doctor import doctor, show_replicas
 from fluxqueue.cli.queue_endpoint import DoctorAccount, QueueAddress, QueueEndpoint, Tokens, find_queue
 
@@ -149,3 +149,12 @@ def test_the_queues_own_refusal_is_shown_as_it_is() -> None:
     refusal = ApiRefused(409, "", "HTTP 409", b'{"error": "a repair is running: ask again when it has ended"}')
     with pytest.raises(ClusterError, match="^error: a repair is running: ask again when it has ended$"):
         asked({"/doctor/repair": refusal}, repair=True)
+
+
+@pytest.mark.parametrize(
+    "silence", [ServerUnreachable("The connection was refused"), ApiRefused(503, "ServiceUnavailable", "error trying to reach service")]
+)
+def test_a_queue_that_is_stopped_is_not_said_to_lead_soon(silence: ClusterError) -> None:
+    with pytest.raises(ClusterError, match="no replica of the queue answers, so it is stopped or cannot be reached") as raised:
+        asked({"a/doctor": silence, "b/doctor": silence}, ["a", "b"])
+    assert "ask again" not in str(raised.value)
