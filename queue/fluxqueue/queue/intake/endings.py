@@ -16,7 +16,7 @@ def is_gone(obj: Job | Pod | None) -> bool:
     return obj is None or obj.metadata.deletion_timestamp is not None
 
 
-def ending_of(row: Workload, obj: Job | Pod | None) -> Ending:
+def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool) -> Ending:
     """Return how a pending workload ends whose object requests nothing any more.
 
     Parameters
@@ -25,6 +25,8 @@ def ending_of(row: Workload, obj: Job | Pod | None) -> Ending:
         The workload.
     obj
         Its object as it is now; None if it does not exist.
+    grouped
+        It is a pod that is matched with others, in a workload of theirs.
     """
     if isinstance(obj, Job) and obj.finished:
         done = obj.status.has_condition("Complete")
@@ -36,6 +38,8 @@ def ending_of(row: Workload, obj: Job | Pod | None) -> Ending:
         )
     if is_gone(obj):
         return cancelled(row, "was deleted while it waited")
+    if grouped:
+        return cancelled(row, "is not matched alone any more: it is one of a group now")
     return cancelled(row, "left the queue: it opted out, or runs without us")
 
 

@@ -103,7 +103,7 @@ class ObjectReader:
                 self._known.note(made_from, described)
             changes.described.append(described if row is not None else self._with_requeue_state(described))
         elif row is not None:
-            changes.endings.append(ending_of(row, self._caches.job_or_pod(uid)))
+            changes.endings.append(ending_of(row, self._caches.job_or_pod(uid), grouped=self._is_grouped(uid, row)))
 
     def describe(self, uid: str, row: Workload | None) -> NewWorkload | None:
         """Describe an object; None if there is none, it is not the queue's, or it is matched with a group.
@@ -120,6 +120,11 @@ class ObjectReader:
             return self._describe_job(job, row)
         pod = self._caches.pods.get_by_uid(uid)
         return self._describe_pod(pod, row) if pod is not None else None
+
+    def _is_grouped(self, uid: str, row: Workload) -> bool:
+        """True for a pod that was matched alone and has become one of a group, as what was complete without it has ended."""
+        pod = self._caches.pods.get_by_uid(uid)
+        return pod is not None and pod.held and not is_gone(pod) and not self._groups.membership(pod, row).alone
 
     def _has_flux(self, job: Job) -> bool:
         """True for a Flux cluster: the volumes and host ports of its services pod, which the Job does not show, may decide too."""

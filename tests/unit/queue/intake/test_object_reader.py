@@ -24,6 +24,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.topology import TopologyRequest
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake import object_reader
+from fluxqueue.queue.intake.changes import IntakeChanges
 from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
@@ -169,3 +170,16 @@ def test_reading_many_pods_of_a_group_costs_in_proportion_to_their_number() -> N
 
 def test_the_nodes_beside_many_pods_are_found_once() -> None:
     assert_linear(lambda count: newcomers(count, required="rack"))
+
+
+def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(caches: Caches, ledger: RecordingLedger) -> None:
+    ledger.put(a_workload("mpi", kind=POD_GROUP, uid="group-p4", release_mode=ReleaseMode.GROUP, pods=2), None)
+    for name in ("p4", "p5"):
+        caches.pods.apply(a_pod(member(name), uid=name))
+    row = a_workload("p4", kind="Pod", uid="p4", release_mode=ReleaseMode.POD, reason=Reason.INVALID_REQUEST)
+    ledger.put(row, None)
+    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    changes = IntakeChanges()
+    reader.read("p4", row, changes)
+    (ending,) = changes.endings
+    assert ending.message == "Pod default/p4 is not matched alone any more: it is one of a group now"
