@@ -41,6 +41,11 @@ KNOWN_FALSE: tuple[KnownFalse, ...] = (
     ),
     KnownFalse(
         "reason",
+        "the reason names the work that nodes were reserved for, until the work that waits is matched again",
+        said=r"Pending BlockedByReservation",
+    ),
+    KnownFalse(
+        "reason",
         "a gang is called Allocated, with a failed start, while some of its pods run",
         said=r"Allocated (StartTimeout|BindFailed)",
     ),

@@ -30,6 +30,7 @@ from fluxqueue.api.metadata import PartialObjectMetadata
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
+from fluxqueue.local.controlplane import administrator_client
 from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Reservation, Workload, WorkloadId
 from fluxqueue.queue.store.rows import allocation_of, shares_of, workload_of
@@ -178,11 +179,15 @@ class PictureReader:
 
     def __init__(self, cluster: InProcessCluster) -> None:
         self._cluster = cluster
+        self._client: ApiServerClient | None = None
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
         self._ran: set[str] = set()
 
     def close(self) -> None:
-        """Close the connection to the database."""
+        """Close the connections; the next picture opens new ones."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -194,7 +199,7 @@ class PictureReader:
 
     def read(self) -> Picture:
         """Return a picture; OSError, ApiServerError or psycopg.Error if a part cannot be read."""
-        client = self._cluster.control_plane.client
+        client = self._client = self._client or administrator_client(self._cluster.control_plane.folder)
         shown = _items(client, f"{_FLUX}/{names.FLUXJOBS}")
         ledger = self._ledger()
         pods = _read(client, "/api/v1/pods", Pod)
