@@ -36,7 +36,7 @@ def cluster(clients: Path, service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(cluster, statements=False) as stage:
+    with managed_namespace(cluster) as stage:
         yield stage
 
 

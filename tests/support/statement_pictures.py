@@ -23,7 +23,7 @@ from support.replicas import queues
 
 from fluxqueue.api import names
 from fluxqueue.api.clusterobjects import ResourceQuota
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import FluxJob, State, is_named_for_its_object
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObjectMetadata
@@ -269,7 +269,7 @@ def _work(shown: Iterable[Mapping[str, Any]], ledger: Ledger, pods: Iterable[Pod
     for item in shown:
         fluxjob = msgspec.convert(item, FluxJob)
         row = ledger.by_uid.get(fluxjob.spec.object_ref.uid)
-        if row is None:
+        if row is None or not is_named_for_its_object(fluxjob):
             continue
         allocations = tuple(held.get(row.id, ()))
         own = {pod.metadata.uid: pod for pod in by_owner.get(row.uid, ()) if row.kind == "Job"}
