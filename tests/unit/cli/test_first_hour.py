@@ -15,7 +15,7 @@ from support.plugin_server import PluginServer, fluxjob
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin, sessions
-from fluxqueue.cli.kubeconfig import Connection
+from fluxqueue.kube.kubeconfig import Connection
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=MD_run

@@ -178,7 +178,7 @@ def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(caches: 
         caches.pods.apply(a_pod(member(name), uid=name))
     row = a_workload("p4", kind="Pod", uid="p4", release_mode=ReleaseMode.POD, reason=Reason.INVALID_REQUEST)
     ledger.put(row, None)
-    reader = ObjectReader(caches, ledger, GroupReader(MemoryApi().api, caches, ledger), ReleaseBlockers(), lambda _: None)
+    reader = a_reader(caches, ledger)
     changes = IntakeChanges()
     reader.read("p4", row, changes)
     (ending,) = changes.endings
