@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import re
 import statistics
@@ -30,7 +31,7 @@ from burst import clean, cpu_of_programs
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.errors import ApiError, ServerError
 from fluxqueue.kube.kinds import JOBS, NAMESPACES, PODS, STATEFULSETS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
@@ -252,9 +253,10 @@ async def remove(api: Api, watched: Watched) -> None:
     for each in await api.list(STATEFULSETS, GANG):
         await api.delete(STATEFULSETS, each.metadata.name, namespace=GANG)
     await clean(api, ObjectCache(), GANG)
-    await api.request("DELETE", f"/api/v1/namespaces/{GANG}/pods?gracePeriodSeconds=0", timeout_s=600)
     async with asyncio.timeout(600):
         while watched.pods.list(GANG):
+            with contextlib.suppress(ServerError):  # it ends the deletion of thousands after a minute
+                await api.request("DELETE", f"/api/v1/namespaces/{GANG}/pods?gracePeriodSeconds=0", timeout_s=120)
             await asyncio.sleep(0.5)
 
 
