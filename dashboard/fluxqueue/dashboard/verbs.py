@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import structlog
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.typedvalues import no_such_queue
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
 from fluxqueue.kube.transport import Api
 
 __all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change"]
@@ -100,6 +102,8 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
     title = object_name(job) or job.metadata.name
     if why := objection(verb.name, job):
         raise Refused(f"{title}: {why}")
+    if (queue := verb.spec.get("queue")) is not None:
+        await _require_queue(api, title, str(queue))
     meta = job.metadata
     body = {"metadata": {"uid": meta.uid}, "spec": dict(verb.spec)}
     try:
@@ -116,6 +120,18 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
         raise Refused(f"{title}: {error.message}") from None
     log.info("verb.sent", verb=verb.name, namespace=meta.namespace, name=meta.name)
     return f"{title} {verb.done}."
+
+
+async def _require_queue(api: Api, title: str, queue: str) -> None:
+    """Refuse a queue that does not exist; who may not read queues learns it from the reason of the work."""
+    if queue == names.DEFAULT_QUEUE:
+        return
+    try:
+        known = {names.DEFAULT_QUEUE, *(each.metadata.name for each in await api.list(FLUXQUEUES))}
+    except ApiError:
+        return
+    if queue not in known:
+        raise Refused(f"{title}: {no_such_queue(queue, known)}")
 
 
 def _priority(text: str) -> int:

@@ -1,9 +1,10 @@
 import pytest
+from support.builders import make_queue
 from support.dashboard_site import PeopleApi, job
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.dashboard.verbs import Refused, carry_out, objection, read_change
-from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,15 @@ async def test_the_api_server_decides() -> None:
     api.failing = True
     with pytest.raises(Refused, match="job/a: "):
         await carry_out(api.with_token(token), job("a"), read_change("cancel", {}))
+
+
+async def test_work_is_not_moved_to_a_queue_that_does_not_exist() -> None:
+    api = PeopleApi()
+    alice = api.with_token(api.person("alice"))
+    assert await carry_out(alice, job("a"), read_change("move", {"queue": "nigth"})) == "job/a is moved to the queue nigth."  # unreadable
+    api.objects[FLUXQUEUES.path()] = {"items": [make_queue("night")]}
+    with pytest.raises(Refused, match=r"^job/a: there is no queue 'nigth': did you mean night\? there are default, night$"):
+        await carry_out(alice, job("a"), read_change("move", {"queue": "nigth"}))
+    for queue in ("night", "default"):
+        assert await carry_out(alice, job("a"), read_change("move", {"queue": queue})) == f"job/a is moved to the queue {queue}."
+    assert len(api.writes()) == 3
