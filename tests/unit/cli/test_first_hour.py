@@ -88,6 +88,8 @@ TRANSCRIPT = [
     ("submit --array 1-100 --image x", 1, "tasks are numbered from 0: write 0-99"),
     # Steering
     ("explian waiting", 1, "did you mean explain?"),
+    ("explain waiting -o yaml", 0, "reason: WaitingForNodes"),
+    ("explain waiting -o json", 0, '"reason": "WaitingForNodes"'),
     ("hold", 1, "hold needs NAME, or a selection"),
     ("hold waiting", 0, "job/waiting held"),
     ("prioritize waiting high", 1, "'high' is none"),
