@@ -87,7 +87,8 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
         Reason.START_TIMEOUT,
         "{} of {} pods were not created in {} s: a quota or an admission plugin may refuse them, see the Events of their owner",
     ): "failed start",
-    (Reason.START_TIMEOUT, "{} {} missing because a pod failed: the Job controller creates {} again by {} UTC (its back-off)"): "reason",
+    (Reason.START_TIMEOUT, "{} {} missing because a pod failed: the Job controller creates {} again by {} (its back-off)"): "reason",
+    (Reason.START_TIMEOUT, "{} of {} pods are missing: {} {} replaced once gone"): "reason",
     (Reason.PREEMPTED, "{}{}"): "reason",
     (Reason.RESERVATION_NOT_ALLOWED, "{}: there is no FluxReservation {}: have it created, or remove the annotation"): "reason",
     (Reason.RESERVATION_NOT_ALLOWED, "{}: the FluxReservation {} {}"): NotCheckable(
