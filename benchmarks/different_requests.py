@@ -1,9 +1,10 @@
 """Memory of waiting Jobs that all ask for different nodes: in the queue's caches and rows, and in the matcher, also once they are gone.
 
 ``python benchmarks/different_requests.py [--jobs 3300] [--values 400] [--nodes 100] [--budget MIB] [--json FILE]``. Each Job has a
-required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all Jobs
-ask for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind its
-service. Each part is measured in a process of its own. With a budget, the rest waits without a request
+required node affinity with this many values of a label: 13 KiB with 400, 16 KiB, the most that is accepted, with 503, and with 0 all
+Jobs ask for the same. It needs no services: the queue's part is its caches and rows in memory, the matcher's part the engine behind
+its service. Each part is measured in a process of its own. FluxJobs are counted as they are listed at start, each with its own copy of
+the request; the leader has them share it with their rows soon after. With a budget, the rest waits without a request
 (`fluxqueue.queue.intake.namespace_budgets`).
 """
 
@@ -26,6 +27,7 @@ from support.memory_api import MemoryApi
 from support.memory_store import memory_ledger
 from support.queue_builders import around
 
+from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus
 from fluxqueue.api.fluxqueues import WaitingBudget
 from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.jobs import Job
@@ -36,6 +38,7 @@ from fluxqueue.kube.decoding import decode
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.status.fluxjob_status import fluxjob_manifest
 from fluxqueue.queue.tasks.triggers import Trigger
 
 KEY = "kubernetes.io/hostname"
@@ -76,15 +79,20 @@ async def queue(jobs: int, values: int, budget: WaitingBudget) -> dict[str, floa
     names = [f"job-{number}" for number in range(jobs)]
     for first in range(0, jobs, BATCH):
         await intake.take_in(names[first : first + BATCH])
-    rows = ledger.all()
+    rows, stored = ledger.all(), resident_mib()
     assert len(rows) == jobs
+    for row in rows:
+        manifest = fluxjob_manifest(row.name, row, [], FluxJobStatus(state=row.state, reason=row.reason, message=row.message))
+        manifest["metadata"]["uid"] = f"fluxjob-{row.name}"
+        caches.fluxjobs.apply(decode(msgspec.json.encode(manifest), FluxJob, "list"))
     return {
         "held": sum(bool(row.jobspec) for row in rows),
         "requests_mib": sum(len(row.jobspec) for row in rows) / MIB,
         "affinity_kib": len(next(documents(1, values))) / 1024,
         "jobspec_kib": len(rows[0].jobspec) / 1024,
         "queue_objects_mib": cached - before,
-        "queue_rows_mib": resident_mib() - cached,
+        "queue_rows_mib": stored - cached,
+        "queue_fluxjobs_mib": resident_mib() - stored,
         "queue_whole_mib": resident_mib(),
         "queue_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

@@ -84,7 +84,7 @@ class WaitingConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, f
     """
 
     workloads: Annotated[int, msgspec.Meta(ge=1)] = 100_000
-    requests_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=128, name="requestsMiB")
+    requests_mi_b: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(default=64, name="requestsMiB")
 
     @property
     def budget(self) -> WaitingBudget:

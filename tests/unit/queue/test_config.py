@@ -30,7 +30,7 @@ def test_levels_that_cannot_be_are_refused_with_file_and_key(tmp_path: Path) -> 
 
 def test_what_may_wait_of_a_namespace_is_read_and_bounded_by_default(tmp_path: Path) -> None:
     default = read_config(None).waiting_per_namespace.budget
-    assert (default.workloads, default.size) == (100_000, 128 * 2**20)
+    assert (default.workloads, default.size) == (100_000, 64 * 2**20)
     read = read_config(written(tmp_path, "waitingPerNamespace: {workloads: 5, requestsMiB: 2}")).waiting_per_namespace.budget
     assert (read.workloads, read.size, read.words) == (5, 2 * 2**20, "5 workloads and 2 MiB of requests")
     with pytest.raises(InvalidConfig, match=r"waitingPerNamespace"):

@@ -21,7 +21,10 @@ async def html(stage: Stage, *rights: tuple[str, str, str]) -> str:
 
 def stage() -> Stage:
     made = Stage()
-    queue = {"limits": {"running": 6, "cores": 64, "perNamespace": {"nodes": 2}}, "policy": "easy"}
+    queue = {
+        "limits": {"running": 6, "cores": 64, "perNamespace": {"nodes": 2, "waiting": {"workloads": 9, "requestsMiB": 5}}},
+        "policy": "easy",
+    }
     status = {"pending": 3, "running": 5, "nodesInUse": 4}
     made.state.queues.apply(msgspec.convert({"metadata": {"name": "gpu", "uid": "q"}, "spec": queue, "status": status}, FluxQueue))
     made.state.accounts.apply(account("science", running=2, nodesInUse=3))
@@ -41,7 +44,7 @@ def stage() -> Stage:
 async def test_use_is_shown_against_limits_and_shares() -> None:
     text = await html(stage(), *BOTH)
     assert 'aria-label="5 of 6 running"' in text
-    assert "at most 64 cores; each namespace at most 2 nodes" in text
+    assert "at most 64 cores; each namespace at most 2 nodes, 9 workloads and 5 MiB of requests waiting" in text
     assert 'class="depth-1">physics' in text
     assert "64 cpu" in text
     assert "75.0 %" in text
