@@ -12,11 +12,8 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 STATEMENTS_CHECKED = frozenset(
     {
-        "test_accounts",
         "test_dependencies",
         "test_forecasts",
-        "test_guarantees",
-        "test_kinds",
         "test_order",
         "test_preemption",
         "test_time_limits",
