@@ -255,8 +255,8 @@ def _pods(server: ApiClient, namespace: str) -> list[dict[str, Any]]:
             raise Tokens(server, DoctorAccount(where, _ACCOUNT)).explained(other, repair=False) from None
     if not found:
         raise ClusterError(
-            f"error: there is no pod with the labels {_LABELS}: is fluxqueue installed? If so, its Deployment is scaled to 0, and nothing "
-            "that waits is started. Give another namespace with --system-namespace, or an address with --queue-url"
+            f"error: there is no pod with the labels {_LABELS}: is fluxqueue installed? If it is, its Deployment is scaled to 0, and "
+            "nothing that waits is started. Give its namespace with --system-namespace, or an address with --queue-url"
         )
     namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
     if len(namespaces) > 1:
