@@ -173,6 +173,19 @@ def test_the_webhook_has_no_rights(installation: Installation) -> None:
         assert not webhook.may(verb, resource)
 
 
+@pytest.mark.parametrize(("audience", "known"), [("fluxqueue", False), ("", True)])
+def test_a_token_that_people_request_for_the_queue_opens_nothing_else(
+    installation: Installation, root: Person, audience: str, known: bool
+) -> None:
+    asked = [f"--audience={audience}"] if audience else []
+    token = root.within(NAMESPACE).run("create", "token", "fluxqueue-doctor", *asked).output.strip()
+    cluster = installation.cluster
+    where = ["--kubeconfig=/dev/null", f"--server={cluster.server}", f"--certificate-authority={cluster.authority}", f"--token={token}"]
+    done = cluster.kubectl(*where, "auth", "whoami", check=False)
+    assert ("fluxqueue-doctor" in done.stdout) is known
+    assert ("Unauthorized" in done.stderr) is not known
+
+
 def test_an_edited_default_queue_survives_an_upgrade(installation: Installation, root: Person) -> None:
     assert root.patch("fluxqueue", "default", {"spec": {"policy": "fcfs"}}).ok
     installation.upgrade()
