@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from support.dashboard_stage import Browserless, RunningDashboard, change, create, fluxjob, make_person, read
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import fluxjob_name
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
@@ -96,6 +97,7 @@ def test_the_page_of_a_job_says_why_and_until_when(browse: Browse) -> None:
 
 def test_an_editor_holds_and_cancels_with_his_own_token(browse: Browse, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("to-hold", "blue"))
+    cluster.apply({"apiVersion": names.API_VERSION, "kind": "FluxQueue", "metadata": {"name": "night"}, "spec": {}})
     editor = browse("editor")
     path = f"/jobs/blue/{name}"
     eventually(lambda: editor.get(path).status == 200)

@@ -14,6 +14,7 @@ from support.queue_builders import a_pod
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.api.nodes import Node
+from fluxqueue.api.texts import time_text
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
@@ -77,9 +78,8 @@ async def test_the_reason_names_the_avoided_nodes_while_the_others_are_busy(benc
     await bench.cycle()
     row = bench.row("first")
     assert (row.state, row.reason) == (State.PENDING, Reason.WAITING_FOR_NODES)
-    assert (
-        f"not on n0 (refused a pod at {NOW:%H:%M}, until {NOW + timedelta(minutes=10):%H:%M} UTC): pod p could not be bound" in row.message
-    )
+    until = time_text(NOW + timedelta(minutes=10))
+    assert f"not on n0 (refused a pod at {time_text(NOW)}, until {until}): pod p could not be bound" in row.message
 
 
 async def test_a_refusal_without_avoided_nodes_applies_to_no_other_work(bench: Bench) -> None:
