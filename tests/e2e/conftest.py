@@ -16,7 +16,6 @@ STATEMENTS_CHECKED = frozenset(
         "test_forecasts",
         "test_order",
         "test_preemption",
-        "test_time_limits",
     }
 )
 """Files whose tests fail if a FluxJob says what is not so. More are added once they have passed with `STATEMENT_LIMIT_S` set."""

@@ -49,7 +49,7 @@ def impatient_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def stage(impatient_cluster: InProcessCluster) -> Iterator[Stage]:
-    with managed_namespace(impatient_cluster, statements=True) as stage:
+    with managed_namespace(impatient_cluster) as stage:
         yield stage
 
 

@@ -30,6 +30,7 @@ def test_the_simulator_and_the_queue_give_the_same_times(stage: Stage, capsys: p
         apply(stage, name, 4, minutes)
         stage.until_state(name, State.RUNNING)
     apply(stage, "all", 8, 10)
+    stage.until("it has an estimate", lambda: "all" in shown(stage))  # so the next one is submitted in another second, which FluxJobs tell
     apply(stage, "again", 8, 10)
     apply(stage, "beside", 4, 15)
     expected = {"all": 60, "again": 70, "beside": 30}

@@ -57,7 +57,7 @@ class Shell:
     def states(self) -> Mapping[str, str]:
         """Return object -> state, as `jobs` shows them."""
         rows = (line.split() for line in self.types("kubectl fluxqueue jobs").splitlines()[1:])
-        return {row[1]: row[3] for row in rows}
+        return {row[0]: row[2] for row in rows}
 
 
 def demo_examples(folder: Path) -> Path:
