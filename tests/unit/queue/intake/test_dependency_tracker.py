@@ -84,10 +84,11 @@ class Bench:
         state = {Outcome.SUCCEEDED: State.COMPLETED, Outcome.FAILED: State.FAILED}.get(outcome, State.CANCELLED)
         row = self.ledger.by_uid(uid)
         assert row is not None
-        finished = make_job(row.name).with_("status.conditions", [{"type": "Complete", "status": "True"}])
-        if self.caches.jobs.get_by_uid(uid) is not None:
-            job = a_job(finished, uid=uid)
-            self.caches.jobs.apply(msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version="99")))
+        job = self.caches.jobs.get_by_uid(uid)
+        if job is not None:  # everything else of it stays, such as its owner: the intake reads it before or after its end
+            ended = a_job(make_job(row.name).with_("status.conditions", [{"type": "Complete", "status": "True"}]), uid=uid)
+            version = msgspec.structs.replace(job.metadata, resource_version="99")
+            self.caches.jobs.apply(msgspec.structs.replace(job, metadata=version, status=ended.status))
         await self.ledger.finish([Ending(row.id, state, outcome, "as the test wants it")])
 
     def row(self, uid: str) -> Workload | None:
