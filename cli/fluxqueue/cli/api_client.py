@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from fluxqueue.cli.tables import printable
-from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig, tls_context
+from fluxqueue.kube.kubeconfig import Connection, InvalidKubeconfig
+from fluxqueue.kube.tls_contexts import tls_context
 
 __all__ = ["ApiClient", "ApiRefused", "ClusterError", "NoSuchResource", "ObjectNotFound", "ServerUnreachable"]
 
