@@ -34,23 +34,16 @@ from support.gang_standins import (
     training,
     wrapped,
 )
+from support.hostile_gangs import GANG_KINDS
 
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
-SERVED = {
-    "podgroups.scheduling.x-k8s.io": ("v1alpha1", "PodGroup"),
-    "podgroups.scheduling.volcano.sh": ("v1beta1", "PodGroup"),
-    "leaderworkersets.leaderworkerset.x-k8s.io": ("v1", "LeaderWorkerSet"),
-    "mpijobs.kubeflow.org": ("v2beta1", "MPIJob"),
-    "pytorchjobs.kubeflow.org": ("v1", "PyTorchJob"),
-    "rayclusters.ray.io": ("v1", "RayCluster"),
-    "sparkapplications.sparkoperator.k8s.io": ("v1beta2", "SparkApplication"),
-    "appwrappers.workload.codeflare.dev": ("v1beta2", "AppWrapper"),
-}
+JOBSET_CRD = "jobsets.jobset.x-k8s.io"
+SERVED = {name: form for name, form in GANG_KINDS.items() if name != JOBSET_CRD}
 UNREAD = {
-    "jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"),
+    JOBSET_CRD: GANG_KINDS[JOBSET_CRD],
     "trainjobs.trainer.kubeflow.org": ("v1alpha1", "TrainJob"),
     "workflows.argoproj.io": ("v1alpha1", "Workflow"),
     "taskruns.tekton.dev": ("v1", "TaskRun"),

@@ -32,8 +32,9 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
 from fluxqueue.local.controlplane import administrator_client
 from fluxqueue.local.inprocess import InProcessCluster
-from fluxqueue.queue.model.records import Allocation, FluxionJobId, Reservation, Workload, WorkloadId
-from fluxqueue.queue.store.rows import allocation_of, shares_of, workload_of
+from fluxqueue.queue.model.records import Allocation, Reservation, Workload, WorkloadId
+from fluxqueue.queue.store.reservations import reservation_of
+from fluxqueue.queue.store.rows import allocation_of, workload_of
 
 __all__ = ["Ledger", "Picture", "PictureReader", "ShownWork", "seconds_at"]
 
@@ -53,7 +54,7 @@ SELECT a.jobid AS a_jobid, a.workload AS a_workload, a.kind AS a_kind, a.shares 
          FROM fluxqueue.slot WHERE slot.jobid = a.jobid) s ON true
  WHERE a.freed_at IS NULL
 """
-_RESERVATIONS = "SELECT workload, jobid, first_at, current_at, ends_at, shares FROM fluxqueue.reservation"
+_RESERVATIONS = "SELECT workload, jobid, first_at, current_at, ends_at, shares, cause FROM fluxqueue.reservation"
 _LEADER_ANSWERS_S = 2.0
 
 
@@ -248,7 +249,7 @@ class PictureReader:
                 at,
                 tuple(map(workload_of, self._connection.execute(_WORKLOADS))),
                 tuple(map(allocation_of, self._connection.execute(_ALLOCATIONS))),
-                tuple(map(_reservation_of, self._connection.execute(_RESERVATIONS))),
+                tuple(map(reservation_of, self._connection.execute(_RESERVATIONS))),
             )
 
 
@@ -293,17 +294,6 @@ def _work(shown: Iterable[Mapping[str, Any]], ledger: Ledger, pods: Iterable[Pod
 
 def _has_run(pod: Pod) -> bool:
     return pod.status.phase in ("Running", "Succeeded", "Failed")
-
-
-def _reservation_of(row: Mapping[str, Any]) -> Reservation:
-    return Reservation(
-        workload=WorkloadId(row["workload"]),
-        jobid=FluxionJobId(row["jobid"]),
-        first_start=row["first_at"],
-        start=row["current_at"],
-        end=row["ends_at"],
-        shares=shares_of(row["shares"]),
-    )
 
 
 def _items(client: ApiServerClient, path: str) -> list[Any]:

@@ -14,7 +14,7 @@ from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.rows import Row, column, shares_of, shares_text
 from fluxqueue.queue.store.transactions import Statement, Transactions
 
-__all__ = ["Reservations"]
+__all__ = ["Reservations", "reservation_of"]
 
 
 class Reservations(Transactions):
@@ -54,10 +54,11 @@ class Reservations(Transactions):
 
     async def reservations(self) -> list[Reservation]:
         """Return all reservations of pending workloads, by their start."""
-        return [_reservation_of(row) for row in await self._read("reservations")]
+        return [reservation_of(row) for row in await self._read("reservations")]
 
 
-def _reservation_of(row: Row) -> Reservation:
+def reservation_of(row: Row) -> Reservation:
+    """Return a row of the table as a reservation."""
     return Reservation(
         workload=WorkloadId(row["workload"]),
         jobid=FluxionJobId(row["jobid"]),
