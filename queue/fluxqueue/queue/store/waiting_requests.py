@@ -90,6 +90,8 @@ def _place(row: Workload | None) -> tuple[object, ...]:
     return row.namespace, row.queue, len(row.jobspec), row.left_out, row.submitted_at
 
 
-def _drop(found: Mapping[str, dict[str, RequestUse]] | Mapping[str, dict[str, list[tuple[datetime, WorkloadId]]]], row: Workload) -> None:
-    """Forget a queue of a namespace in which nothing is counted any more."""
+def _drop(found: dict[str, dict[str, RequestUse]] | dict[str, dict[str, list[tuple[datetime, WorkloadId]]]], row: Workload) -> None:
+    """Forget a queue of a namespace in which nothing is counted any more, and the namespace with its last one."""
     del found[row.namespace][row.queue]
+    if not found[row.namespace]:
+        del found[row.namespace]
