@@ -127,6 +127,7 @@ def test_a_killed_daemon_leaves_nothing_running_and_the_next_up_uses_its_cluster
     killed = cluster.state.pid
     os.kill(killed, signal.SIGKILL)
     until_nothing_lives(folder)
+    wait_until(lambda: not cluster.running, "the lock of the killed daemon, which the last of its processes has", 30)
     assert not cluster.running
     with pytest.raises(NotRunning, match="start one with `fluxqueue local up`"):
         _ = cluster.state
