@@ -130,7 +130,7 @@ test-river: setup-test
 lint: setup-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy api/fluxqueue certs/fluxqueue cli/fluxqueue client/fluxqueue dashboard/fluxqueue fluxion/fluxqueue kube/fluxqueue local/fluxqueue minicluster/fluxqueue queue/fluxqueue rest/fluxqueue scheduler_plugin/fluxqueue webhook/fluxqueue
+	$(BIN)/mypy -p fluxqueue
 	$(BIN)/mypy tests benchmarks docs images deploy
 	$(BIN)/lint-imports
 	if command -v hadolint >/dev/null; then hadolint Dockerfile.queue Dockerfile.webhook; fi

@@ -82,8 +82,8 @@ class LogEvent:
 def modules(*rooms: str) -> Iterator[Module]:
     """Yield the modules of some top-level folders, in the order of their names."""
     for room in rooms:
-        for path in sorted((ROOT / room / "fluxqueue").rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT / room).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted((ROOT / room).rglob("*.py")):
+            name = ".".join(("fluxqueue", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
             if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
                 yield Module(name, ast.parse(path.read_text()))
 

@@ -17,7 +17,7 @@ __all__ = ["attributes_of", "configuration_page"]
 
 _HEAD = """# Configuration of the queue
 
-Written by `docs/generate.py` from `queue/fluxqueue/queue/config.py`. The chart writes the file from `queue.config`
+Written by `docs/generate.py` from `queue/config.py`. The chart writes the file from `queue.config`
 ([values](values.md#queue)) and `fluxqueue queue --config FILE` reads it at its start: a change restarts the queue. An unknown key or an
 impossible value ends the start with a sentence that names it.
 """

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("api", "cli", "client", "kube", "local", "minicluster", "queue", "scheduler_plugin", "webhook")
 _HEAD = """# Labels and annotations
 
-Written by `docs/generate.py` from `api/fluxqueue/api/names.py` and the rows of [objects](../objects.md), which also has the values that
+Written by `docs/generate.py` from `api/names.py` and the rows of [objects](../objects.md), which also has the values that
 people write. The last column names the folders of the code that read or write a key.
 """
 _SUFFIXES = {"_LABEL": "label", "_ANNOTATION": "annotation", "_CONDITION": "condition", "_KEY": "label or annotation"}
@@ -39,7 +39,7 @@ class Key:
 
 def labels_page() -> str:
     """Return the page: our own keys, then those of others that are read."""
-    keys = list(keys_in((ROOT / "api" / "fluxqueue" / "api" / "names.py").read_text()))
+    keys = list(keys_in((ROOT / "api" / "names.py").read_text()))
     meanings = meanings_in((ROOT / "docs" / "objects.md").read_text())
     rooms = rooms_that_use({key.constant for key in keys})
     lines = [_HEAD]
@@ -83,7 +83,7 @@ def rooms_that_use(constants: set[str]) -> Mapping[str, set[str]]:
     """Return the folders of the code in which each constant is named, besides its definition."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for room in ROOMS:
-        for path in (ROOT / room / "fluxqueue").rglob("*.py"):
+        for path in (ROOT / room).rglob("*.py"):
             if path.name == "names.py" and room == "api":
                 continue
             for constant in constants & set(re.findall(r"\bnames\.([A-Z_]+)\b", path.read_text())):

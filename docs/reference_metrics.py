@@ -37,7 +37,7 @@ def metrics_page() -> str:
     """Return the page: a section for each program."""
     lines = [_HEAD]
     for folder, program in PROGRAMS.items():
-        paths = sorted((ROOT / folder / "fluxqueue").rglob("*.py"))
+        paths = sorted((ROOT / folder).rglob("*.py"))
         found = sorted((metric for path in paths for metric in metrics_in(path.read_text())), key=lambda metric: metric.name)
         if not found:
             continue

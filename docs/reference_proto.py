@@ -10,10 +10,10 @@ from markdown_tables import cell, code, table
 
 __all__ = ["proto_page"]
 
-PROTO = Path(__file__).resolve().parents[1] / "proto" / "fluxqueue" / "proto" / "v1" / "fluxion.proto"
+PROTO = Path(__file__).resolve().parents[1] / "proto" / "v1" / "fluxion.proto"
 _HEAD = """# The gRPC service of the matcher
 
-Written by `docs/generate.py` from `proto/fluxqueue/proto/v1/fluxion.proto`. How the calls are used is in [fluxion](../fluxion.md).
+Written by `docs/generate.py` from `proto/v1/fluxion.proto`. How the calls are used is in [fluxion](../fluxion.md).
 """
 _RPC = re.compile(r"rpc (?P<name>\w+)\((?P<request>\w+)\) returns \((?P<response>\w+)\)")
 _FIELD = re.compile(r"(?P<type>(?:optional |repeated )?(?:map<[^>]+>|[\w.]+)) (?P<name>\w+) = (?P<number>\d+)[^;]*;(?: +// (?P<said>.*))?$")

@@ -100,14 +100,14 @@ def _resolve(uv: Path, wanted: str, where: str, *options: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "requirements.in"
         source.write_text(wanted)
-        command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:", *options, source]
+        command = [str(uv), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:", *options, str(source)]
         try:
             solved = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise PinsFail(f"{where}: the package index did not answer within {TIMEOUT_S} s") from None
     if solved.returncode != 0:
         raise PinsFail(f"{where}: {solved.stderr.strip()}")
-    return solved.stdout
+    return str(solved.stdout)
 
 
 def _lines(text: str) -> list[str]:

@@ -15,19 +15,20 @@ from pathlib import Path
 from grpc_tools import protoc  # type: ignore[import-untyped]  # it carries no types
 
 ROOT = Path(__file__).resolve().parent
+PACKAGE = "fluxqueue/proto"
 
 
 def generate(target: Path) -> int:
     """Write ``*_pb2.py``, ``*_pb2.pyi`` and ``*_pb2_grpc.py`` below ``target``; returns protoc's exit code."""
-    sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.proto"))
+    sources = sorted(f"{PACKAGE}/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.proto"))
     outputs = [f"--{kind}={target}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
     well_known = files("grpc_tools") / "_proto"
-    return int(protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *outputs, *sources]))
+    return int(protoc.main(["protoc", f"-I{PACKAGE}={ROOT}", f"-I{well_known}", *outputs, *sources]))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Generate into the folder named, else beside the sources."""
-    return generate(Path(arguments[0]) if arguments else ROOT)
+    """Generate into the folder named, else beside the sources, through the link of the package."""
+    return generate(Path(arguments[0]) if arguments else ROOT.parent)
 
 
 if __name__ == "__main__":

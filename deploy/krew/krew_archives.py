@@ -71,9 +71,9 @@ def version() -> str:
 def own_files() -> dict[str, bytes]:
     """Return our modules by their path below ``site``, and what says their version."""
     found = {
-        path.relative_to(ROOT / room).as_posix(): path.read_bytes()
+        (Path("fluxqueue") / path.relative_to(ROOT)).as_posix(): path.read_bytes()
         for room in ROOMS
-        for path in sorted((ROOT / room / "fluxqueue").rglob("*"))
+        for path in sorted((ROOT / room).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
     info = f"fluxqueue-{version()}.dist-info/METADATA"

@@ -1,4 +1,4 @@
-"""cert-manager on a local control plane: its programs, built once from `local/certmanager/go.mod`, and its CustomResourceDefinitions.
+"""cert-manager on a local control plane: its programs, built once from `local/data/certmanager/go.mod`, and its CustomResourceDefinitions.
 
 The controller, the injector of authorities and the webhook run as processes, as an installation of cert-manager runs them in pods. The
 solver of ACME challenges is left out.

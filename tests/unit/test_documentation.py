@@ -13,21 +13,7 @@ from support.pages import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ROOMS = (
-    "api",
-    "certs",
-    "cli",
-    "client",
-    "dashboard",
-    "fluxion",
-    "kube",
-    "local",
-    "minicluster",
-    "queue",
-    "rest",
-    "scheduler_plugin",
-    "webhook",
-)
+ROOMS = sorted(path.name for path in (ROOT / "fluxqueue").iterdir())
 
 
 def links(page: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fluxqueue.queue
+import fluxqueue.queue.main
 from fluxqueue.api.texts import brief, pictured, without_controls
 
 
@@ -51,7 +51,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
 
 def test_no_message_of_the_queue_writes_a_time_in_another_form() -> None:
     """Who shows a message finds its times by their form (`fluxqueue.api.texts.with_times`)."""
-    folder = Path(fluxqueue.queue.__file__).parent
+    folder = Path(fluxqueue.queue.main.__file__).parent
     others = re.compile(r"%H:%M(?!:%S(?:\.%f)?Z)")
     found = [file.name for file in folder.rglob("*.py") if "simulator" not in file.parts and others.search(file.read_text())]
     assert found == []

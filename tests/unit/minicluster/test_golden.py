@@ -26,7 +26,7 @@ from fluxqueue.cli.minicluster import main, written
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "minicluster").glob("*.yaml"))
 GOLDEN = Path(__file__).with_name("golden")
-SHELL = Path(__file__).parents[3] / "minicluster" / "fluxqueue" / "minicluster" / "shell"
+SHELL = Path(__file__).parents[3] / "minicluster" / "shell"
 SHELLCHECK = Path(sys.executable).with_name("shellcheck")
 OURS = ("settings.sh", "exports.sh", "batch.sh")
 

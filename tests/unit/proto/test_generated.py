@@ -38,7 +38,7 @@ def test_generating_once_more_changes_nothing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "generate.py"), str(tmp_path)], check=True, timeout=60)
     for name in GENERATED:
         fresh = (tmp_path / "fluxqueue/proto/v1" / name).read_bytes()
-        assert fresh == (ROOT / "fluxqueue/proto/v1" / name).read_bytes(), f"{name} is not what the .proto says: run make proto"
+        assert fresh == (ROOT / "v1" / name).read_bytes(), f"{name} is not what the .proto says: run make proto"
 
 
 @pytest.mark.parametrize("message", GO_SERVICE)

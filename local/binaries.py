@@ -1,9 +1,9 @@
 """The Kubernetes programs of a local control plane: found, or built once per version.
 
-No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum verifies. `local/controlplane/go.mod`
-lists all seven programs as tools. They are searched in the folder of ``KUBEBUILDER_ASSETS``, on PATH, and in a cache per version. A program
-outside the cache is used only if its version fits, because control plane and kubectl must have the same Kubernetes minor version, and an
-older kubectl on PATH would otherwise be used unnoticed. Rejected programs are reported.
+No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum verifies.
+`local/data/controlplane/go.mod` lists all seven programs as tools. They are searched in the folder of ``KUBEBUILDER_ASSETS``, on PATH,
+and in a cache per version. A program outside the cache is used only if its version fits, because control plane and kubectl must have the
+same Kubernetes minor version, and an older kubectl on PATH would otherwise be used unnoticed. Rejected programs are reported.
 
 Missing programs are built (`toolchain`), all seven together, in a folder that is renamed when it is complete. So an existing cache folder
 is always complete, and a build that was ended goes on in that folder. A lock prevents two processes from building at the same time.

@@ -1,1 +1,0 @@
-"""The queue service: intake, store, scheduling, release and tracking."""
