@@ -347,7 +347,7 @@ async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]
                 return
 
     await asyncio.gather(read(process.stdout), read(process.stderr))
-    await process.wait()
+    await _ended(process)
     return bytes(kept[process.stdout]), bytes(kept[process.stderr])
 
 
@@ -358,11 +358,21 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), _END_S)
+        await asyncio.wait_for(_ended(process), _END_S)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await _ended(process)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a process, and drop what it still writes: asyncio waits until the pipes are empty, full ones included."""
+
+    async def drop(stream: asyncio.StreamReader | None) -> None:
+        while stream is not None and await stream.read(_CHUNK):
+            pass
+
+    await asyncio.gather(process.wait(), drop(process.stdout), drop(process.stderr))
 
 
 def read_environment(file: Path) -> dict[str, str] | None:

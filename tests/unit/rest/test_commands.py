@@ -1,5 +1,6 @@
 """The arguments of `flux`, and the reading of its output."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -175,6 +176,13 @@ async def test_no_more_is_read_than_the_memory_holds(tmp_path: Path) -> None:
     flux = stand_in(tmp_path, "exec yes", deadline_s=120)  # without an end
     with pytest.raises(FluxFailed, match="wrote more than 16777216 bytes: follow the output instead"):
         await anext(flux.output("f7"))
+
+
+async def test_a_command_is_stopped_while_its_pipe_is_full(tmp_path: Path) -> None:
+    output = stand_in(tmp_path, "exec yes").follow("f7")
+    await anext(output)
+    await asyncio.sleep(0.3)  # nobody reads, so asyncio stops to take from the pipe
+    await asyncio.wait_for(output.aclose(), 60)
 
 
 async def test_a_refusal_of_flux_is_passed_on_literally(tmp_path: Path) -> None:
