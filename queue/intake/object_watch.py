@@ -103,7 +103,7 @@ class ObjectWatch:
         key = group_of(pod)
         if former is not None and former != key:
             self._enqueue(former)  # its labels were changed: the group that it left is not complete without it
-        if key is not None:
+        if key is not None and self._concerns_group(change, key):
             self._enqueue(key)
         if self._is_read_with_group(pod):
             return
@@ -114,6 +114,16 @@ class ObjectWatch:
             self._enqueue(pod.metadata.uid)
         if change.kind is ChangeKind.ADDED and pod.held and self._ledger.by_uid(job_uid) is None:
             self._enqueue(job_uid)  # a Job that somebody else resumed
+
+    def _concerns_group(self, change: Change[Pod], key: GroupKey) -> bool:
+        """True if a group has to be read again: reading it costs in proportion to its pods, each of which changes several times."""
+        old, pod = change.old, change.new
+        if old is None or pod is None:
+            return True
+        if _of_group(old) == _of_group(pod):
+            return False
+        group = self._ledger.group(key)
+        return pod.held or group is None or group.state is State.PENDING  # one with nodes is read for the pods that wait
 
     def _is_read_with_group(self, pod: Pod) -> bool:
         """True if the intake reads a pod with its group: one that waits, or one for which the group has no slot."""
@@ -185,6 +195,12 @@ def _any(_row: Workload) -> bool:
 
 def _is_stored(fluxjob: FluxJob, row: Workload) -> bool:
     return edits_are_stored(row, fluxjob) and fluxjob.spec.cancel == row.overrides.cancel
+
+
+def _of_group(pod: Pod) -> tuple[object, ...]:
+    """Return everything of a pod that the reading of its group depends on."""
+    meta = pod.metadata
+    return meta.labels, meta.annotations, meta.owner_references, meta.deletion_timestamp, pod.spec, pod.status.phase
 
 
 def _beyond_spec(job: Job) -> tuple[object, ...]:

@@ -49,6 +49,7 @@ class MemoryTables(Store):
         self._clock = clock
         self._epoch = Epoch(0)
         self._rows: dict[WorkloadId, Workload] = {}
+        self._id_of: dict[str, WorkloadId] = {}
         self._described: dict[WorkloadId, tuple[Reason, str]] = {}
         self._history: dict[WorkloadId, Workload] = {}
         self._allocations: dict[FluxionJobId, AllocationRow] = {}
@@ -69,6 +70,7 @@ class MemoryTables(Store):
     def put(self, workload: Workload, allocation: Allocation | None = None) -> None:
         """Store a row as a test wants it; an allocation that is not released is due for release."""
         self._rows[workload.id] = workload
+        self._id_of[workload.uid] = workload.id
         if allocation is not None:
             due = self._clock() if allocation.released_at is None else None
             self._allocations[allocation.jobid] = AllocationRow(allocation, due)
@@ -99,7 +101,8 @@ class MemoryTables(Store):
     # ---- rows ---------------------------------------------------------------------------------------------------------------------
 
     def _by_uid(self, uid: str) -> Workload | None:
-        return next((workload for workload in (*self._rows.values(), *self._history.values()) if workload.uid == uid), None)
+        known = self._id_of.get(uid)
+        return None if known is None else self._rows.get(known) or self._history.get(known)
 
     def _end(self, epoch: Epoch, workload: Workload, state: State, outcome: Outcome, message: str) -> list[AllocationRow]:
         """End a workload, and return the allocations that this freed."""

@@ -66,6 +66,7 @@ class MemoryWorkloads(MemoryTables):
         columns["submitted_at"] = new.submitted_at or self._clock()
         workload = Workload(id=WorkloadId(self._last_id), state=State.PENDING, **columns)
         self._rows[workload.id] = workload
+        self._id_of[workload.uid] = workload.id
         self._described[workload.id] = new.reason, new.message
         self._log(epoch, workload.id, None, State.PENDING, new.reason, new.message)
         return workload

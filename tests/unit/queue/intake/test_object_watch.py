@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from support.builders import make_job, make_pod
+from support.builders import PodBuilder, make_job, make_pod
 from support.memory_store import memory_ledger
 from support.queue_builders import a_job, a_new_workload, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -147,3 +147,28 @@ def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
     ledger.put(a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2))
     caches.pods.apply(a_pod(member.with_("metadata.name", "p1"), uid="p1"))
     assert enqueued == [GroupKey("default", "mpi")]
+
+
+def test_a_pod_of_a_group_has_it_read_again_only_for_what_the_reading_depends_on() -> None:
+    caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
+    ObjectWatch(caches, ledger, enqueued.append)
+    mpi, versions = GroupKey("default", "mpi"), iter(range(11, 99))
+    member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
+
+    def reread_after(pod: PodBuilder) -> bool:
+        enqueued.clear()
+        read = a_pod(pod, uid="p0")
+        caches.pods.apply(msgspec.structs.replace(read, metadata=with_version(read.metadata, next(versions))))
+        return mpi in enqueued
+
+    unscheduled = member.with_("status.conditions", [{"type": "PodScheduled", "status": "False"}])
+    assert reread_after(member)
+    assert not reread_after(unscheduled)
+    released = unscheduled.with_("spec.schedulingGates", [])
+    assert reread_after(released), "somebody removed the gate of a pod that waited"
+    assert reread_after(unscheduled)
+    group = a_workload("mpi", kind=POD_GROUP, release_mode=ReleaseMode.GROUP, pods=2, state=State.ALLOCATED, jobid=7)
+    ledger.put(group, an_allocation(["n0"]))
+    assert not reread_after(released), "it has its slot"
+    assert not reread_after(released.on_node("n0").phase("Running"))
+    assert reread_after(unscheduled.label("fluxqueue/pod-group", "mpi").with_("metadata.annotations", {"a": "b"})), "one that waits"
