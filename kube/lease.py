@@ -55,7 +55,8 @@ class LeaderLease:
     identity
         Identity of this process; unique, also among restarts in the same pod.
     duration_s
-        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every quarter of this.
+        Seconds without renewal after which another process may acquire it; whole seconds are stored. It is renewed every quarter of this,
+        counted from the request before, so an API server that answers within a third keeps no holder from renewing.
     former
         Prefix of the identities of earlier processes in the same pod, which have ended. Empty if there is none.
     may_renew
@@ -96,6 +97,7 @@ class LeaderLease:
         self._seen: Lease | None = None
         self._seen_at = float("-inf")
         self._renewed_at = float("-inf")
+        self._tried_at = float("-inf")
         self._current = False
         self._log: Any = log.bind(lease=f"{namespace}/{name}", identity=identity)
         self.holder = ""
@@ -186,7 +188,8 @@ class LeaderLease:
     async def _renew(self) -> None:
         """Renew until leadership has expired or another process holds the Lease."""
         while True:
-            await asyncio.sleep(min(self._retry_s, self.remaining_s))
+            due_s = self._tried_at + self._retry_s - time.monotonic()  # an answer that comes late does not delay the next renewal
+            await asyncio.sleep(max(0.0, min(due_s, self.remaining_s)))
             if self.held and self._may_renew():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self.remaining_s):
@@ -197,7 +200,7 @@ class LeaderLease:
 
     async def _try(self) -> bool:
         """Try once to acquire or renew the Lease; after an own write, it need not be read first."""
-        started = time.monotonic()
+        self._tried_at = started = time.monotonic()
         lease = self._seen if self._current else None
         self._current = False
         try:

@@ -103,3 +103,44 @@ async def test_what_the_work_raises_is_raised_after_the_release(server: Watchabl
     with pytest.raises(RuntimeError, match="broken"):
         await asyncio.wait_for(candidate(server, "a").run(lead), 60)
     assert spec(server)["holderIdentity"] == ""
+
+
+class SlowServer(WatchableServer):
+    """Answers each renewal after 30 % of the Lease's duration, by a clock that only this and the pauses between renewals move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000.0
+        self.lease: LeaderLease | None = None
+        self.held: list[bool] = []
+        """Whether the Lease was still held at the end of each renewal, before it counts."""
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
+        if request.verb == "patch" and self.lease is not None:
+            self.now += 0.3 * DURATION_S
+            self.held.append(self.lease.held)
+        return await super().call(request, timeout_s, tries=tries)
+
+
+async def test_an_api_server_that_answers_late_does_not_cost_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, sleep = SlowServer(), asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        task = asyncio.current_task()
+        if task is not None and task.get_name() == "lease-leader":
+            server.now, seconds = server.now + max(seconds, 0), 0
+        await sleep(seconds)
+
+    monkeypatch.setattr("fluxqueue.kube.lease.time", server)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    server.lease = candidate(server, "a")
+
+    async def lead() -> None:
+        while len(server.held) < 5:
+            await sleep(0)
+
+    await asyncio.wait_for(server.lease.run(lead), 60)
+    assert server.held[:5] == [True] * 5
