@@ -44,7 +44,7 @@ def missed_deadline(workload: Workload, estimate: Estimate | None, now: datetime
         return ""
     if end <= deadline:
         return ""
-    by = f"{workload.ref} is to be done by {_time(deadline)}"
+    by = _due(workload, deadline)
     if start == now:
         return f"{by}, and even if it started now it would not be"
     return f"{by}, and is expected to start at {_time(start)} and to end at {_time(end)}"
@@ -76,6 +76,10 @@ class Deadlines:
         now = self._ledger.wall()
         return [self._refined(change, now) if change.workload in self._with_deadline else change for change in changes]
 
+    def names_another(self, workload: Workload) -> bool:
+        """True if a workload says that it misses a deadline that it no longer has: its user edited it."""
+        return workload.reason is Reason.DEADLINE_UNREACHABLE and not _names_its_own(workload)
+
     async def report(self) -> None:
         """Compare all deadlines with new estimates, and store what changed."""
         if not self._with_deadline:
@@ -101,9 +105,9 @@ class Deadlines:
 
     def _judge(self, workload: Workload, now: datetime) -> str:
         """Why a workload misses its deadline: as it was found, until an estimate says that it can be met or the deadline changes."""
-        estimate, deadline = self._estimates.get(workload.id), workload.start_conditions.deadline
+        estimate = self._estimates.get(workload.id)
         missed = missed_deadline(workload, estimate, now)
-        known = workload.reason is Reason.DEADLINE_UNREACHABLE and deadline is not None and _time(deadline) in workload.message
+        known = workload.reason is Reason.DEADLINE_UNREACHABLE and _names_its_own(workload)
         unsure = estimate is None or estimate.eta is None
         return workload.message if known and (missed or unsure) else missed
 
@@ -114,6 +118,16 @@ class Deadlines:
             self._with_deadline.add(workload_id)
         else:
             self._with_deadline.discard(workload_id)
+
+
+def _due(workload: Workload, deadline: datetime) -> str:
+    return f"{workload.ref} is to be done by {_time(deadline)}"
+
+
+def _names_its_own(workload: Workload) -> bool:
+    """True if the message is about the deadline that the workload has now."""
+    deadline = workload.start_conditions.deadline
+    return deadline is not None and workload.message.startswith(_due(workload, deadline))
 
 
 def _time(at: datetime) -> str:

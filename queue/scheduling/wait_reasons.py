@@ -86,7 +86,8 @@ class WaitReasons:
             workload = self._ledger.get(workload_id) if workload_id in self._backlogs else None
             if workload is None:
                 continue
-            if workload.reason is Reason.NONE:
+            self._blocking.note_told(workload)
+            if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
                 self._limited.add(workload_id)
@@ -131,7 +132,7 @@ class WaitReasons:
         changes = await self._outages.refine(changes, held)
         changes = self._deadlines.refine(self._avoided.refine(changes))
         await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
-        self._unexplained |= later
+        self._unexplained = (self._unexplained - {each.workload for each in changes}) | later
         return unchecked or bool(later) or self._untold
 
     def _collect(self, cycle: Cycle, held: Mapping[WorkloadId, HeldReservation]) -> list[ReasonChange]:
@@ -147,12 +148,18 @@ class WaitReasons:
             self._told |= {workload_id: answer.at for workload_id, answer in reserved.items()}
         explained = aside | {change.workload for change in changes}
         changes += self._moved_reservations(held, explained)
-        changes += [
-            ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=_in_general(workload, cycle.disciplines))
-            for workload_id in self._unexplained - explained
-            if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING
-        ]
+        self._unexplained |= {workload_id for workload_id in self._blocking.outdated(held) if workload_id in self._backlogs}
+        for workload_id in self._unexplained - explained:
+            workload = self._ledger.get(workload_id)
+            if workload is not None and workload.state is State.PENDING:
+                text = self._told_reservation(held[workload_id]) if workload_id in held else _in_general(workload, cycle.disciplines)
+                changes.append(ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text))
         return changes
+
+    def _told_reservation(self, reservation: HeldReservation) -> str:
+        """Return what is said of a workload's reservation, and note that it is."""
+        self._told[reservation.workload] = reservation.start
+        return _reserved_words(reservation.nodes, reservation.start)
 
     def _moved_reservations(self, held: Mapping[WorkloadId, HeldReservation], explained: Collection[WorkloadId]) -> list[ReasonChange]:
         """New reasons for those whose reason names another start than their reservation has. Who lost it is explained again."""
@@ -165,8 +172,7 @@ class WaitReasons:
                 del self._told[workload_id]
                 self._unexplained.add(workload_id)
             elif workload_id not in explained and reservation.start != start:
-                self._told[workload_id] = reservation.start
-                text = _reserved_words(reservation.nodes, reservation.start)
+                text = self._told_reservation(reservation)
                 moved.append(ReasonChange(workload=workload_id, reason=Reason.WAITING_FOR_NODES, message=text))
         return moved
 

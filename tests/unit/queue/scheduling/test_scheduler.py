@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from support.queue_bench import START, Bench, a_machine, job
 
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Policy
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.fluxion.rpc.failures import InternalError
 from fluxqueue.kube.object_cache import Change, ChangeKind
-from fluxqueue.queue.model.changes import ReasonChange
-from fluxqueue.queue.model.records import NodeRefusal, RequeueState
+from fluxqueue.queue.model.changes import Ending, ReasonChange
+from fluxqueue.queue.model.records import NewWorkload, NodeRefusal, RequeueState
+from fluxqueue.queue.model.start_conditions import StartConditions
 from fluxqueue.queue.store.errors import StoreError
 from fluxqueue.queue.tasks.triggers import ControlTask
 
@@ -163,6 +165,52 @@ async def test_a_reason_names_the_reservation_that_is_held_and_no_former_one(ben
     await bench.cycle()
     assert [each.workload for each in bench.ledger.reservations()] == [bench.row("urgent").id]
     assert "reserved for it" not in bench.row("all").message
+
+
+async def behind_a_reservation(bench: Bench) -> None:
+    """One node is free until all four are reserved, and work that is too long for that waits. The second is refused with the first."""
+    runs, longer = job("runs", 3, "8", "1h"), job("longer", 1, "8", "9h")
+    await bench.submit(runs, job("all", 4, "8", "1h"), job("next", 4, "8", "1h"), job("long", 1, "8", "8h"), longer)
+    await bench.cycle()
+    assert "reserved for Job default/all from 2026-11-21T09:00:00Z" in bench.row("longer").message
+
+
+async def test_a_reason_names_no_start_of_other_work_that_has_moved(bench: Bench, clock: Clock) -> None:
+    await behind_a_reservation(bench)
+    clock.now += timedelta(hours=1, seconds=1)
+    await bench.cycle()
+    assert "reserved for Job default/all from 2026-11-21T09:06:00Z" in bench.row("longer").message
+
+
+async def test_a_reason_names_no_work_that_waits_no_more(bench: Bench) -> None:
+    await behind_a_reservation(bench)
+    await bench.ledger.finish([Ending(bench.row("all").id, State.CANCELLED, Outcome.CANCELLED)])
+    await bench.cycle()
+    assert "reserved for Job default/next from 2026-11-21T09:00:00Z" in bench.row("longer").message
+
+
+async def test_a_reason_of_a_former_leader_names_what_is_reserved_now(bench: Bench) -> None:
+    await behind_a_reservation(bench)
+    text = "would start now, but not end before nodes are needed that are reserved for Job default/gone from 2026-11-21T08:30:00Z on"
+    await bench.ledger.set_reasons([ReasonChange(workload=bench.row("longer").id, reason=Reason.BLOCKED_BY_RESERVATION, message=text)])
+    await bench.cycle()
+    assert "reserved for Job default/all from 2026-11-21T09:00:00Z" in bench.row("longer").message
+
+
+async def test_a_deadline_that_is_edited_is_named_in_the_next_cycle(bench: Bench) -> None:
+    def late(deadline: datetime) -> NewWorkload:
+        return replace(job("late", 4, "8", "1h"), start_conditions=StartConditions(deadline=deadline))
+
+    await bench.submit(job("runs", 4, "8", "3h"), late(START + timedelta(hours=2)))
+    await bench.cycle()
+    assert "is to be done by 2026-11-21T10:00:00Z" in bench.row("late").message
+    await bench.submit(late(START + timedelta(hours=3)))
+    await bench.cycle()
+    assert "is to be done by 2026-11-21T11:00:00Z" in bench.row("late").message
+    await bench.submit(late(START + timedelta(hours=9)))
+    await bench.cycle()
+    assert bench.row("late").reason is Reason.WAITING_FOR_NODES
+    assert "reserved for it from 2026-11-21T11:00:00Z" in bench.row("late").message
 
 
 async def test_a_reservation_that_is_about_to_begin_requests_a_cycle(bench: Bench, clock: Clock) -> None:
