@@ -21,6 +21,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -42,6 +43,7 @@ from fluxqueue.queue.store.ledger import Ledger
 __all__ = ["StartEstimator"]
 
 _EVERY_S = 5.0
+_POSITIONS_EVERY_S = 1.0
 _PER_QUEUE = 100
 _AT_ONCE = 20
 _BUDGET_S = 0.15
@@ -77,6 +79,7 @@ class StartEstimator:
         self._graph = graph
         self._chained = ChainedStarts(ledger)
         self._updated_at = -math.inf
+        self._counted_at = -math.inf
         self._pause_s = _EVERY_S
         self._planned_at: dict[str, float] = {}
         self._ids: list[FluxionJobId] = []
@@ -111,7 +114,7 @@ class StartEstimator:
         context: CycleContext,
         disciplines: Mapping[str, Discipline] = MappingProxyType({}),
     ) -> float:
-        """Estimate again, unless that was done a few seconds ago.
+        """Estimate again, unless that was done a few seconds ago: then positions alone are counted, once a second.
 
         Parameters
         ----------
@@ -131,12 +134,15 @@ class StartEstimator:
         """
         began = time.monotonic()
         if (passed := began - self._updated_at) < self._pause_s:
+            if began >= self._counted_at + _POSITIONS_EVERY_S:
+                self._count_positions(backlogs, context)
+                self._counted_at = began
             return self._pause_s - passed if self._chained or any(len(backlog) for backlog in backlogs.values()) else 0.0
-        self._updated_at = began
+        self._updated_at = self._counted_at = began
         estimates, starts = dict[WorkloadId, Estimate](), dict[WorkloadId, int]()
         self._planned_at = {queue: self._planned_at.get(queue, -math.inf) for queue in backlogs}
         for number, queue in enumerate(sorted(backlogs, key=lambda queue: (self._planned_at[queue], queue))):
-            first = list(itertools.islice((each for each in backlogs[queue] if each.shape not in context.unsatisfiable), _PER_QUEUE))
+            first = _first(backlogs[queue], context)
             planned = self._former_plan(first, context.now)
             if not number or time.monotonic() < began + _BUDGET_S:
                 planned |= await self._plan_ahead(first, disciplines.get(queue, _USUAL_DISCIPLINE), reservations)
@@ -155,6 +161,17 @@ class StartEstimator:
         self.estimates.replace_all(estimates)
         self._pause_s = max(_EVERY_S, _PAUSE_PER_TIME * (time.monotonic() - began))
         return 0.0
+
+    def _count_positions(self, backlogs: Mapping[str, Backlog], context: CycleContext) -> None:
+        """Let the estimates have the positions of now. Work that came since the last plan counts, and gets its own with the next one."""
+        moved: dict[WorkloadId, Estimate] = {}
+        for backlog in backlogs.values():
+            for position, workload in enumerate(_first(backlog, context), 1):
+                estimate = self.estimates.get(workload.id)
+                if estimate is not None and estimate.position != position:
+                    moved[workload.id] = replace(estimate, position=position)
+        if moved:
+            self.estimates.replace_all({**self.estimates, **moved})
 
     def _former_plan(self, first: Iterable[Workload], now: int) -> dict[WorkloadId, int]:
         """Return the starts that were planned before and lie ahead."""
@@ -228,6 +245,11 @@ class StartEstimator:
             if used:
                 await self._graph.fluxion.cancel_many(used, call=self._graph.call())
         return starts
+
+
+def _first(backlog: Backlog, context: CycleContext) -> list[Workload]:
+    """Return the first of a queue, without those that can never start."""
+    return list(itertools.islice((each for each in backlog if each.shape not in context.unsatisfiable), _PER_QUEUE))
 
 
 def _nothing_published(_workload: Workload) -> None:

@@ -42,6 +42,9 @@ _MANY = 45.0
 _HALF_LIFE_S = 2.0
 _ESTIMATES_AT_ONCE = 20
 _FEW_ESTIMATES = 4
+_MOST_EARLY = 20
+_EARLY_A_SECOND = 1.0
+"""Estimates that change sooner than after half a minute: so many at once, and so many a second in the long run."""
 
 
 class FluxJobPace:
@@ -65,6 +68,16 @@ class FluxJobPace:
         self._running: set[WorkloadId] = set()
         self._counted = 0.0
         self._counted_at: datetime | None = None
+        self._early = float(_MOST_EARLY)
+
+    def early_estimates(self, passed_s: float) -> int:
+        """Return how many estimates may be written sooner than after half a minute, this long after the last question."""
+        self._early = min(self._early + passed_s * _EARLY_A_SECOND, _MOST_EARLY)
+        return 0 if self.hurried else int(self._early)
+
+    def count_early_estimates(self, number: int) -> None:
+        """Count estimates that were."""
+        self._early -= number
 
     def count(self, workload_id: WorkloadId, workload: Workload | None) -> None:
         """Count a change of a workload; None if it has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import nsmallest
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from fluxqueue.queue.status.fluxjob_conditions import conditions_of
 from fluxqueue.queue.status.fluxjob_edits import acknowledgement, expected_spec
 
 __all__ = [
+    "ChosenEstimates",
     "ShownEstimates",
     "StartEstimates",
     "estimates_to_show",
@@ -32,6 +33,8 @@ _POSITIONS_SHOWN = 100
 """Of each queue: the queue's API shows the later ones."""
 _ESTIMATE_AGE_S = 30.0
 """Least age of an estimate that is replaced by another one."""
+_EARLY_AGE_S = 2.0
+"""The same while few estimates change."""
 _UNRESERVED_AGE_S = 4.0
 """The same if nodes are reserved since, as the reason says at once: long enough that a reservation that comes and goes costs few writes."""
 _NEW_AGE_S = 120.0
@@ -47,14 +50,30 @@ ShownEstimates = Mapping[WorkloadId, tuple[Estimate, float]]
 """Estimates that FluxJobs show, each with the time (seconds of any monotonic clock) at which it was chosen."""
 
 
-def estimates_to_show(
-    shown: ShownEstimates, known: StartEstimates, now: float, most: int = 1_000
-) -> tuple[ShownEstimates, list[WorkloadId]]:
+class ChosenEstimates(NamedTuple):
+    """What FluxJobs shall show.
+
+    Attributes
+    ----------
+    shown
+        All of it.
+    changed
+        The workloads whose FluxJobs have to be written for it.
+    early
+        How many of these changed sooner than after half a minute, because few do.
+    """
+
+    shown: ShownEstimates
+    changed: list[WorkloadId]
+    early: int = 0
+
+
+def estimates_to_show(shown: ShownEstimates, known: StartEstimates, now: float, most: int = 1_000, early: int = 0) -> ChosenEstimates:
     """Choose the estimates that FluxJobs show.
 
     The first hundred of each queue are shown. An estimate changes at most twice a minute, except that a lost or moved reservation is
-    shown at once, and a new one after a few seconds. If many have changed, those go first that are old or far ahead in their queues, so
-    that many queues do not keep the API server busy.
+    shown at once, a new one after a few seconds, and another position or start after two seconds for a few, the first in their queues.
+    If many have changed, those go first that are old or far ahead in their queues, so that many queues do not keep the API server busy.
 
     Parameters
     ----------
@@ -66,30 +85,34 @@ def estimates_to_show(
         On the clock of ``shown``.
     most
         How many may change, beside reservations that were made or lost.
-
-    Returns
-    -------
-    tuple
-        What FluxJobs shall show, and the workloads whose FluxJobs have to be written for it.
+    early
+        How many may change sooner than after half a minute.
     """
     wanted: dict[WorkloadId, tuple[Estimate, float]] = {}
     changed: list[WorkloadId] = []
     due: list[tuple[float, WorkloadId]] = []
+    soon: list[tuple[int, WorkloadId]] = []
     for workload_id, estimate in known.items():
         if estimate.position is not None and estimate.position > _POSITIONS_SHOWN:
             continue
         before = shown.get(workload_id)
         if before is not None:
             wanted[workload_id] = before
-            if before[0] == estimate or now - before[1] < _least_age_s(before[0], estimate):
+            if before[0] == estimate:
+                continue
+            if now - before[1] < _least_age_s(before[0], estimate):
+                if now - before[1] >= _EARLY_AGE_S and (before[0].position, before[0].eta) != (estimate.position, estimate.eta):
+                    soon.append((estimate.position or 0, workload_id))
                 continue
         if estimate.reserved or (before is not None and before[0].reserved):
             changed.append(workload_id)
         else:
             age_s = now - before[1] if before is not None else _NEW_AGE_S
             due.append((-age_s / (_FIRST_POSITIONS + (estimate.position or 0)), workload_id))
-    changed += [workload_id for _, workload_id in nsmallest(most, due)]
-    return wanted | {workload_id: (known[workload_id], now) for workload_id in changed}, changed
+    chosen = nsmallest(most, due)
+    first = nsmallest(min(early, most - len(chosen)), soon)
+    changed += [workload_id for _, workload_id in [*chosen, *first]]
+    return ChosenEstimates(wanted | {workload_id: (known[workload_id], now) for workload_id in changed}, changed, len(first))
 
 
 def _least_age_s(before: Estimate, estimate: Estimate) -> float:

@@ -1,9 +1,9 @@
 """Writes a FluxJob for each workload, next to the user's object.
 
 Writes are the budget of a cluster, so creation and status wait for a while (`fluxqueue.queue.status.fluxjob_pace`). Position and estimate
-change with every job that comes or goes: they are written for the first hundred of each queue, at most twice a minute, and ten a second in
-all, or two while much work starts and ends. The user's object owns its FluxJob, so garbage collection removes it. A FluxJob that a person
-deletes is created again, with the overrides that people had set in it.
+change with every job that comes or goes: they are written for the first hundred of each queue, within seconds while few change, else at
+most twice a minute, and ten a second in all, or two while much work starts and ends. The user's object owns its FluxJob, so garbage
+collection removes it. A FluxJob that a person deletes is created again, with the overrides that people had set in it.
 
 People edit a part of the spec (`fluxqueue.queue.status.fluxjob_edits`). The queue writes the spec only after every edit in it is stored
 in the row, and with the resource version it has read, so a newer edit is never overwritten. Edits of a workload that holds nodes are
@@ -163,13 +163,16 @@ class FluxJobWriter:
             self._keys.add_after(workload.id, SETTLED_S if workload.state is State.PENDING else 0)
 
     async def _follow_estimates(self) -> None:
-        """Write position and estimate of the first in each queue once they are known, and then at most twice a minute."""
+        """Write position and estimate of the first in each queue once they are known, and then as often as the pace allows."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_ESTIMATES_EVERY_S)
             before = self._estimates
-            self._estimates, changed = estimates_to_show(before, self._start_estimates, loop.time(), self._pace.estimates_at_once)
-            for workload_id in changed:
+            early = self._pace.early_estimates(_ESTIMATES_EVERY_S)
+            chosen = estimates_to_show(before, self._start_estimates, loop.time(), self._pace.estimates_at_once, early)
+            self._pace.count_early_estimates(chosen.early)
+            self._estimates = chosen.shown
+            for workload_id in chosen.changed:
                 self._keys.add(workload_id)
             for workload_id in before.keys() - self._estimates.keys():
                 if (workload := self._ledger.get(workload_id)) is not None and workload.state is State.PENDING:

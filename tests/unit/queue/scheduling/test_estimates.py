@@ -71,6 +71,19 @@ async def test_the_first_estimate_stays_although_others_follow_or_none(bench: Be
     assert (estimate.eta, estimate.eta_first) == (START + timedelta(hours=1), first)
 
 
+async def test_positions_are_those_of_now_between_two_plans(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxqueue.queue.scheduling.estimates.time", clock := SlowMachine(0.0))
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a", "b", "c")
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    await waiting(bench, "new")
+    backlogs = {"default": Backlog(map(bench.row, ("b", "new", "c")))}
+    clock.now_s += 2
+    assert await estimator.update(backlogs, {}, CycleContext(NOW)) > 0, "it is too early for a plan"
+    b, c = (estimator.estimates[bench.row(name).id] for name in ("b", "c"))
+    assert (b.position, b.eta, c.position) == (1, START + timedelta(hours=2), 2)
+    assert bench.row("new").id not in estimator.estimates
+
+
 async def test_what_a_former_leader_published_is_the_first_estimate(bench: Bench) -> None:
     estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
     estimator.published = lambda workload: START + timedelta(minutes=7) if workload.name == "a" else None

@@ -81,3 +81,11 @@ def test_the_pods_of_a_gang_that_starts_count(pace: FluxJobPace, ledger: Recordi
     ledger.now += timedelta(seconds=20)
     started = replace(started, submitted_at=ledger.clock())
     assert pace.too_early_to_create_s(started) == 0.0, "a gang that does not start for long delays nothing"
+
+
+def test_early_estimates_are_written_at_once_and_then_one_a_second(pace: FluxJobPace, ledger: RecordingLedger) -> None:
+    assert pace.early_estimates(2) == 20
+    pace.count_early_estimates(20)
+    assert [pace.early_estimates(2), pace.early_estimates(2), pace.early_estimates(60)] == [2, 4, 20]
+    start_and_end(pace, ledger, range(2, 32))
+    assert pace.early_estimates(2) == 0, "while many workloads start and end"

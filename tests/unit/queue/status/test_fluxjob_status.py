@@ -86,38 +86,53 @@ def test_a_reservation_that_moves_is_shown_at_once_as_the_reason_says() -> None:
 
 def test_a_new_estimate_is_shown_at_once_and_a_changed_one_after_half_a_minute() -> None:
     shown: ShownEstimates = {}
-    shown, changed = estimates_to_show(shown, {ONE: at(5)}, 0)
+    shown, changed, _ = estimates_to_show(shown, {ONE: at(5)}, 0)
     assert changed == [ONE]
-    shown, changed = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 2)}, 20)
+    shown, changed, _ = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 2)}, 20)
     assert (changed, shown[ONE]) == ([TWO], (at(5), 0))
-    shown, changed = estimates_to_show(shown, {ONE: at(7), TWO: at(8, 2)}, 31)
+    shown, changed, _ = estimates_to_show(shown, {ONE: at(7), TWO: at(8, 2)}, 31)
     assert (changed, shown[ONE]) == ([ONE], (at(7), 31))
 
 
 def test_an_estimate_that_stays_costs_no_write_however_old_it_is() -> None:
-    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0)
-    assert estimates_to_show(shown, {ONE: at(5)}, 1000) == (shown, [])
+    shown, *_ = estimates_to_show({}, {ONE: at(5)}, 0)
+    assert estimates_to_show(shown, {ONE: at(5)}, 1000)[:2] == (shown, [])
 
 
 def test_a_lost_reservation_is_shown_at_once() -> None:
-    shown, _ = estimates_to_show({}, {ONE: at(5, reserved=True)}, 0)
-    shown, changed = estimates_to_show(shown, {ONE: at(5)}, 1)
+    shown, *_ = estimates_to_show({}, {ONE: at(5, reserved=True)}, 0)
+    shown, changed, _ = estimates_to_show(shown, {ONE: at(5)}, 1)
     assert (changed, shown[ONE]) == ([ONE], (at(5), 1))
 
 
 def test_a_new_reservation_is_shown_within_seconds_because_the_reason_names_it_at_once() -> None:
-    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0)
+    shown, *_ = estimates_to_show({}, {ONE: at(5)}, 0)
     reserved = {ONE: at(6, reserved=True)}
-    assert estimates_to_show(shown, reserved, 3) == (shown, [])
-    shown, changed = estimates_to_show(shown, reserved, 4)
+    assert estimates_to_show(shown, reserved, 3)[:2] == (shown, [])
+    shown, changed, _ = estimates_to_show(shown, reserved, 4)
     assert (changed, shown[ONE]) == ([ONE], (at(6, reserved=True), 4))
+
+
+def test_other_positions_and_starts_are_shown_within_seconds_while_few_change() -> None:
+    many = {WorkloadId(number): at(5, number) for number in range(1, 10)}
+    shown, *_ = estimates_to_show({}, many, 0)
+    moved = {number: at(5, (each.position or 0) - 1) for number, each in many.items() if number > 1}
+    assert estimates_to_show(shown, moved, 1, early=20).changed == []
+    assert estimates_to_show(shown, moved, 2, early=20)[1:] == ([*range(2, 10)], 8)
+    assert estimates_to_show(shown, moved, 2, early=3)[1:] == ([2, 3, 4], 3), "the first in their queues"
+    assert estimates_to_show(shown, moved, 2, early=0).changed == []
+
+
+def test_another_soonest_start_alone_is_worth_no_early_write() -> None:
+    shown, *_ = estimates_to_show({}, {ONE: at(5)}, 0)
+    assert estimates_to_show(shown, {ONE: replace(at(5), eta_soonest=EPOCH)}, 20, early=20).changed == []
 
 
 def test_only_the_first_hundred_are_shown_and_started_work_is_forgotten() -> None:
     many = {WorkloadId(number): at(5, number) for number in range(1, 121)}
-    shown, changed = estimates_to_show({}, many, 0)
+    shown, changed, _ = estimates_to_show({}, many, 0)
     assert len(changed) == len(shown) == 100
-    assert estimates_to_show(shown, {}, 1) == ({}, [])
+    assert estimates_to_show(shown, {}, 1)[:2] == ({}, [])
 
 
 def test_many_queues_write_few_estimates_at_once_and_all_of_them_in_time() -> None:
@@ -125,7 +140,7 @@ def test_many_queues_write_few_estimates_at_once_and_all_of_them_in_time() -> No
     shown: ShownEstimates = {}
     written: list[WorkloadId] = []
     for second in range(0, 32, 2):
-        shown, changed = estimates_to_show(shown, known, second, most=20)
+        shown, changed, _ = estimates_to_show(shown, known, second, most=20)
         assert len(changed) <= 20
         written += changed
     assert set(written[:29]) == set(range(1, 30)), "the heads of the queues come first"
@@ -133,11 +148,11 @@ def test_many_queues_write_few_estimates_at_once_and_all_of_them_in_time() -> No
 
 
 def test_a_head_is_shown_again_before_work_far_behind_it_is_shown_first() -> None:
-    shown, _ = estimates_to_show({}, {ONE: at(5)}, 0, most=1)
-    _, changed = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 90)}, 60, most=1)
+    shown, *_ = estimates_to_show({}, {ONE: at(5)}, 0, most=1)
+    _, changed, _ = estimates_to_show(shown, {ONE: at(6), TWO: at(8, 90)}, 60, most=1)
     assert changed == [ONE]
 
 
 def test_reservations_are_shown_however_many_other_estimates_change() -> None:
     known = {ONE: at(5), TWO: at(8, 2, reserved=True)}
-    assert estimates_to_show({}, known, 0, most=0) == ({TWO: (known[TWO], 0)}, [TWO])
+    assert estimates_to_show({}, known, 0, most=0) == ({TWO: (known[TWO], 0)}, [TWO], 0)
