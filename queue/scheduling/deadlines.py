@@ -80,10 +80,10 @@ class Deadlines:
         """True if a workload says that it misses a deadline that it no longer has: its user edited it."""
         return workload.reason is Reason.DEADLINE_UNREACHABLE and not _names_its_own(workload)
 
-    async def report(self) -> None:
-        """Compare all deadlines with new estimates, and store what changed."""
+    async def report(self) -> bool:
+        """Compare all deadlines with new estimates, and store what changed. Return True if the next cycle is to say why work waits."""
         if not self._with_deadline:
-            return
+            return False
         now, changes = self._ledger.wall(), list[ReasonChange]()
         for workload_id in sorted(self._with_deadline):
             workload = self._ledger.get(workload_id)
@@ -93,8 +93,9 @@ class Deadlines:
             if missed and workload.reason is not Reason.DEADLINE_UNREACHABLE:
                 changes.append(ReasonChange(workload=workload_id, reason=Reason.DEADLINE_UNREACHABLE, message=missed))
             elif not missed and workload.reason is Reason.DEADLINE_UNREACHABLE:
-                changes.append(ReasonChange(workload=workload_id, reason=Reason.NONE, message=""))  # the next cycle says why it waits
+                changes.append(ReasonChange(workload=workload_id, reason=Reason.NONE, message=""))
         await self._ledger.set_reasons(changes)
+        return any(each.reason is Reason.NONE for each in changes)
 
     def _refined(self, change: ReasonChange, now: datetime) -> ReasonChange:
         workload = self._ledger.get(change.workload)

@@ -227,5 +227,5 @@ class CyclePhases:
         await self.growth.run(cycle, backlogs)
         if wait_s := await self._estimator.update(backlogs, held, cycle.context, cycle.disciplines):
             self._wakeup.soon(wait_s)
-        else:
-            await self._deadlines.report()
+        elif await self._deadlines.report():
+            self._wakeup.soon()
