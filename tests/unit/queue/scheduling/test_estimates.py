@@ -14,7 +14,7 @@ from fluxqueue.api.dependencies import parse_dependencies
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import Policy
 from fluxqueue.queue.metrics import START_ERROR_SECONDS
-from fluxqueue.queue.model.changes import Ending
+from fluxqueue.queue.model.changes import Ending, ReasonChange
 from fluxqueue.queue.model.start_conditions import StartConditions, track
 from fluxqueue.queue.scheduling.estimates import StartEstimator
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -181,6 +181,25 @@ async def test_a_shape_that_fits_no_cluster_takes_no_position(bench: Bench) -> N
     await estimator.update(backlogs, {}, CycleContext(NOW, unsatisfiable={bench.row("a").shape: None}))  # type: ignore[dict-item]  # only its keys are read
     assert bench.row("a").id not in estimator.estimates
     assert estimator.estimates[bench.row("b").id].position == 1
+
+
+async def test_work_that_waits_for_a_limit_has_a_position_and_no_estimate(bench: Bench) -> None:
+    estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+    limited = ReasonChange(workload=bench.row("a").id, reason=Reason.QUEUE_LIMIT, message="the queue is at a limit")
+    await bench.ledger.set_reasons([limited])
+    await estimator.update(backlogs, {}, CycleContext(NOW))
+    estimate = estimator.estimates[bench.row("a").id]
+    assert (estimate.position, estimate.eta) == (1, None)
+
+
+async def test_nothing_is_expected_to_start_after_work_without_an_end() -> None:
+    async with a_machine() as bench:
+        await bench.submit(replace(job("forever", 1, "8"), duration_s=None))
+        await bench.cycle()
+        assert bench.row("forever").state is State.ALLOCATED
+        estimator, backlogs = StartEstimator(bench.ledger, bench.graph), await waiting(bench, "a")
+        await estimator.update(backlogs, {}, CycleContext(NOW))
+        assert estimator.estimates[bench.row("a").id].eta is None
 
 
 async def test_work_that_begins_later_starts_no_sooner_if_others_end_early(bench: Bench) -> None:

@@ -120,6 +120,32 @@ async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Be
     assert draining(bench, ["high", "a"]) == ""
 
 
+async def test_a_bare_pod_is_no_victim(bench: Bench, clock: Clock) -> None:
+    await running(bench, clock, *(replace(job(name, 1, "8", "1h"), kind="Pod") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "abcd") == ""
+
+
+@pytest.mark.parametrize(("left_s", "preempted"), [(20, ""), (60, "b")])
+async def test_work_that_is_about_to_start_preempts_nothing(bench: Bench, clock: Clock, left_s: int, preempted: str) -> None:
+    await running(bench, clock, job("a", 3, "8", "1h", priority=20), job("b", 1, "8", "1h"))
+    clock.now += timedelta(minutes=59) - timedelta(seconds=left_s)
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["b"]) == preempted
+
+
+@pytest.mark.parametrize(("ahead", "preempted"), [(100, "low"), (101, "")])
+async def test_nothing_is_preempted_for_work_behind_more_than_a_hundred(bench: Bench, clock: Clock, ahead: int, preempted: str) -> None:
+    bench.other_queues["other"] = Discipline(Policy.EASY)
+    await running(bench, clock, job("high", 3, "8", "1h", priority=30), job("low", 1, "8", "1h"))
+    await bench.submit(*(replace(job(f"first-{number}", 4, "8", "1h", priority=20), queue="other") for number in range(ahead)))
+    await bench.submit(job("urgent", 1, "8", "10m", priority=10))
+    await bench.cycle()
+    assert draining(bench, ["low"]) == preempted
+
+
 async def test_a_job_that_is_not_released_yet_is_no_victim(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, job("a", 4, "8", "1h"), released=False)
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))

@@ -175,6 +175,18 @@ async def test_a_reason_names_the_reservation_that_is_held_and_no_former_one(ben
     assert "reserved for it" not in bench.row("all").message
 
 
+async def test_work_that_is_held_or_asks_for_something_else_loses_its_reservation(bench: Bench) -> None:
+    await bench.submit(job("runs", 4, "8", "1h"), job("next", 4, "8", "1h"))
+    await bench.cycle()
+    assert [each.workload for each in bench.ledger.reservations()] == [bench.row("next").id]
+    await bench.submit(job("next", 2, "8", "1h"))
+    await bench.cycle()
+    assert [len(each.shares) for each in bench.ledger.reservations()] == [2]
+    await bench.submit(replace(job("next", 2, "8", "1h"), reason=Reason.HELD, message="it is held"))
+    await bench.cycle()
+    assert bench.ledger.reservations() == []
+
+
 async def behind_a_reservation(bench: Bench) -> None:
     """One node is free until all four are reserved, and work that is too long for that waits. The second is refused with the first."""
     runs, longer = job("runs", 3, "8", "1h"), job("longer", 1, "8", "9h")

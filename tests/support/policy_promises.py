@@ -1,0 +1,331 @@
+"""What `docs/policies.md` promises, and the tests that prove it. A test compares both, so a new paragraph is entered here with its tests.
+
+A part of the page is a paragraph, an item of a list or a row of a table; it is named by how it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["NO_PROMISES", "PROMISES"]
+
+_SCHEDULING, _INTEGRATION, _E2E = "unit/queue/scheduling", "integration/queue", "e2e"
+_FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/policies/test_rounds.py"
+_PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
+_CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
+_GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/test_preemption.py"
+_VICTIMS, _POSSIBLE = f"{_SCHEDULING}/policies/test_victims.py", f"{_SCHEDULING}/test_possible_victims.py"
+_LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespace_quotas.py"
+_PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
+_HISTORY = f"{_SCHEDULING}/policies/test_estimate_history.py"
+_RESERVATIONS, _PREEMPTING = f"{_INTEGRATION}/test_reservations.py", f"{_INTEGRATION}/test_preempting.py"
+_QUEUE_LIMITS, _BUDGETS = f"{_INTEGRATION}/test_queue_limits.py", "unit/queue/intake/test_namespace_budgets.py"
+_DESCRIBE, _MIN_PODS = "unit/queue/intake/test_describe.py", "unit/queue/intake/test_min_pods_resolver.py"
+_MOLDABLE, _RESIZER = "unit/queue/model/test_moldable.py", "unit/queue/release/test_job_resizer.py"
+_SIMULATOR, _FORECASTS = "unit/queue/simulator/test_simulator.py", "unit/queue/simulator/test_forecasts.py"
+_STATUS, _REVIEWS = "unit/queue/status/test_fluxjob_status.py", "unit/webhook/test_validation.py"
+_PLANS, _EDITS, _BAD = f"{_E2E}/test_better_plans.py", f"{_E2E}/test_edits.py", f"{_E2E}/test_bad_input.py"
+_SMALLER, _GRACE = f"{_E2E}/test_moldable_jobs.py", f"{_E2E}/test_preemption.py"
+_FLUXJOBS, _CRDS = "integration/chart/test_fluxjobs.py", "unit/chart/test_crds.py"
+
+NO_PROMISES = (
+    "| policy |",
+    "| what work says |",
+    "| part |",
+    "| reason |",
+    "| what |",
+    "| an incomplete trace |",
+    "The pictures on this page",
+    "Short work starts sooner",
+    "Everybody may name",
+    "`preemptionRules` says",
+)
+"""Headings of tables, and words around the promises."""
+
+PROMISES: Mapping[str, tuple[str, ...]] = {
+    "Each FluxQueue has one": (f"{_PRIORITIES}::test_without_weights_the_order_is_priority_and_submit_time",),
+    "| `fcfs`": (f"{_FCFS}::test_the_first_that_does_not_fit_closes_its_queue",),
+    "| `easy`": (f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",),
+    "| `hybrid`": (f"{_RESERVATIONS}::test_hybrid_reserves_for_the_first_few", f"{_SIMULATOR}::test_hybrid_protects_as_many_as_its_depth"),
+    "| `conservative`": (f"{_RESERVATIONS}::test_conservative_reserves_up_to_the_depth",),
+    "Nothing overtakes.": (f"{_FCFS}::test_within_a_queue_nothing_ever_overtakes", f"{_SIMULATOR}::test_fcfs_never_overtakes"),
+    "The first blocked workload": (
+        f"{_RESERVATIONS}::test_the_blocked_head_gets_a_reservation_and_only_shorter_work_is_backfilled",
+        f"{_SIMULATOR}::test_easy_backfills_jobs_that_end_before_the_head_needs_their_nodes",
+    ),
+    "EASY with more than one": (f"{_PLANS}::test_a_hybrid_queue_reserves_for_as_many_as_it_states_and_backfills_the_rest",),
+    "Every workload within the depth": (f"{_SIMULATOR}::test_conservative_never_delays_a_job_for_those_behind",),
+    "Several sets of nodes": (f"{_RESERVATIONS}::test_a_reservation_leaves_what_is_free_to_others_if_its_queue_says_so",),
+    "Say `node-5` is free": (f"{_PLANS}::test_a_reservation_leaves_the_free_node_to_others_where_the_queue_says_so",),
+    "The start of the reservation is the same": (
+        "unit/fluxion/engine/test_properties.py::test_the_choice_of_nodes_changes_no_start_of_a_reservation",
+    ),
+    "People state durations": (
+        f"{_PREDICTIONS}::test_the_mean_of_the_last_two_run_times_is_predicted",
+        f"{_PREDICTIONS}::test_a_prediction_is_at_least_a_minute",
+        f"{_SCHEDULING}/test_predicted_durations.py::test_a_namespace_stands_for_a_user_who_is_not_known",
+    ),
+    "Say seven of eight nodes": (f"{_PLANS}::test_work_backfills_by_what_its_user_ran_before_where_the_queue_says_so",),
+    "- Nothing else goes by it": (f"{_SIMULATOR}::test_work_that_is_predicted_to_end_in_time_backfills_and_delays_nobody",),
+    "- Work that started so": (
+        f"{_PREDICTIONS}::test_work_beyond_its_prediction_is_planned_for_twice_as_long",
+        f"{_PREDICTIONS}::test_a_predicted_end_becomes_the_stated_one_where_no_reservation_is_in_the_way",
+        f"{_SIMULATOR}::test_work_beyond_its_prediction_goes_on_and_the_reservation_moves",
+    ),
+    "- No prediction runs into": (f"{_RESERVATIONS}::test_no_prediction_runs_into_what_is_set_aside_for_people",),
+    "- With fewer than two known": (f"{_PREDICTIONS}::test_there_is_no_prediction_without_history_or_beyond_what_was_stated",),
+    "Many Jobs can run with fewer": (f"{_MIN_PODS}::test_a_job_says_with_how_few_pods_it_may_start",),
+    "`spec.minPodsPercent: 25`": (f"{_MIN_PODS}::test_a_queue_has_a_default_in_percent",),
+    "**It starts with fewer": (
+        f"{_GROWTH}::test_a_job_starts_with_the_nodes_that_are_free_where_that_ends_it_sooner",
+        f"{_GROWTH}::test_a_job_waits_where_that_does_not_end_it_sooner",
+        f"{_GROWTH}::test_a_small_start_delays_no_reservation",
+    ),
+    "The queue sets `parallelism`": (
+        f"{_MOLDABLE}::test_a_moldable_job_is_released_with_as_many_pods_as_have_a_node",
+        f"{_MIN_PODS}::test_a_job_starts_with_no_fewer_than_end_in_time",
+        f"{_SMALLER}::test_a_job_passes_the_slots_of_its_small_start_on_to_its_later_indexes",
+        f"{_SMALLER}::test_the_limit_of_an_account_counts_the_pods_that_a_job_was_started_with",
+    ),
+    "**It grows.**": (
+        f"{_GROWTH}::test_a_job_grows_by_what_became_free",
+        f"{_GROWTH}::test_a_job_does_not_grow_into_what_is_reserved",
+        f"{_GROWTH}::test_pods_without_a_node_are_given_up_and_the_job_rests",
+        f"{_MOLDABLE}::test_growth_comes_behind_all_other_work",
+        f"{_RESIZER}::test_a_job_grows_by_one_guarded_patch_and_an_event",
+    ),
+    "- Who suspends such a Job": (f"{_SMALLER}::test_a_suspended_job_starts_again_with_as_many_pods_as_fit_then",),
+    "- Work that is cancelled, ends": (f"{_SMALLER}::test_a_small_job_that_is_deleted_frees_its_nodes",),
+    "- In an `fcfs` queue nothing grows": (
+        f"{_GROWTH}::test_nothing_grows_past_the_first_in_strict_order",
+        f"{_RESIZER}::test_a_job_does_not_grow_in_a_queue_that_starts_nothing",
+    ),
+    "- Slices of the topology, required": (
+        f"{_MIN_PODS}::test_what_cannot_be_waits_with_a_sentence",
+        f"{_MOLDABLE}::test_work_that_needs_all_its_pods_is_not_moldable",
+    ),
+    "- `kubectl apply` of the manifest": (f"{_SMALLER}::test_pods_that_find_no_node_are_given_up",),
+    "`fluxqueue simulate --min-pods 25`": ("unit/queue/simulator/test_simulated_growth.py::test_the_command_lets_jobs_start_smaller",),
+    "A workload with a reservation starts no later": (
+        f"{_SIMULATOR}::test_with_true_durations_no_job_starts_after_its_first_reservation",
+        f"{_SIMULATOR}::test_if_jobs_end_early_no_job_starts_after_its_first_reservation",
+        f"{_ROUNDS}::test_with_true_durations_only_higher_priority_delays_a_first_reservation",
+    ),
+    "- work of higher priority (or": (f"{_RESERVATIONS}::test_work_of_higher_priority_comes_before_a_reservation",),
+    "- work of higher priority in another": (
+        f"{_RESERVATIONS}::test_a_reservation_displaced_by_another_queue_is_planned_again_with_its_cause",
+    ),
+    "- a job on its nodes runs longer": (f"{_RESERVATIONS}::test_an_overrun_moves_the_reservation_on_its_nodes_with_its_cause",),
+    "- its nodes were removed": (
+        f"{_RESERVATIONS}::test_a_reservation_moves_away_from_a_node_that_goes_down",
+        f"{_RESERVATIONS}::test_a_reservation_ends_with_the_label_of_its_node_and_returns_with_it",
+    ),
+    "- the workload was held": (
+        f"{_CYCLES}::test_work_that_is_held_or_asks_for_something_else_loses_its_reservation",
+        f"{_RESERVATIONS}::test_a_queue_changed_to_fcfs_loses_its_reservations",
+    ),
+    "- the limits of its queue": (f"{_QUEUE_LIMITS}::test_a_reservation_over_an_edited_limit_is_dropped_with_that_cause",),
+    "When work ends early": (
+        f"{_RESERVATIONS}::test_an_early_end_moves_the_start_forward_and_the_first_start_is_kept",
+        f"{_RESERVATIONS}::test_the_next_leader_keeps_the_reservations",
+    ),
+    "Queues do not wait for each other": (
+        f"{_FCFS}::test_queues_do_not_wait_for_each_other",
+        f"{_DESCRIBE}::test_the_priority_of_the_queue_is_added_to_what_the_object_asks",
+        f"{_ROUNDS}::test_all_work_of_a_queue_ignores_reservations_of_lower_priority",
+        f"{_ROUNDS}::test_a_reservation_is_kept_against_work_of_equal_priority_in_another_queue",
+        f"{_ROUNDS}::test_a_reservation_stays_if_work_of_higher_priority_does_not_need_its_nodes",
+    ),
+    "Give a queue of urgent work": (
+        f"{_ROUNDS}::test_a_reservation_of_higher_priority_displaces_an_older_one_of_another_queue",
+        f"{_E2E}/test_order.py::test_a_reservation_keeps_no_idle_node_from_a_queue_of_higher_priority",
+    ),
+    "| `fluxqueue/priority`, or": (
+        f"{_DESCRIBE}::test_a_priority_beyond_what_the_queue_allows_is_refused_with_both_figures",
+        f"{_DESCRIBE}::test_a_priority_wished_for_is_held_against_what_the_queue_allows_too",
+    ),
+    "| a PriorityClass |": (f"{_DESCRIBE}::test_a_priority_class_counts_up_to_what_the_queue_allows",),
+    "| the PriorityClasses `system-": (f"{_E2E}/test_shared_cluster.py::test_nobody_goes_ahead_of_others",),
+    "| that of fluxqueue's own programs": (
+        f"{_E2E}/test_shared_cluster.py::test_nobody_goes_ahead_of_others",
+        "unit/queue/cluster/test_caches.py::test_no_class_of_the_system_or_of_programs_counts_in_the_queue",
+    ),
+    "The queue `default` that the chart": (f"{_CRDS}::test_in_the_default_queue_nobody_goes_ahead_and_a_stated_duration_counts",),
+    "`fluxqueue local` is for one person": ("unit/local/test_values.py::test_the_one_person_of_a_local_cluster_may_order_what_waits",),
+    "`spec.priorityWeights` of": (f"{_SUMS}::test_it_is_the_formula",),
+    "| age |": (f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",),
+    "| fair share |": (f"{_PRIORITIES}::test_the_account_that_used_less_than_its_share_comes_first",),
+    "| size |": (f"{_SUMS}::test_it_is_the_formula",),
+    "| queue |": (f"{_SUMS}::test_it_is_the_formula",),
+    "| its own |": (f"{_PRIORITIES}::test_age_counts_up_to_the_maximum_and_a_priority_of_its_own_with_its_weight",),
+    "Without weights, or with the defaults": (
+        f"{_SUMS}::test_a_queue_without_weights_adds_nothing",
+        f"{_VICTIMS}::test_only_work_that_is_below_in_stated_priority_and_in_order_may_be_a_victim",
+        f"{_PRIORITIES}::test_new_work_gets_its_priority_at_once_and_an_edit_of_its_queue_counts_at_once",
+        f"{_INTEGRATION}/test_fair_share_order.py::test_the_account_that_ran_less_goes_first_also_over_queues_and_reservations",
+    ),
+    "`--weights` prints": ("unit/cli/test_priorities.py::test_the_weights_of_queues_are_shown_as_they_count",),
+    "- The duration of a workload": (
+        f"{_DESCRIBE}::test_the_wall_time_is_what_the_object_says_best",
+        f"{_DESCRIBE}::test_a_short_duration_never_counts_as_more_than_the_queue_allows",
+    ),
+    "- Work that runs longer": (f"{_HISTORY}::test_an_overrun_moves_the_end_by_half_of_short_work_and_a_tenth_of_long_work",),
+    "- Work without an end": (
+        f"{_ESTIMATES}::test_nothing_is_expected_to_start_after_work_without_an_end",
+        f"{_FORECASTS}::test_nothing_is_planned_on_nodes_of_work_without_an_end",
+    ),
+    "`limits` of a FluxQueue": (
+        f"{_LIMITS}::test_at_the_limit_of_running_workloads_the_next_waits_with_both_figures",
+        f"{_LIMITS}::test_a_node_counts_once_however_many_share_it",
+        f"{_LIMITS}::test_cores_may_be_used_up_to_the_limit_and_no_further",
+        f"{_QUEUE_LIMITS}::test_work_over_the_limit_of_its_namespace_lets_others_start",
+        f"{_QUEUE_LIMITS}::test_a_reservation_counts_as_use_so_that_it_can_start",
+    ),
+    "The ResourceQuotas of a namespace": (
+        f"{_QUOTAS}::test_work_that_fits_may_start_and_other_work_waits_with_figures_and_a_remedy",
+        f"{_QUOTAS}::test_what_was_granted_and_is_not_used_yet_is_not_granted_again",
+        f"{_QUOTAS}::test_work_whose_pods_exist_is_not_kept_waiting",
+    ),
+    "How much of one namespace may wait": (
+        f"{_BUDGETS}::test_work_beyond_the_budget_is_a_row_without_a_request",
+        f"{_BUDGETS}::test_no_cycle_considers_what_was_left_out",
+        f"{_BUDGETS}::test_the_oldest_is_considered_when_earlier_work_ends",
+        f"{_BUDGETS}::test_a_queue_may_have_a_budget_of_its_own",
+        f"{_BUDGETS}::test_other_namespaces_are_not_concerned",
+    ),
+    "What a group of people may use": (f"{_LIMITS}::test_a_limit_of_an_account_holds_for_all_accounts_below_it_together",),
+    "`matchPolicy` selects": (
+        f"{_INTEGRATION}/test_match_policies.py::test_work_is_matched_by_the_policy_of_its_queue_and_edits_apply_at_once",
+        f"{_INTEGRATION}/test_match_policies.py::test_whole_nodes_are_reserved_granted_and_restored_as_whole_nodes",
+    ),
+    "Preemption is off unless": (
+        f"{_PREEMPTION}::test_a_queue_without_preemption_loses_no_work",
+        f"{_PREEMPTION}::test_a_bare_pod_is_no_victim",
+        f"{_VICTIMS}::test_one_larger_victim_is_better_than_two",
+        f"{_VICTIMS}::test_victims_suffice_are_all_needed_and_of_lower_priority",
+        f"{_PREEMPTING}::test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order",
+    ),
+    "No Job is preempted without effect": (
+        f"{_PREEMPTION}::test_no_work_is_evicted_if_that_does_not_let_the_other_start",
+        f"{_PREEMPTION}::test_nothing_is_preempted_for_work_behind_more_than_a_hundred",
+        f"{_PREEMPTION}::test_work_that_no_victims_would_help_does_not_keep_the_next_from_preempting",
+        f"{_PREEMPTION}::test_a_strict_queue_preempts_for_nobody_behind_its_first",
+        f"{_PREEMPTION}::test_no_second_victim_is_chosen_while_one_drains",
+        f"{_PREEMPTION}::test_work_that_is_about_to_start_preempts_nothing",
+        f"{_PREEMPTION}::test_a_victim_that_never_stops_does_not_end_preemption_for_others",
+        f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
+        f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
+    ),
+    "Work within what is guaranteed": (f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",),
+    "- A Job that has run for less": (
+        f"{_PREEMPTION}::test_work_is_spared_until_it_ran_for_its_least_time",
+        f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
+    ),
+    "- With `graceSeconds` a victim": (
+        f"{_GRACE}::test_a_victim_is_told_and_goes_on_for_its_grace",
+        f"{_GRACE}::test_a_victim_that_ends_within_its_grace_has_completed",
+        f"{_PREEMPTION}::test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end_after_it",
+    ),
+    "- The work lost is nodes": (
+        f"{_POSSIBLE}::test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint",
+        "unit/queue/model/test_preemption_notices.py::test_a_checkpoint_that_is_no_time_does_not_count",
+    ),
+    "| `WaitingForNodes`": (f"{_CYCLES}::test_a_reason_names_the_reservation_that_is_held_and_no_former_one",),
+    "| `Reservation`": (
+        "unit/fluxion/engine/test_advance_reservations.py::test_a_refusal_names_the_reservation_that_alone_is_in_the_way",
+        "unit/fluxion/engine/test_advance_reservations.py::test_work_that_waits_for_its_own_reservation_is_told_when_that_begins",
+    ),
+    "| `BlockedByReservation`": (
+        f"{_RESERVATIONS}::test_the_reason_of_work_behind_a_reservation_names_its_holder",
+        f"{_RESERVATIONS}::test_the_reason_of_work_behind_a_reservation_names_no_work_of_another_namespace",
+        f"{_CYCLES}::test_a_reason_names_no_work_that_waits_no_more",
+        f"{_CYCLES}::test_a_reason_names_no_start_of_other_work_that_has_moved",
+    ),
+    "| `QueueLimit`": (
+        f"{_LIMITS}::test_at_the_limit_of_running_workloads_the_next_waits_with_both_figures",
+        f"{_QUOTAS}::test_work_that_fits_may_start_and_other_work_waits_with_figures_and_a_remedy",
+        f"{_BUDGETS}::test_work_beyond_the_budget_is_a_row_without_a_request",
+    ),
+    "| `AccountLimit`": (f"{_LIMITS}::test_any_resource_may_be_limited_and_every_figure_is_named",),
+    "| `Preempted`": (f"{_PREEMPTING}::test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order",),
+    "| `Unsatisfiable`": (
+        f"{_INTEGRATION}/test_scheduling.py::test_unsatisfiable_work_gets_its_reason_even_behind_a_blocked_head",
+        f"{_INTEGRATION}/test_scheduling.py::test_unsatisfiable_work_starts_once_a_larger_node_is_added",
+    ),
+    "Position and estimate are": (
+        f"{_STATUS}::test_only_the_first_hundred_are_shown_and_started_work_is_forgotten",
+        f"{_STATUS}::test_other_positions_and_starts_are_shown_within_seconds_while_few_change",
+        f"{_STATUS}::test_a_new_estimate_is_shown_at_once_and_a_changed_one_after_half_a_minute",
+        f"{_STATUS}::test_a_reservation_that_moves_is_shown_at_once_as_the_reason_says",
+        f"{_STATUS}::test_many_queues_write_few_estimates_at_once_and_all_of_them_in_time",
+        f"{_ESTIMATES}::test_positions_are_those_of_now_between_two_plans",
+        "unit/queue/status/test_fluxjob_pace.py::test_early_estimates_are_written_at_once_and_then_one_a_second",
+    ),
+    "- with a reservation, `eta`": (f"{_STATUS}::test_a_reservation_is_shown_with_the_estimate_that_it_makes_exact",),
+    "- without one, `eta` is": (
+        f"{_ESTIMATES}::test_pending_work_is_planned_one_after_the_other",
+        f"{_ESTIMATES}::test_an_update_soon_after_another_returns_the_delay",
+        f"{_HISTORY}::test_the_range_begins_before_nearly_all_former_starts",
+        f"{_HISTORY}::test_without_history_the_range_begins_now",
+        f"{_E2E}/test_forecasts.py::test_the_simulator_and_the_queue_give_the_same_times",
+    ),
+    "- `etaFirst` is the first": (
+        f"{_STATUS}::test_the_first_estimate_is_shown_to_the_end",
+        f"{_ESTIMATES}::test_the_first_estimate_stays_although_others_follow_or_none",
+        f"{_ESTIMATES}::test_what_a_former_leader_published_is_the_first_estimate",
+    ),
+    "- there is no estimate for": (
+        f"{_ESTIMATES}::test_work_that_waits_for_a_limit_has_a_position_and_no_estimate",
+        f"{_ESTIMATES}::test_a_shape_that_fits_no_cluster_takes_no_position",
+    ),
+    "| a duration that does not parse": (
+        f"{_BAD}::test_an_invalid_duration_is_refused_with_the_name_of_its_field",
+        f"{_DESCRIBE}::test_what_is_wrong_is_a_reason_naming_object_and_field",
+    ),
+    "| a duration beyond `maxDuration": (f"{_DESCRIBE}::test_longer_than_the_queue_allows_is_refused_with_both_figures",),
+    "| `fluxqueue/min-pods` that is no": (f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",),
+    "| `fluxqueue/min-pods` with required": (f"{_MIN_PODS}::test_what_cannot_be_waits_with_a_sentence",),
+    "| `minPodsPercent` out of": (f"{_SMALLER}::test_what_cannot_be_moldable_is_refused_with_one_sentence",),
+    "| a priority that is no number": (
+        f"{_DESCRIBE}::test_a_priority_beyond_what_the_queue_allows_is_refused_with_both_figures",
+        f"{_DESCRIBE}::test_a_class_that_does_not_exist_is_said_before_its_pods_are_refused",
+    ),
+    "| a FluxQueue with an unknown policy": (
+        f"{_CRDS}::test_a_queue_s_closed_sets_and_their_defaults_are_those_of_the_code",
+        f"{_PLANS}::test_a_queue_whose_plan_cannot_be_meant_is_refused_with_its_field",
+        f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",
+    ),
+    "| `planning` in a queue": (f"{_PLANS}::test_a_queue_without_reservations_is_told_that_its_plan_has_no_effect",),
+    "| a weight that is no whole number": (f"{_E2E}/test_accounts.py::test_a_weight_that_cannot_be_meant_is_refused_with_its_field",),
+    "| a FluxQueue that contradicts": (f"{_FLUXJOBS}::test_a_contradictory_queue_is_refused_with_a_sentence",),
+    "| a `nodeSelector` or namespace": (f"{_EDITS}::test_a_queue_whose_selectors_can_match_nothing_is_refused",),
+    "| a `nodeSelector` that matches": (
+        "unit/queue/status/test_fluxqueue_status.py::test_a_node_selector_that_matches_no_node_is_reported",
+        f"{_EDITS}::test_the_status_of_a_queue_counts_its_work_and_reports_whether_it_has_nodes",
+    ),
+    "| a limit of zero": (f"{_REVIEWS}::test_surprising_limits_are_accepted_with_a_warning",),
+    "| a queue deleted with work": (
+        f"{_EDITS}::test_work_of_a_deleted_queue_waits_until_the_queue_exists_again",
+        f"{_RESERVATIONS}::test_deletion_of_a_queue_drops_its_reservations_and_its_work_keeps_its_order",
+    ),
+    "| a queue drained with work": (f"{_EDITS}::test_a_drained_queue_starts_its_work_and_accepts_no_more",),
+    "| a queue held": (f"{_EDITS}::test_a_held_queue_starts_nothing_and_an_open_one_does",),
+    "| a queue that is not for": (f"{_DESCRIBE}::test_a_queue_that_is_not_for_the_namespace_says_so_before_anything_else",),
+    "| an edit of running work": (f"{_EDITS}::test_a_running_job_refuses_edits_with_a_reason",),
+    "`fluxqueue simulate` reads": (
+        f"{_SIMULATOR}::test_gaps_in_a_trace_have_rules_and_are_counted",
+        f"{_SIMULATOR}::test_the_command_writes_a_table_json_csv_and_pictures",
+        f"{_SIMULATOR}::test_a_scaled_trace_has_the_offered_load",
+        f"{_SIMULATOR}::test_a_queue_that_enforces_durations_ends_jobs_there",
+        f"{_SIMULATOR}::test_a_victim_goes_on_for_its_grace_and_may_end_in_it",
+        "unit/queue/simulator/test_simulated_chains.py::test_a_job_waits_for_the_end_of_the_one_before_it_and_for_its_think_time",
+    ),
+    "`fluxqueue simulate --from-cluster`": (
+        f"{_FORECASTS}::test_pending_work_starts_when_running_work_has_ended_as_stated",
+        f"{_FORECASTS}::test_the_table_distinguishes_policies_and_added_nodes",
+        f"{_FORECASTS}::test_foreign_pods_keep_their_nodes",
+        f"{_FORECASTS}::test_limits_of_a_queue_hold_in_a_forecast",
+        f"{_FORECASTS}::test_work_below_an_unknown_level_is_left_out_with_the_remedy",
+        f"{_E2E}/test_forecasts.py::test_the_simulator_and_the_queue_give_the_same_times",
+    ),
+}

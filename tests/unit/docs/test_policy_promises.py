@@ -1,0 +1,46 @@
+"""Every part of the page on policies is proved by tests that exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.policy_promises import NO_PROMISES, PROMISES
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "policies.md").read_text()
+_AROUND = re.compile(r"#|!\[|\|[-| ]+\|$|    ")
+"""Headings, pictures, rules of tables, and what is typed or printed."""
+
+
+def parts() -> Iterator[str]:
+    """Return the paragraphs, items of lists and rows of tables, each as one line."""
+    text = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
+    part: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        begins = line.startswith(("|", "- "))
+        if part and (begins or not line.strip() or _AROUND.match(line)):
+            yield " ".join(part)
+            part = []
+        if line.strip() and not _AROUND.match(line):
+            part.append(line.strip())
+
+
+def test_every_part_of_the_page_is_proved_once_or_promises_nothing() -> None:
+    known = (*PROMISES, *NO_PROMISES)
+    named = {part[:90]: [each for each in known if part.startswith(each)] for part in parts()}
+    assert {part: names for part, names in named.items() if len(names) != 1} == {}
+    assert {name for names in named.values() for name in names} == set(known), "what is not on the page any more"
+
+
+def test_the_tests_of_promises_exist() -> None:
+    files: dict[str, str] = {}
+    missing = []
+    for reference in {each for tests in PROMISES.values() for each in tests}:
+        path, _, name = reference.partition("::")
+        if path not in files:
+            files[path] = (ROOT / "tests" / path).read_text() if (ROOT / "tests" / path).exists() else ""
+        if not re.search(rf"^(async )?def {name}\(", files[path], re.MULTILINE):
+            missing.append(reference)
+    assert sorted(missing) == []
