@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
@@ -33,21 +33,20 @@ from fluxqueue.client.errors import (
     SubmissionFailed,
     translated,
 )
-from fluxqueue.client.flux_access import flux_connection
 from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
-from fluxqueue.client.library_logs import use_standard_logging
 from fluxqueue.client.listings import JobListing, listing_of
 from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
 from fluxqueue.client.terms import Terms, with_lists
 from fluxqueue.client.waiting import Timeout
-from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS, PODS
 from fluxqueue.kube.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["AsyncClient"]
 
@@ -86,6 +85,10 @@ class AsyncClient:
         NoCluster
             There is no usable configuration.
         """
+        from fluxqueue.client.library_logs import use_standard_logging
+        from fluxqueue.kube.credentials import NoConfiguration
+        from fluxqueue.kube.transport import Api
+
         use_standard_logging()
         try:
             chosen = namespace or default_namespace(str(kubeconfig) if kubeconfig else None, context)
@@ -254,6 +257,8 @@ class AsyncClient:
         NotPermitted
             You may not read its token, which is in a Secret.
         """
+        from fluxqueue.client.flux_access import flux_connection
+
         name = minicluster if isinstance(minicluster, str) else minicluster.name
         where = self.namespace if isinstance(minicluster, str) else minicluster.namespace
         connection = await flux_connection(self.api, where, name, url)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from fluxqueue.api.fluxjobs import FluxJob
-from fluxqueue.client.flux_connections import FluxConnection
-from fluxqueue.client.object_watches import ObjectWatch, watch_fluxjobs
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.client.flux_connections import FluxConnection
+    from fluxqueue.client.object_watches import ObjectWatch
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["Connection"]
 
@@ -34,6 +37,8 @@ class Connection:
         FluxQueueError
             It cannot be: no permission, no FluxJobs in this cluster, no answer.
         """
+        from fluxqueue.client.object_watches import watch_fluxjobs
+
         watch = self._watches.setdefault(namespace, watch_fluxjobs(self.api, namespace))
         await watch.open()
         return watch

@@ -20,16 +20,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as futures_wait
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from fluxqueue.api import names
 from fluxqueue.client.calls import Chunk, PackedCalls, packed
 from fluxqueue.client.errors import CallTooLarge, InvalidWork
-from fluxqueue.client.object_watches import ObjectWatch, watch_pods
 from fluxqueue.client.submissions import Submission
 from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.task_jobs import TaskJob, TaskPods, job_manifest, job_name
 from fluxqueue.client.terms import Terms, with_lists, with_terms
+
+if TYPE_CHECKING:
+    from fluxqueue.client.object_watches import ObjectWatch
 
 __all__ = ["MAX_RESULT_BYTES", "CallExecutor", "FluxQueueExecutor", "FluxQueueFuture", "results_in_order"]
 
@@ -262,6 +264,8 @@ class FluxQueueExecutor(CallExecutor):
 
     async def _run(self, job: TaskJob) -> None:
         if self._watch is None or self._slots is None:
+            from fluxqueue.client.object_watches import watch_pods
+
             selector = f"{names.EXECUTOR_LABEL}={self._label}"
             self._watch = watch_pods(self._client.asynchronous.api, self._client.namespace, selector)
             self._slots = asyncio.Semaphore(_AT_ONCE)

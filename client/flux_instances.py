@@ -13,11 +13,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from fluxqueue.client.errors import InvalidWork, NoCluster, WaitTimeout, WorkFailed
-from fluxqueue.client.flux_connections import FluxConnection
 from fluxqueue.client.waiting import Timeout, deadline_of
+
+if TYPE_CHECKING:
+    from fluxqueue.client.flux_connections import FluxConnection
 
 __all__ = ["AsyncFlux", "AsyncFluxTask", "FluxNodes", "FluxOptions", "FluxTaskStatus"]
 

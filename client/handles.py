@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob
@@ -16,7 +16,9 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.client.errors import InvalidWork, WorkGone, translated
 from fluxqueue.kube.errors import ApiError, Conflict, NotFound
 from fluxqueue.kube.kinds import JOBS, MINICLUSTERS, PODS, Kind
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["Handle", "parse_title"]
 

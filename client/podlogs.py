@@ -10,12 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fluxqueue.api.pods import Pod
 from fluxqueue.client.errors import LogsUnavailable
 from fluxqueue.kube.errors import ApiError, NotFound
 from fluxqueue.kube.kinds import PODS
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["MAX_BYTES", "MAX_FOLLOWED", "LogLine", "LogOptions", "PodLogs"]
 

@@ -6,13 +6,17 @@ not checked.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fluxqueue.api import names
 from fluxqueue.api.typedvalues import no_such_queue
 from fluxqueue.client.errors import InvalidWork, translated
 from fluxqueue.client.submissions import Submission
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import FLUXQUEUES
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["QueueNames"]
 

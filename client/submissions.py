@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fluxqueue.api import names
 from fluxqueue.api.groupsizes import InvalidGroupSize, parse_group_size
 from fluxqueue.client.builders import Job, MiniCluster, Pod, PodGroup
@@ -111,6 +109,8 @@ def _read(path: Path) -> str:
 def _parsed(text: str, where: str) -> Iterator[Json]:
     if len(text) > MAX_TEXT:
         raise InvalidWork(f"{where} has {len(text)} characters: at most {MAX_TEXT} are read, so divide it")
+    import yaml
+
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:

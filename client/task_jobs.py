@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.api import names
 from fluxqueue.api.pods import Pod
@@ -29,10 +29,12 @@ from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import ExecutorBroken, FluxQueueError, NoCluster, OutcomeUnknown, ResultUnreadable, WorkCancelled, translated
 from fluxqueue.client.frames import Damaged, TooLarge, from_log, lines_of, opened
 from fluxqueue.client.handles import Handle
-from fluxqueue.client.object_watches import ObjectWatch
 from fluxqueue.client.outcomes import death, finish, termination
 from fluxqueue.kube.errors import ApiError, NotFound
 from fluxqueue.kube.kinds import JOBS, PODS, SECRETS
+
+if TYPE_CHECKING:
+    from fluxqueue.client.object_watches import ObjectWatch
 
 __all__ = ["KEPT_S", "TaskJob", "TaskPods", "job_manifest"]
 

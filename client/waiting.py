@@ -11,13 +11,16 @@ import contextlib
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.client.errors import InvalidWork, NoSuchWork, WaitTimeout
 from fluxqueue.client.handles import Handle
-from fluxqueue.client.object_watches import ObjectWatch
 from fluxqueue.client.statuses import WorkStatus, status_of, status_of_job
-from fluxqueue.kube.transport import Api
+
+if TYPE_CHECKING:
+    from fluxqueue.client.object_watches import ObjectWatch
+    from fluxqueue.kube.transport import Api
 
 __all__ = ["Timeout", "Waiting", "deadline_of"]
 
