@@ -20,7 +20,7 @@ from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_wo
 from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, paint, printable
 
-__all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "placement", "pod_state"]
+__all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "headline", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
@@ -147,12 +147,13 @@ def explain(
     facts += _bound_by(seen.pods)
     facts = [(name, in_zone(text, now)) for name, text in facts]
     width = max(len(name) for name, _ in facts)
-    lines = [paint(printable(in_zone(_headline(seen.job, now), now)), "bold" if colour else ""), ""]
+    lines = [paint(printable(in_zone(headline(seen.job, now), now)), "bold" if colour else ""), ""]
     lines += [f"  {name.ljust(width)}   {printable(text, lines=True)}" for name, text in facts]
     return "\n".join(lines) + "\n" + printable(_pods(seen, every_pod=every_pod), lines=True)
 
 
-def _headline(job: FluxJob, now: datetime) -> str:
+def headline(job: FluxJob, now: datetime) -> str:
+    """Return state, queue and times of a workload as a sentence."""
     who = f"{object_name(job) or job.metadata.name} in namespace {job.metadata.namespace}"
     status, (waited, ran) = job.status, times(job, now)
     queue = f"queue {job.spec.queue}"

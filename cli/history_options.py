@@ -22,6 +22,7 @@ __all__ = [
     "DESCRIPTIONS",
     "EXAMPLES",
     "MOST_SUMMED",
+    "add_address_options",
     "add_history_options",
     "add_report_options",
     "add_stats_options",
@@ -84,6 +85,11 @@ def _add_filters(command: UsageParser) -> None:
     command.add_argument("--since", default=None, metavar="TIME", help="2026-11-23, 2026-11-23T08:00:00Z, or how long ago: 12h, 7d")
     command.add_argument("--until", default=None, metavar="TIME", help="until then; now if not given")
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
+    add_address_options(command)
+
+
+def add_address_options(command: UsageParser) -> None:
+    """Add the options that say where the history is."""
     command.add_argument("--system-namespace", default=NAMESPACE, metavar="NAME", help="namespace of fluxqueue (default: %(default)s)")
     command.add_argument("--queue-service", default=SERVICE, metavar="NAME", help="the queue's Service there (default: %(default)s)")
     command.add_argument(

@@ -25,7 +25,7 @@ from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import list_jobs
 from fluxqueue.cli.remedies import not_found
 
-__all__ = ["NODE_STATES", "Amounts", "NodeUse", "chosen", "count_cores", "list_nodes", "node_uses", "read_cluster"]
+__all__ = ["NODE_STATES", "Amounts", "NodeUse", "asked_by_pod", "chosen", "count_cores", "list_nodes", "node_uses", "read_cluster"]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
 _LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
@@ -188,12 +188,12 @@ def node_uses(nodes: Iterable[Node], jobs: Iterable[FluxJob]) -> list[NodeUse]:
 
 
 def _count(uses: dict[str, NodeUse], job: FluxJob) -> None:
-    from fluxqueue.queue.model.jobspecs import slots_in, takes_whole_nodes
+    from fluxqueue.queue.model.jobspecs import takes_whole_nodes
 
     title = f"{job.metadata.namespace}/{object_name(job) or job.metadata.name}"
     try:
         hosts = hostlists.decode(job.status.nodes)
-        slots = [_slot(members) for _, number, members in slots_in(job.spec.jobspec) for _ in range(min(number, len(hosts)))]
+        slots = asked_by_pod(job, len(hosts))
         whole = takes_whole_nodes(job.spec.jobspec)
     except (hostlists.InvalidHostlist, ValueError, KeyError, TypeError):
         return  # a FluxJob of another version: its use is unknown
@@ -204,6 +204,19 @@ def _count(uses: dict[str, NodeUse], job: FluxJob) -> None:
         use.used.add(slots[at] if at < len(slots) else Amounts())
         use.work[title] = use.work.get(title, 0) + 1
         use.whole |= whole
+
+
+def asked_by_pod(job: FluxJob, most: int) -> list[Amounts]:
+    """Return what each pod of a workload asked for, in the order of ranks, for at most so many pods.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError
+        The jobspec is that of another version.
+    """
+    from fluxqueue.queue.model.jobspecs import slots_in
+
+    return [_slot(members) for _, number, members in slots_in(job.spec.jobspec) for _ in range(min(number, most))][:most]
 
 
 def _slot(members: Mapping[str, int]) -> Amounts:

@@ -18,6 +18,7 @@ from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.explain import placement, pod_state
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.lookup import fluxjobs_of, observed
+from fluxqueue.cli.simulated_nodes import why_nothing_runs
 from fluxqueue.cli.tables import paint
 
 __all__ = ["MOST_FOLLOWED", "LogOptions", "follow_logs", "print_logs"]
@@ -27,6 +28,7 @@ _POLL_S = 1.0
 _COLOURS = ("good", "busy", "waits", "bad")
 _NOT_YET = 400
 _DELETED = 404
+_UNREACHED = 500
 _HAS_LOG = ("Running", "Succeeded", "Failed")
 
 
@@ -96,7 +98,7 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
                 printed += 1
             except ApiRefused as error:
                 if error.status not in (_NOT_YET, _DELETED):
-                    raise
+                    raise _explained(client, pod, error) from None
                 why = "was deleted" if error.status == _DELETED else f"has no log yet ({pod_state(pod)})"
                 notes.write(f"{label}: {pod.metadata.name} {why}.\n")
     return 0 if printed else 1
@@ -149,12 +151,18 @@ def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: 
                     time.sleep(_POLL_S)
                     continue
                 if error.status != _DELETED:
-                    errors.append(error)
+                    errors.append(_explained(client, pod, error))
                 return
             except ClusterError as error:
                 errors.append(error)
                 return
         unread.add(pod.metadata.uid)
+
+
+def _explained(client: ApiClient, pod: Pod, error: ApiRefused) -> ClusterError:
+    """Return the error to be shown for a log that cannot be read: the API server cannot reach a node that is simulated."""
+    why = why_nothing_runs(client, [pod.spec.node_name or ""]) if error.status >= _UNREACHED else ""
+    return ClusterError(f"error: {why}") if why else error
 
 
 def _pods(client: ApiClient, job: FluxJob, options: LogOptions) -> list[tuple[str, Pod]]:

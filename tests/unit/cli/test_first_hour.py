@@ -15,6 +15,7 @@ from support.plugin_server import PluginServer, fluxjob
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin, sessions
+from fluxqueue.cli.api_client import ApiRefused
 from fluxqueue.kube.kubeconfig import Connection
 
 SCRIPT = """#!/bin/bash
@@ -26,6 +27,7 @@ SCRIPT = """#!/bin/bash
 srun ./md in.dat
 """
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
 
 TRANSCRIPT = [
     # What is there?
@@ -36,6 +38,9 @@ TRANSCRIPT = [
     ("scancel 4711", 1, "here it is cancel"),
     ("scontrol show job 4711", 1, "here it is hold, release, requeue, move or prioritize; explain shows a job"),
     ("sacct", 1, "here it is history"),
+    ("seff 4711", 1, "there is no command 'seff': here it is efficiency"),
+    ("sstat -j 4711", 1, "here it is efficiency"),
+    ("sattach 4711", 1, "here it is logs -f, or shell"),
     ("qstat", 1, "here it is jobs"),
     ("jbos", 1, "did you mean jobs?"),
     ("queus", 1, "did you mean queues"),
@@ -90,6 +95,13 @@ TRANSCRIPT = [
     ("explian waiting", 1, "did you mean explain?"),
     ("explain waiting -o yaml", 0, "reason: WaitingForNodes"),
     ("explain waiting -o json", 0, '"reason": "WaitingForNodes"'),
+    ("efficiency running", 0, "not known: this cluster serves no metrics"),
+    ("efficiency waiting", 0, "nothing yet: none of its pods runs"),
+    ("efficency running", 1, "did you mean efficiency?"),
+    ("efficiency nobody", 1, '"nobody" not found'),
+    ("shell waiting", 1, "kubectl fluxqueue wait job/waiting --for started waits for it"),
+    ("shell running --rank 4", 1, "no pod of rank 4 of running runs now: there run 0"),
+    ("shell running --rnak 4", 1, "did you mean --rank?"),
     ("hold", 1, "hold needs NAME, or a selection"),
     ("hold waiting", 0, "job/waiting held"),
     ("prioritize waiting high", 1, "'high' is none"),
@@ -116,6 +128,15 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     server.has(JOBS, mine)
     server.objects["POST /apis/authentication.k8s.io/v1/selfsubjectreviews"] = {"status": {"userInfo": {"username": "ada"}}}
     server.objects[f"{JOBS}/waiting"] = {"metadata": {"name": "waiting", "namespace": "default", "uid": "waiting"}}
+    labels = {"batch.kubernetes.io/controller-uid": "running"}
+    pod = {
+        "metadata": {"name": "running-0-x", "uid": "p", "labels": labels},
+        "spec": {"nodeName": "node-1"},
+        "status": {"phase": "Running"},
+    }
+    server.has(PODS).has(f"{PODS}?batch.kubernetes.io/controller-uid=running", pod)
+    server.objects[f"{JOBS}/running"] = {"metadata": {"name": "running", "namespace": "default", "uid": "running"}}
+    server.refusals["/token"] = ApiRefused(403, "Forbidden", "serviceaccounts is forbidden")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -65,6 +65,21 @@ def test_a_pod_without_a_log_is_said_and_does_not_hide_the_others() -> None:
     assert notes.getvalue() == "0: solver-0-x has no log yet (Pending).\n"
 
 
+def on_simulated_nodes(job: FluxJob) -> PluginServer:
+    """The API server cannot reach kubelets that do not exist."""
+    server = server_with(job, pod(0))
+    server.refusals["/log"] = ApiRefused(500, "InternalError", "dial tcp 10.128.0.1:10250: connect: connection refused")
+    server.objects["/api/v1/nodes/node-1"] = {"status": {"nodeInfo": {"containerRuntimeVersion": "kwok://0.8"}}}
+    return server
+
+
+def test_simulated_pods_print_nothing_and_it_says_so() -> None:
+    with pytest.raises(ClusterError, match=r"^error: node node-1 is simulated \(kwok\)"):
+        print_logs(on_simulated_nodes(RUNNING).client, [RUNNING], LogOptions(), io.StringIO(), io.StringIO())
+    with pytest.raises(ClusterError, match="is simulated"):
+        follow_logs(on_simulated_nodes(RUNNING).client, RUNNING, LogOptions(), io.StringIO(), io.StringIO())
+
+
 def test_without_pods_it_says_so() -> None:
     notes = io.StringIO()
     waiting = fluxjob("solver", state="Pending")

@@ -1,0 +1,57 @@
+"""Nodes that kwok simulates: pods on them have states, and no containers, so nothing is printed and nothing can be entered.
+
+Without the sentence of this module, ``logs`` and ``shell`` would show the API server's complaint about a connection that was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fluxqueue.api import names
+from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.cli.api_client import ApiClient, ClusterError
+
+__all__ = ["simulated_nodes", "why_nothing_runs"]
+
+_RUNTIME = "kwok://"
+_ANNOTATION = "kwok.x-k8s.io/node"
+_MOST = 8
+"""So many nodes are asked; a cluster of both sorts names the first it finds."""
+
+
+class _NodeInfo(PartialObject, frozen=True):
+    container_runtime_version: str = ""
+
+
+class _Status(PartialObject, frozen=True):
+    node_info: _NodeInfo = _NodeInfo()
+
+
+class _Node(PartialObject, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _Status = _Status()
+
+
+def simulated_nodes(client: ApiClient, nodes: Iterable[str]) -> list[str]:
+    """Return those of some nodes that are simulated; none if the person may not read nodes."""
+    wanted = sorted({node for node in nodes if node and node != names.NO_NODE})[:_MOST]
+    found = []
+    for name in wanted:
+        try:
+            node = msgspec.json.decode(client.get(f"/api/v1/nodes/{name}"), type=_Node)
+        except (ClusterError, msgspec.DecodeError):
+            continue
+        if node.status.node_info.container_runtime_version.startswith(_RUNTIME) or node.metadata.annotation(_ANNOTATION):
+            found.append(name)
+    return found
+
+
+def why_nothing_runs(client: ApiClient, nodes: Iterable[str]) -> str:
+    """Return that pods on some nodes have no containers; empty if they have, or if it is not known."""
+    found = simulated_nodes(client, nodes)
+    if not found:
+        return ""
+    which = f"node {found[0]} is" if len(found) == 1 else f"nodes such as {found[0]} are"
+    return f"{which} simulated (kwok), so pods there have states and no containers: nothing is printed, measured or entered"
