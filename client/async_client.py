@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
+from fluxqueue.client.arguments import check_texts, many
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -153,7 +154,7 @@ class AsyncClient:
         SubmissionFailed
             The API server refused some; the others are submitted, and the error has them.
         """
-        given = [works] if isinstance(works, str | Path) else list(works)
+        given = [works] if isinstance(works, str | Path) else [*many("works", works, "a list of work")]
         terms = with_lists(terms)
         units = [unit for work in given for unit in submissions(work, self.namespace, terms)]
         done = await asyncio.gather(*(self._submit(unit) for unit in units), return_exceptions=True)
@@ -222,7 +223,8 @@ class AsyncClient:
         NotInstalled
             The cluster has no FluxJobs.
         """
-        wanted = [states] if isinstance(states, str) else list(states)
+        wanted = [states] if isinstance(states, str) else [*many("states", states, "['pending', 'running']")]
+        check_texts("states", wanted, "['pending', 'running']")
         if unknown := [state for state in wanted if state.lower() not in {each.lower() for each in State}]:
             raise InvalidWork(f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}")
         if queue and not await self._queues.exists(queue):
@@ -273,7 +275,7 @@ class AsyncClient:
         WaitTimeout, WorkFailed, WorkGone
             As `AsyncWorkload.wait`, for the first one.
         """
-        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in works]
+        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in _workloads(works)]
         try:
             return list(await asyncio.gather(*waits))
         finally:
@@ -291,7 +293,9 @@ class AsyncClient:
         WorkGone
             One was deleted.
         """
-        waits: dict[asyncio.Task[WorkStatus], AsyncWorkload] = {asyncio.ensure_future(work.wait(timeout=timeout)): work for work in works}
+        waits: dict[asyncio.Task[WorkStatus], AsyncWorkload] = {
+            asyncio.ensure_future(work.wait(timeout=timeout)): work for work in _workloads(works)
+        }
         try:
             pending = set(waits)
             while pending:
@@ -359,6 +363,15 @@ class AsyncClient:
                 f"kubectl label namespace {unit.namespace} {names.MANAGED_LABEL}=true, or choose another namespace"
             )
         self._managed.add(key)
+
+
+def _workloads(works: Iterable[AsyncWorkload]) -> list[AsyncWorkload]:
+    """Return workloads; raise `InvalidWork` for something else, before the first wait begins."""
+    found = [*many("works", works, "a list of workloads, such as [first, second]")]
+    for work in found:
+        if not isinstance(work, AsyncWorkload):
+            raise InvalidWork(f"works: {type(work).__name__} is no workload: give what submit or get returned")
+    return found
 
 
 def _refused(error: ApiError, unit: Submission) -> FluxQueueError:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, moved_to, prioritized, released
+from fluxqueue.client.arguments import check_text, check_whole
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import InvalidWork, NotPossible, WorkFailed, translated
 from fluxqueue.client.explanations import Explanation, explained
@@ -99,8 +100,9 @@ class AsyncWorkload:
         WorkGone
             It was deleted.
         """
+        deadline = deadline_of(timeout)
         waiting = await self._waiting()
-        status = await waiting.until((lambda now: now.started or now.ended) if started else (lambda now: now.ended), deadline_of(timeout))
+        status = await waiting.until((lambda now: now.started or now.ended) if started else (lambda now: now.ended), deadline)
         if check and status.ended and not status.succeeded:
             why = status.message or status.reason or status.outcome
             raise WorkFailed(f"{self.handle.title} ended as {status.state}{f' ({why})' if why else ''}: read its logs, or explain it")
@@ -125,6 +127,7 @@ class AsyncWorkload:
 
     async def prioritize(self, priority: int) -> None:
         """Give it another priority, while it waits."""
+        check_whole("priority", priority)
         await self._edit(prioritized(priority))
 
     async def move(self, queue: str) -> None:
@@ -137,6 +140,7 @@ class AsyncWorkload:
         NotPossible
             It does not wait any more.
         """
+        check_text("queue", queue, "night")
         queues = QueueNames(self._connection.api)
         if not await queues.exists(queue):
             raise InvalidWork(f"queue: {queues.missing(queue)}")
@@ -163,6 +167,8 @@ class AsyncWorkload:
         LogsUnavailable
             No pod has started, or one cannot be read.
         """
+        if tail is not None:
+            check_whole("tail", tail, least=0)
 
         async def over() -> bool:
             return (await self.status()).ended

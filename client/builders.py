@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
+from fluxqueue.client.arguments import check_mapping, check_text, check_texts, check_whole
 from fluxqueue.client.errors import InvalidWork
 
 __all__ = ["Job", "MiniCluster", "Pod", "PodGroup", "check_amounts"]
@@ -70,19 +71,22 @@ class _Work:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def _check(self) -> None:
-        title = f"{type(self).__name__} {self.name}"
+        kind = type(self).__name__
         if not self.name:
-            raise InvalidWork(f"{type(self).__name__}: give it a name")
+            raise InvalidWork(f"{kind}: give it a name")
+        check_text(f"{kind}: name", self.name, "solver")
+        title = f"{kind} {self.name}"
         if isinstance(self.command, str):
             raise InvalidWork(f"{title}: command is one text: write a list of words, such as ['bash', '-c', {self.command!r}]")
-        if self.pods < 1:
-            raise InvalidWork(f"{title}: pods is {self.pods}: at least one is needed")
-        if self.gpus < 0:
-            raise InvalidWork(f"{title}: gpus is {self.gpus}: it cannot be negative")
-        if (
-            problem := name_problem(self.name.removesuffix("-"), _LONGEST_POD_NAME if isinstance(self, Pod) else _LONGEST_NAME)
-        ) is not None:
-            raise InvalidWork(f"{type(self).__name__}: name: {problem}")
+        check_text(f"{title}: image", self.image, "python:3.11")
+        check_texts(f"{title}: command", self.command, "['bash', '-c', 'solve']")
+        check_whole(f"{title}: pods", self.pods, least=1)
+        check_whole(f"{title}: gpus", self.gpus, least=0)
+        for field_name in ("env", "labels", "annotations"):
+            check_mapping(f"{title}: {field_name}", getattr(self, field_name))
+        longest = _LONGEST_POD_NAME if isinstance(self, Pod) else _LONGEST_NAME
+        if (problem := name_problem(self.name.removesuffix("-"), longest)) is not None:
+            raise InvalidWork(f"{kind}: name: {problem}")
         check_amounts(title, self.cpu, self.memory)
 
     def _metadata(self) -> Json:
@@ -143,6 +147,11 @@ class Job(_Work):
             A field cannot be right.
         """
         self._check()
+        check_whole(f"Job {self.name}: retries", self.retries, least=0)
+        for field_name in ("completions", "ttl_s"):
+            if (value := getattr(self, field_name)) is not None:
+                check_whole(f"Job {self.name}: {field_name}", value, least=0)
+        check_mapping(f"Job {self.name}: pod", self.pod)
         if self.completions is not None and self.completions < self.pods:
             raise InvalidWork(f"Job {self.name}: completions is {self.completions}, fewer than the {self.pods} pods that run at once")
         more = dict(self.pod)

@@ -39,7 +39,7 @@ def parse_title(title: str) -> tuple[str, str]:
     InvalidWork
         The kind is another one, or there is no name.
     """
-    word, slash, name = title.rpartition("/")
+    word, slash, name = title.rpartition("/") if isinstance(title, str) else ("", "", "")
     kind = _WORDS.get(word.lower()) if slash else "Job"
     if kind is None or not name:
         raise InvalidWork(f"{title!r} names no work: write job/NAME, pod/NAME, pod-group/NAME or minicluster/NAME")

@@ -8,12 +8,14 @@ import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import Any, TypeVar
 
 __all__ = ["Portal"]
 
 T = TypeVar("T")
 _END_S = 30.0
+_BETWEEN = ("asyncio.", "concurrent.futures.", __name__)
 
 
 class Portal:
@@ -137,9 +139,22 @@ class Portal:
 def _result(future: concurrent.futures.Future[T]) -> T:
     try:
         return future.result()
-    except BaseException:
+    except Exception as error:
+        future.cancel()
+        raise error.with_traceback(_readable(error.__traceback__)) from error.__cause__
+    except BaseException:  # Ctrl-C
         future.cancel()
         raise
+
+
+def _readable(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames that pass an error from the event loop to this thread: they explain nothing."""
+    if trace is None:
+        return None
+    below = _readable(trace.tb_next)
+    if trace.tb_frame.f_globals.get("__name__", "").startswith(_BETWEEN):
+        return below
+    return TracebackType(below, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 async def _left(context: AbstractAsyncContextManager[Any]) -> None:

@@ -21,6 +21,7 @@ from fluxqueue.api.dependencies import (
 )
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
+from fluxqueue.client.arguments import check_text, check_whole, many
 from fluxqueue.client.errors import InvalidWork
 
 __all__ = ["After", "Dependent", "Terms", "Time", "ended", "failed", "ok", "started", "with_lists", "with_terms"]
@@ -115,7 +116,7 @@ def with_lists(terms: Terms) -> Terms:
     after = terms.get("after")
     if after is None or isinstance(after, str | Dependent | WorkloadDependency):
         return terms
-    return {**terms, "after": [*after]}
+    return {**terms, "after": [*many("after", after, "a workload, or text such as 'ok:job/prepare'")]}
 
 
 def with_terms(manifest: Json, terms: Terms) -> Json:
@@ -142,10 +143,10 @@ def with_terms(manifest: Json, terms: Terms) -> Json:
     labels = dict(meta.get("labels") or {})
     spec = dict(manifest.get("spec") or {})
     if (queue := given.get("queue")) is not None:
+        check_text("queue", queue, "night")
         (spec if flux else labels)["queue" if flux else names.QUEUE_LABEL] = str(queue)
     if (priority := given.get("priority")) is not None:
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InvalidWork(f"priority: {priority!r} is not a whole number")
+        check_whole("priority", priority)
         (spec if flux else annotations)["priority" if flux else names.PRIORITY_ANNOTATION] = priority if flux else str(priority)
     if (duration := given.get("duration")) is not None:
         (spec if flux else annotations)["duration" if flux else names.DURATION_ANNOTATION] = duration_text(duration)

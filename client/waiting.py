@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.client.arguments import check_number
 from fluxqueue.client.errors import InvalidWork, NoSuchWork, WaitTimeout
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.statuses import WorkStatus, status_of, status_of_job
@@ -37,9 +38,11 @@ def deadline_of(timeout: Timeout) -> float | None:
     Raises
     ------
     InvalidWork
-        It is negative.
+        It is negative, or no time at all.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if seconds is not None:
+        check_number("timeout", seconds)
     if seconds is not None and seconds < 0:
         raise InvalidWork(f"timeout: {timeout!r} is negative: give seconds, a timedelta, or None to wait for ever")
     return None if seconds is None else time.monotonic() + seconds
