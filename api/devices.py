@@ -121,9 +121,10 @@ class ResourceSlice(PartialObject, frozen=True):
 
 
 class DeviceClassSpec(PartialObject, frozen=True):
-    """The devices of a class: those for which all selectors are true."""
+    """The devices of a class: those for which all selectors are true. Pods may request them by the name of a resource."""
 
     selectors: list[DeviceSelector] | None = None
+    extended_resource_name: str | None = None
 
 
 class DeviceClass(PartialObject, frozen=True):

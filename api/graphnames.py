@@ -23,6 +23,7 @@ __all__ = [
     "is_device",
     "is_gpu",
     "is_port",
+    "is_volume",
     "label_property",
     "port_resource",
     "resource_name",
@@ -97,9 +98,14 @@ def is_port(kind: str) -> bool:
     return kind.startswith("hostport:") and kind.count(":") == 2
 
 
+def is_volume(kind: str) -> bool:
+    """True if a vertex type counts the volumes of a CSI driver."""
+    return kind.startswith("volumes:csi:")
+
+
 def is_countable(kind: str) -> bool:
     """True if a vertex type counts something that nodes do not report: a port, the volumes of a CSI driver, or devices of a class."""
-    return is_port(kind) or is_device(kind) or kind.startswith("volumes:csi:")
+    return is_port(kind) or is_device(kind) or is_volume(kind)
 
 
 def display_name(kind: str) -> str:

@@ -131,7 +131,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     foreign
         Units of a foreign one.
     devices
-        True if the claims of devices are counted.
+        True if devices and the claims for them are counted, where the cluster has them.
     cpu_vertex_millicores, memory_vertex_mi_b
         Sizes of the graph's vertices.
     zone_label, block_label, rack_label
@@ -173,7 +173,7 @@ class QueueConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, for
     policy: str = "lonode"
     matcher: Matcher = Matcher.OWN
     foreign: ForeignConfig = ForeignConfig()
-    devices: bool = False
+    devices: bool = True
     cpu_vertex_millicores: int = 10
     memory_vertex_mi_b: int = msgspec.field(default=32, name="memoryVertexMiB")
     zone_label: str = "topology.kubernetes.io/zone"

@@ -126,7 +126,7 @@ class Caches(WatchedObjects):
             if node in refused:
                 return True
             present = [pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving]
-            return bool(node_checks.obstacle(self.nodes.get("", node), spec, present))
+            return bool(node_checks.obstacle(self.nodes.get("", node), spec, present, from_devices=self.devices.extended))
 
         return cache(has_obstacle)
 

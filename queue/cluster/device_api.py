@@ -29,7 +29,7 @@ async def devices_are_served(api: Api) -> bool:
         try:
             await api.page(DEVICE_CLASSES, limit=1)
         except NotFound:
-            log.warning("devices.not_served", effect="claims of devices are not counted", remedy="use Kubernetes 1.34 or newer")
+            log.info("devices.not_served", effect="claims of devices are not counted", remedy="use Kubernetes 1.34 or newer")
             return False
         except Forbidden as error:
             if not refused:

@@ -1,5 +1,8 @@
 """Devices of nodes and the claims for them, as the watches show them, and how many of each kind a node has and has left.
 
+A resource that a class of devices stands for is a kind too: a node that does not report it has as much of it as devices of the class
+(`fluxqueue.queue.cluster.extended_resources`).
+
 A node has of a kind (`fluxqueue.queue.noderules.device_requests`) as many devices as are selected among the newest slices of its complete
 pools. Devices that other nodes reach too count on each of them.
 
@@ -15,10 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fluxqueue.api.devices import Device, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.graphnames import is_device
+from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.kube.object_cache import Change, ObjectCache
+from fluxqueue.queue.cluster.extended_resources import ExtendedResources
 from fluxqueue.queue.noderules.device_counters import DeviceKey, SharedCounters, shared_counters
-from fluxqueue.queue.noderules.device_requests import DeviceKind, KindKey, key_in, kinds_of, plain_kind
+from fluxqueue.queue.noderules.device_requests import DeviceKind, DeviceQuery, KindKey, key_in, kinds_of, plain_kind
 
 __all__ = ["ANY_CLAIM", "DEVICE_CLAIMS", "ClusterDevices", "DeviceSource", "sources_used"]
 
@@ -68,16 +74,21 @@ class ClusterDevices:
     ----------
     counted
         True if they are watched.
+    find_node
+        Returns a node by its name, or None.
 
     Attributes
     ----------
+    extended
+        The resources that classes stand for.
     classes, slices, claims, templates
         The watched objects.
     """
 
-    def __init__(self, *, counted: bool = False) -> None:
+    def __init__(self, *, counted: bool = False, find_node: Callable[[str], Node | None] = lambda _name: None) -> None:
         self.counted = counted
         self.classes: ObjectCache[DeviceClass] = ObjectCache()
+        self.extended = ExtendedResources(self.classes.list, find_node)
         self.slices: ObjectCache[ResourceSlice] = ObjectCache()
         self.claims: ObjectCache[ResourceClaim] = ObjectCache()
         self.templates: ObjectCache[ResourceClaimTemplate] = ObjectCache()
@@ -117,15 +128,17 @@ class ClusterDevices:
         return self.templates.get(namespace, name)
 
     def capacity(self, node: str, kinds: Iterable[str]) -> dict[str, int]:
-        """Return how many devices of each of these kinds (vertex types) a node has."""
+        """Return how many devices of each of these kinds (vertex types) a node has; without resources that it reports."""
         found: dict[str, int] = {}
-        for kind in kinds:
-            of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
+        for kind, key in self._counted_on(node, kinds).items():
+            of_kind, devices = self._kind(key), self._devices_of(node, key)
             found[kind] = _units(of_kind, self._counters_of(node).most(devices))
         return found
 
     def taken(self, node: str, kinds: Iterable[str], slots: Slots) -> dict[str, int]:
         """Return how many devices of each of these kinds a node has not left, beyond what is booked for slots.
+
+        Claims say all that is taken of a resource that devices stand for: its amount is in the answer also where it is 0.
 
         Parameters
         ----------
@@ -136,14 +149,15 @@ class ClusterDevices:
         slots
             What is booked for pods.
         """
-        held = self._held(node)
+        counted = self._counted_on(node, kinds)
+        taken = dict.fromkeys((kind for kind in counted if not is_device(kind)), 0)
+        held = self._held(node) if counted else {}
         if not held:
-            return {}
+            return taken
         booked = {uid: slots(uid, node) for uid in held if uid}
         counters, allocated = self._counters_of(node), frozenset[DeviceKey]().union(*held.values())
-        taken: dict[str, int] = {}
-        for kind in kinds:
-            of_kind, devices = self._kind(key_in(kind)), self._devices_of(node, key_in(kind))
+        for kind, key in counted.items():
+            of_kind, devices = self._kind(key), self._devices_of(node, key)
             there = counters.most(devices)
             used = there - counters.most(devices, allocated)
             used = _units(of_kind, there) if of_kind is not None and of_kind.every and used else used
@@ -153,6 +167,12 @@ class ClusterDevices:
         return taken
 
     # ---- devices of a node -------------------------------------------------------------------------------------------------------
+
+    def _counted_on(self, node: str, kinds: Iterable[str]) -> dict[str, KindKey]:
+        """Return class and tag of those vertex types that are devices on a node."""
+        kinds = [*kinds]
+        found = {kind: key_in(kind) for kind in kinds if is_device(kind)}
+        return found | {kind: DeviceKind((DeviceQuery(self.extended.class_of(kind)),)).key for kind in self.extended.served(node, kinds)}
 
     def _kind(self, key: KindKey) -> DeviceKind | None:
         """Return a kind: by its name, or from a claim or template that asks for it."""
@@ -229,7 +249,8 @@ class ClusterDevices:
         nodes = {node for each in (*of_pools, *filter(None, (change.old, change.new))) for node in _nodes_of(each)}
         self._forget(None if _EVERY_NODE in nodes else frozenset(nodes))
 
-    def _class_changed(self, _change: Change[DeviceClass]) -> None:
+    def _class_changed(self, change: Change[DeviceClass]) -> None:
+        self.extended.refresh(change)
         self._forget(None)
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:

@@ -3,7 +3,8 @@
 Fluxion holds one system allocation per node with these amounts. It is set again whenever a pod that is not the queue's is bound, ends or
 changes, so that Fluxion never grants what another pod has. The requests of a node are summed before they are rounded up, once per node.
 Host ports count if work of the queue requests the same ports. A port that two pods have on different addresses counts once. Volumes count
-if their driver limits them per node. Devices count if a claim has them that no slot has booked.
+if their driver limits them per node. Devices count if a claim has them that no slot has booked. Where devices stand for a resource, claims
+say what is taken of it, and requests of pods do not count.
 
 A bound pod counts once. It is the queue's if a live allocation has a slot for it on its node: the slot names the pod by its uid, or the
 slot is free and the pod is the workload's own, or is controlled by the Job of the workload, in the workload's namespace. Keys that somebody
@@ -229,9 +230,11 @@ class ForeignPods:
             amounts.update(ports_taken([*(pod.spec for pod in foreign), *coming], types))
             volumes = self._volumes(foreign) if self._volumes is not None else {}
             amounts.update({kind: count for kind, count in volumes.items() if kind in types})
-            if self._devices is not None and (devices := self._port_volume_pools.devices):
-                amounts.update(self._devices(node, devices, self._booked_for))
-        return dict(amounts)
+        if self._devices is None:
+            return dict(amounts)
+        devices = self._port_volume_pools.devices
+        taken = self._devices(node, devices | amounts.keys(), self._booked_for)
+        return {kind: amount for kind, amount in ({**amounts, **taken}).items() if kind not in taken or (amount and kind in devices)}
 
     def _booked_for(self, uid: str, node: str) -> Mapping[str, int]:
         """Return what a slot on a node has booked for a pod (by uid), which may not be bound yet; empty if it has none."""

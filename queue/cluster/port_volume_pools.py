@@ -1,4 +1,5 @@
-"""Resources of nodes that the kubelet does not report: host ports, attachable volumes of a CSI driver, and devices that pods claim.
+"""Resources of nodes that the kubelet does not report: host ports, attachable volumes of a CSI driver, and devices that pods claim or
+request as an extended resource.
 
 A node's resources are those that its kubelet reports. Ports, volumes and claimed devices are not among them, and there are too many ports
 to model all. So only those types are put into the graph that some work requests: as a pool in every node, before that work is matched. What
@@ -17,10 +18,11 @@ from dataclasses import replace
 from typing import Final
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, port_resource, resource_type
+from fluxqueue.api.graphnames import display_name, is_countable, is_device, is_port, is_volume, port_resource, resource_type
 from fluxqueue.api.hostports import host_ports
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.messages import GraphNodeSpec, Pool
+from fluxqueue.queue.cluster.extended_resources import NO_EXTENDED_RESOURCES, ExtendedResources
 from fluxqueue.queue.model.jobspecs import sizes_in
 from fluxqueue.queue.model.records import NewWorkload, WorkloadId
 from fluxqueue.queue.store.ledger import Ledger
@@ -42,6 +44,7 @@ MAX_PORTS: Final = 64
 MAX_PORTS_OF_NAMESPACE: Final = 16
 _UNLIMITED: Final = 1_000
 """Volumes of a driver on a node that states no limit. Its pods cannot have more."""
+_MARKS: Final = ('"hostport:', '"volumes:', '"devices:')
 
 VolumeLimits = Callable[[str], Mapping[str, int]]
 """Node -> type -> how many volumes of a driver may be attached there, for drivers that state a limit."""
@@ -49,16 +52,26 @@ DeviceCapacity = Callable[[str, frozenset[str]], Mapping[str, int]]
 """Node, types of devices -> type -> how many the node has."""
 
 
-def pool_types_in(jobspec: str) -> frozenset[str]:
-    """Return the types of ports, volumes and devices that a jobspec requests."""
-    if '"hostport:' not in jobspec and '"volumes:' not in jobspec and '"devices:' not in jobspec:
+def pool_types_in(jobspec: str, extended: ExtendedResources = NO_EXTENDED_RESOURCES) -> frozenset[str]:
+    """Return the types of ports, volumes and devices that a jobspec requests, and of resources that devices may stand for."""
+    if not any(mark in jobspec for mark in _MARKS) and not extended.may_be_in(jobspec):
         return frozenset()
-    return frozenset(kind for members in sizes_in(jobspec).values() for kind in members if is_countable(kind))
+    asked = {kind for members in sizes_in(jobspec).values() for kind in members}
+    return frozenset(kind for kind in asked if is_countable(kind)) | (asked & extended.types)
 
 
 def pools_for(types: Iterable[str], limits: Mapping[str, int]) -> tuple[Pool, ...]:
-    """Return the pools that a node gets for these types; a limit of 0 leaves the node without one."""
-    return tuple(Pool(kind, 1 if is_port(kind) else limits.get(kind, 0 if is_device(kind) else _UNLIMITED), 1) for kind in sorted(types))
+    """Return the pools that a node gets for these types; a limit of 0 leaves the node without one.
+
+    A node gets no pool for a resource that it reports: ``limits`` do not have it.
+    """
+    pools: list[Pool] = []
+    for kind in sorted(types):
+        if is_port(kind):
+            pools.append(Pool(kind, 1, 1))
+        elif kind in limits or is_countable(kind):
+            pools.append(Pool(kind, limits.get(kind, _UNLIMITED if is_volume(kind) else 0), 1))
+    return tuple(pools)
 
 
 def with_pools(spec: GraphNodeSpec, pools: tuple[Pool, ...]) -> GraphNodeSpec:
@@ -81,7 +94,9 @@ class PortVolumePools:
     limits
         Volume limits of a node.
     devices
-        How many devices a node has.
+        How many devices a node has; without resources that it reports.
+    extended
+        The resources that devices may stand for.
 
     Attributes
     ----------
@@ -89,9 +104,17 @@ class PortVolumePools:
         Those that the graph has, or gets next. Only `refresh` and `reset` change them.
     """
 
-    def __init__(self, ledger: Ledger, limits: VolumeLimits = lambda _node: {}, devices: DeviceCapacity = lambda _node, _types: {}) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        limits: VolumeLimits = lambda _node: {},
+        devices: DeviceCapacity = lambda _node, _types: {},
+        extended: ExtendedResources = NO_EXTENDED_RESOURCES,
+    ) -> None:
         self.types: frozenset[str] = frozenset()
         self._ledger = ledger
+        self._extended = extended
+        self._extended_types = extended.types
         self._limits = limits
         self._devices = devices
         self._in_use = 0
@@ -102,17 +125,24 @@ class PortVolumePools:
     def reset(self) -> None:
         """Forget the types that nobody requests any more, because the graph is filled again."""
         self._changed.clear()
-        asked = {kind for workload in self._ledger.all() for kind in pool_types_in(workload.jobspec)}
+        self._extended_types = self._extended.types
         shares = [share for _, allocation in self._ledger.live() for share in allocation.shares]
-        held = {kind for share in shares for kind in share.amounts if is_countable(kind)}
-        self.types = frozenset(asked | held)
+        held = {kind for share in shares for kind in share.amounts if is_countable(kind) or kind in self._extended_types}
+        self.types = self._asked() | held
         self._in_use = len(self.types)
 
     def refresh(self) -> None:
         """Add the types that work requests now."""
         changed = [self._ledger.get(workload_id) for workload_id in self._changed]
         self._changed.clear()
-        self.types = self.types.union(*(pool_types_in(workload.jobspec) for workload in changed if workload is not None))
+        if self._extended_types is not self._extended.types:
+            self._extended_types = self._extended.types
+            self.types |= self._asked()
+            return
+        self.types = self.types.union(*(pool_types_in(workload.jobspec, self._extended) for workload in changed if workload is not None))
+
+    def _asked(self) -> frozenset[str]:
+        return frozenset(kind for workload in self._ledger.all() for kind in pool_types_in(workload.jobspec, self._extended))
 
     @property
     def overfull(self) -> bool:
@@ -121,9 +151,9 @@ class PortVolumePools:
 
     @property
     def devices(self) -> frozenset[str]:
-        """The types of devices among them."""
+        """The types of devices among them, and of resources that devices may stand for."""
         if self._device_types[0] is not self.types:
-            self._device_types = self.types, frozenset(filter(is_device, self.types))
+            self._device_types = self.types, frozenset(kind for kind in self.types if not is_port(kind) and not is_volume(kind))
         return self._device_types[1]
 
     def pools(self, node: str) -> tuple[Pool, ...]:

@@ -97,7 +97,7 @@ class WatchedObjects:
         self.resource_quotas: ObjectCache[ResourceQuota] = ObjectCache()
         self.service_accounts: ObjectCache[PartialObjectMetadata] = ObjectCache()
         self.storage = ClusterStorage()
-        self.devices = ClusterDevices(counted=devices)
+        self.devices = ClusterDevices(counted=devices, find_node=lambda name: self.nodes.get("", name))
         self._add_indexes()
         self.watches = self._watch(api, miniclusters=miniclusters, devices=devices)
 

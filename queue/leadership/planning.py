@@ -84,7 +84,7 @@ class Planning:
 def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     """Build what the graph is filled from."""
     caches, ledger, config = context.caches, context.ledger, context.config
-    port_volume_pools = PortVolumePools(ledger, caches.storage.limits, caches.devices.capacity)
+    port_volume_pools = PortVolumePools(ledger, caches.storage.limits, caches.devices.capacity, caches.devices.extended)
     foreign_pods = ForeignPods(caches.pods, ledger, _daemonsets(caches), port_volume_pools, caches.storage.attached, caches.devices.taken)
     node_reader = NodeReader(node_rules(config))
     node_reader.recorder = context.recorder

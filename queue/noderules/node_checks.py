@@ -7,7 +7,7 @@ here first. An empty answer is no guarantee: the scheduler decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
@@ -63,7 +63,7 @@ def node_rules(spec: PodSpec) -> bytes:
     return msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations), enc_hook=plain)
 
 
-def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, lagging: bool = False) -> str:
+def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, lagging: bool = False, from_devices: Container[str] = ()) -> str:
     """Return why a node does not take a pod of this spec now; empty if it may.
 
     Parameters
@@ -72,6 +72,8 @@ def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, laggin
         As for `closed`.
     present
         Pods that are bound to the node, without the pod in question.
+    from_devices
+        Resources that devices stand for on nodes that do not report them; they are not checked there.
     """
     reason = closed(node, spec, lagging=lagging)
     if reason or node is None:
@@ -81,7 +83,7 @@ def obstacle(node: Node | None, spec: PodSpec, present: Iterable[Pod], *, laggin
     if (port := conflicting_port(spec, (pod.spec for pod in running))) is not None:
         return f"port {port.number}/{port.protocol} of node {name} is taken"
     try:
-        short = _short(node, spec, running)
+        short = _short(node, spec, running, from_devices)
     except InvalidRequest as error:
         return str(error)
     if short:
@@ -133,13 +135,15 @@ def room_left(node: Node, present: Collection[Pod], resources: Iterable[str]) ->
     return left
 
 
-def _short(node: Node, spec: PodSpec, present: Collection[Pod]) -> str:
+def _short(node: Node, spec: PodSpec, present: Collection[Pod], from_devices: Container[str]) -> str:
     """Return the first resource of which bound pods leave a node less than a pod requests; empty if it has enough.
 
     Counted as NodeResourcesFit does: whole millicores, bytes and pieces. A resource that the pod does not request is not checked. Each pod
     takes one of the node's pods.
     """
+    allocatable = node.status.allocatable or {}
     wanted = room_wanted(spec)
+    wanted = {each: amount for each, amount in wanted.items() if each not in from_devices or _capacity(each, allocatable)}
     left = room_left(node, present, wanted)
     if left[POD_SLOTS] < 1:
         return POD_SLOTS

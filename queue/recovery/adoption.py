@@ -144,7 +144,10 @@ def _confirms(caches: Caches, new: NewWorkload, claim: AllocationClaim) -> bool:
 
 def _capacity(caches: Caches, node: str) -> Mapping[str, int] | None:
     existing = caches.nodes.get("", node)
-    return {pool.type: pool.total for pool in graph_node(existing).spec.pools} if existing is not None else None
+    if existing is None:
+        return None
+    devices = caches.devices
+    return {**{pool.type: pool.total for pool in graph_node(existing).spec.pools}, **devices.capacity(node, devices.extended.types)}
 
 
 def _in_group(pod: Pod) -> bool:

@@ -323,7 +323,7 @@ class StartupMonitor:
         if now - self._unbound_since.get(pod.metadata.uid, now) < min(_SETTLED_S, self._start_timeout_s):
             return ""
         present = [each for each in self._caches.pods.by_index(BY_NODE_NAME, node) if not each.metadata.deletion_timestamp]
-        return obstacle(self._caches.nodes.get("", node), pod.spec, present)
+        return obstacle(self._caches.nodes.get("", node), pod.spec, present, from_devices=self._caches.devices.extended)
 
     def _lacks_pods(self, workload: Workload) -> bool:
         job = self._caches.jobs.get_by_uid(workload.uid)

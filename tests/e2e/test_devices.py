@@ -10,6 +10,7 @@ import pytest
 from support.builders import Json, make_job, make_pod
 from support.device_objects import CLASS, a_claim, a_class, a_slice, a_template, claiming, request, resource_claims
 from support.end_to_end import Stage, managed_namespace
+from support.stage_accounts import Accounts
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
@@ -17,13 +18,14 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 API = "/apis/resource.k8s.io/v1"
 LARGE = "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
+GPU = "example.com/gpu"
 SMALL, BIG = ("node-1", "node-2"), "node-3"
 
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes: two with two small devices each, one with two large ones, one without; a class of all of them."""
-    values = {"queue": {"config": {"devices": True, "pinWindowSeconds": 2}}}
+    values = {"queue": {"config": {"pinWindowSeconds": 2}}}
     made = InProcessCluster(service_folder / "devices", ClusterOptions(nodes=4, durable=False, values=values))
     made.start()
     create(made, "deviceclasses", a_class())
@@ -153,6 +155,75 @@ def test_a_claim_that_has_its_devices_brings_other_work_to_its_node(stage: Stage
     stage.apply(together)
     message = stage.until_reason("together", Reason.INVALID_REQUEST).status.message
     assert f"2 pods that start together share ResourceClaim {stage.namespace}/new" in message
+
+
+@pytest.fixture
+def extended(cluster: InProcessCluster) -> Iterator[str]:
+    """A resource that the class stands for."""
+    path = f"deviceclasses/{CLASS}"
+    cluster.control_plane.client.request("PATCH", f"{API}/{path}", {"spec": {"extendedResourceName": GPU}})
+    yield GPU
+    cluster.control_plane.client.request("PATCH", f"{API}/{path}", {"spec": {"extendedResourceName": None}})
+
+
+def asking(name: str, pods: int, resource: str, count: int = 1) -> Json:
+    job = make_job(name).indexed(pods).pod_annotation(RUN_SECONDS, "forever")
+    return job.with_("spec.template.spec.containers", containers({"cpu": "1", resource: str(count)})).build()
+
+
+def test_a_resource_that_devices_stand_for_is_given_as_an_unqueued_pod_gets_it(stage: Stage, extended: str) -> None:
+    client = stage.cluster.control_plane.client
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{stage.namespace}-other"}})
+    other = Stage(stage.cluster, f"{stage.namespace}-other")
+    other.until("its account is there", lambda: client.find(f"/api/v1/namespaces/{other.namespace}/serviceaccounts/default"))
+    alone = make_pod("alone").with_("spec.containers", containers({"cpu": "1", extended: "1"})).namespace(other.namespace)
+    client.request("POST", f"/api/v1/namespaces/{other.namespace}/pods", alone.annotation(RUN_SECONDS, "forever").build())
+    stage.until("the unqueued pod has a device", lambda: allocated(other) == 1)
+    stage.apply(asking("first", 5, extended))
+    stage.until_state("first", State.RUNNING)
+    assert max(hosts(stage, "first").values()) == 2
+    assert allocated(stage) == 5
+    stage.apply(asking("second", 1, extended))
+    stage.until_reason("second", Reason.WAITING_FOR_NODES)
+    assert not hosts(stage, "second"), "five devices and that of the unqueued pod are all"
+    client.request("DELETE", f"/api/v1/namespaces/{other.namespace}/pods/alone")
+    stage.until_state("second", State.RUNNING)
+    client.request("DELETE", f"/api/v1/namespaces/{other.namespace}")
+
+
+def test_more_of_a_resource_than_there_are_devices_never_starts(stage: Stage, extended: str) -> None:
+    stage.apply(asking("never", 1, extended, count=3))
+    assert extended in stage.until_reason("never", Reason.UNSATISFIABLE).status.message
+
+
+def test_the_implicit_resource_of_a_class_is_given_too(stage: Stage) -> None:
+    stage.apply(asking("implicit", 3, f"deviceclass.resource.kubernetes.io/{CLASS}", count=2))
+    stage.until_state("implicit", State.RUNNING)
+    assert hosts(stage, "implicit") == {**dict.fromkeys(SMALL, 1), BIG: 1}
+    stage.apply(gang("claims", 1))
+    stage.until_reason("claims", Reason.WAITING_FOR_NODES)
+    stage.succeed("implicit")
+    stage.until_state("claims", State.RUNNING)
+
+
+def test_a_class_that_gets_the_name_of_a_resource_lets_waiting_work_start(stage: Stage) -> None:
+    stage.apply(asking("early", 2, "example.com/late", count=2))
+    stage.until_reason("early", Reason.UNSATISFIABLE)
+    create(stage.cluster, "deviceclasses", a_class("late.example.com", extended="example.com/late"))
+    stage.until_state("early", State.RUNNING)
+    delete(stage.cluster, "deviceclasses/late.example.com")
+
+
+def test_limits_of_accounts_count_a_resource_that_devices_stand_for(stage: Stage, extended: str) -> None:
+    accounts = Accounts(stage)
+    accounts.put("few", namespaces=[stage.namespace], limits={"resources": {extended: 1}})
+    stage.apply(asking("one", 1, extended))
+    stage.until_state("one", State.RUNNING)
+    stage.apply(asking("two", 1, extended))
+    stage.until_reason("two", Reason.ACCOUNT_LIMIT)
+    stage.succeed("one")
+    stage.until_state("two", State.RUNNING)
+    accounts.delete()
 
 
 def test_parts_of_gpus_are_pools_of_their_own(stage: Stage) -> None:

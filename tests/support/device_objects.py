@@ -39,10 +39,14 @@ def a_slice(
     return _object("ResourceSlice", name, {"driver": driver, "pool": pool, **where, "devices": devices}, version=version)
 
 
-def a_class(name: str = CLASS, *expressions: str, version: int = 1) -> Json:
-    """Return a class; without expressions, of all devices of the driver."""
+def a_class(name: str = CLASS, *expressions: str, version: int = 1, extended: str = "", created: str = "") -> Json:
+    """Return a class; without expressions, of all devices of the driver. ``extended`` is the resource that it stands for."""
     texts = expressions or (f"device.driver == '{DRIVER}'",)
-    return _object("DeviceClass", name, {"selectors": [{"cel": {"expression": text}} for text in texts]}, version=version)
+    resource = {"extendedResourceName": extended} if extended else {}
+    body = _object("DeviceClass", name, {"selectors": [{"cel": {"expression": text}} for text in texts], **resource}, version=version)
+    if created:
+        body["metadata"]["creationTimestamp"] = created
+    return body
 
 
 def request(count: int = 1, *expressions: str, device_class: str = CLASS, **more: Any) -> Json:

@@ -62,8 +62,8 @@ class Bench:
         self.asked: list[ControlTask] = []
         self.pods: ObjectCache[Pod] = caches.pods if caches is not None else ObjectCache()
         self.storage = ClusterStorage()
-        self.devices = ClusterDevices(counted=True)
-        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits, self.devices.capacity)
+        self.devices = ClusterDevices(counted=True, find_node=lambda name: nodes.get("", name))
+        self.port_volume_pools = PortVolumePools(ledger, self.storage.limits, self.devices.capacity, self.devices.extended)
         self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()
         foreign = ForeignPods(
             self.pods, ledger, DaemonSets(self.daemonsets, nodes), self.port_volume_pools, self.storage.attached, self.devices.taken

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import make_job, make_pod
+from support.builders import make_job, make_node, make_pod
 from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, claiming, request
 from support.queue_bench import Bench, a_leader, a_node
 from support.queue_builders import a_job, around
@@ -168,3 +168,51 @@ async def test_one_namespace_does_not_fill_the_graph_with_selections(bench: Benc
     judged = bench.port_volume_pools.limit_types([*many, other])
     assert [new.reason for new in judged] == [Reason.NONE] * MAX_PORTS_OF_NAMESPACE + [Reason.INVALID_REQUEST, Reason.NONE]
     assert "16 different requests for devices" in judged[-2].message
+
+
+def asking(name: str, pods: int, resource: str, count: int = 1) -> NewWorkload:
+    resources = {"requests": {"cpu": "1", resource: str(count)}, "limits": {resource: str(count)}}
+    builder = make_job(name).namespace("default").indexed(pods).suspended().annotation("fluxqueue/suspended-by", "webhook")
+    builder = builder.with_("spec.template.spec.containers", [{"name": "main", "image": "busybox", "resources": resources}])
+    described = describe_job(a_job(builder, uid=f"uid-of-{name}"), around())
+    assert described is not None
+    return described
+
+
+async def test_a_resource_that_devices_stand_for_is_matched_beside_claims_and_nodes_that_report_it(
+    bench: Bench, nodes: ObjectCache[Node]
+) -> None:
+    await bench.submit(asking("early", 6, "example.com/gpu"))
+    await bench.cycle()
+    assert row(bench, "early").reason is Reason.UNSATISFIABLE
+    bench.devices.classes.apply(msgspec.convert(a_class(extended="example.com/gpu", version=2), DeviceClass))
+    reports = make_node("n0").uid("uid-n0").allocatable(**{"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": "2"})
+    nodes.apply(msgspec.convert(reports.with_("metadata.resourceVersion", "9").build(), Node))
+    claim(bench, "theirs", ("n1", "gpu-0"), pod="stranger")
+    await bench.cycle()
+    assert row(bench, "early").state is State.PENDING
+    claim(bench, "theirs", version=2)
+    await bench.cycle()
+    assert hosts(bench, "early") == ["n0", "n0", "n1", "n1", "n2", "n2"]
+
+
+async def test_the_implicit_resource_of_a_class_is_matched(bench: Bench) -> None:
+    await bench.submit(
+        asking("implicit", 2, f"deviceclass.resource.kubernetes.io/{CLASS}", 2),
+        asking("more", 1, f"deviceclass.resource.kubernetes.io/{CLASS}"),
+    )
+    await bench.cycle()
+    assert hosts(bench, "implicit") == ["n1", "n2"]
+    assert row(bench, "more").reason is Reason.WAITING_FOR_NODES
+
+
+async def test_a_claim_made_for_a_resource_counts_once(bench: Bench) -> None:
+    bench.devices.classes.apply(msgspec.convert(a_class(extended="example.com/gpu", version=2), DeviceClass))
+    resources = {"requests": {"cpu": "1", "example.com/gpu": "1"}}
+    pod = make_pod("alone").namespace("default").uid("p").on_node("n1").with_("metadata.resourceVersion", "1")
+    pod = pod.with_("spec.containers", [{"name": "main", "resources": resources}])
+    bench.pods.apply(msgspec.convert(pod.build(), Pod))
+    claim(bench, "alone-extended-resources", ("n1", "gpu-0"), pod="p")
+    await bench.submit(asking("rest", 3, "example.com/gpu"))
+    await bench.cycle()
+    assert hosts(bench, "rest") == ["n1", "n2", "n2"]

@@ -11,7 +11,7 @@ from fluxqueue.queue.config import QueueConfig
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_devices_are_read_where_they_are_counted(chart: Chart, counted: bool) -> None:
-    rendered = chart.render({"queue": {"config": {"devices": True}}} if counted else {})
+    rendered = chart.render({} if counted else {"queue": {"config": {"devices": False}}})
     rules = [rule for rule in rendered.one("ClusterRole", "fluxqueue-queue")["rules"] if "resource.k8s.io" in rule["apiGroups"]]
     config = msgspec.yaml.decode(rendered.one("ConfigMap", "fluxqueue-queue")["data"]["queue.yaml"], type=QueueConfig)
     assert config.devices is counted

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 import pytest
+from support.builders import make_node
 from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, request, resource_claims
 
 from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.graphnames import resource_type
+from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.queue.cluster.devices import ANY_CLAIM, ClusterDevices, sources_used
 from fluxqueue.queue.noderules.device_requests import kinds_of
@@ -26,8 +28,8 @@ def nobody(_uid: str, _node: str) -> Mapping[str, int]:
 class Cluster(ClusterDevices):
     """The devices of a cluster, and what it told its listener."""
 
-    def __init__(self) -> None:
-        super().__init__(counted=True)
+    def __init__(self, find_node: Callable[[str], Node | None] = lambda _name: None) -> None:
+        super().__init__(counted=True, find_node=find_node)
         self.classes.apply(msgspec.convert(a_class(), DeviceClass))
         self.told: list[frozenset[str] | None] = []
         self.subscribe(self.told.append)
@@ -160,3 +162,35 @@ def test_parts_of_one_gpu_are_counted_as_far_as_they_fit_together() -> None:
     assert cluster.taken("a", [ANY, large], nobody) == {ANY: 1, large: 1}
     booked = {"p": {ANY: 1}}
     assert cluster.taken("a", [ANY, large], lambda uid, _: booked.get(uid, {})) == {large: 1}
+
+
+GPU = "example.com:gpu"
+IMPLICIT = f"deviceclass.resource.kubernetes.io:{CLASS}"
+
+
+def extended_cluster(reports: str = "") -> Cluster:
+    cluster = Cluster(
+        lambda name: msgspec.convert(make_node(name).allocatable(**({"example.com/gpu": "1"} if name == reports else {})).build(), Node)
+    )
+    cluster.classes.apply(msgspec.convert(a_class(extended="example.com/gpu", version=2), DeviceClass))
+    return cluster.has("a", "small", "large").has("b", "small")
+
+
+def test_a_node_has_as_much_of_a_resource_as_devices_of_the_class_that_stands_for_it() -> None:
+    cluster = extended_cluster()
+    assert cluster.capacity("a", [GPU, IMPLICIT, ANY]) == {GPU: 2, IMPLICIT: 2, ANY: 2}
+    assert cluster.capacity("b", [GPU, "cpu"]) == {GPU: 1}
+
+
+def test_a_resource_that_a_node_reports_is_not_counted_by_devices() -> None:
+    cluster = extended_cluster(reports="a").claims_of("c", ("a", "gpu-0"), pod="p")
+    assert cluster.capacity("a", [GPU, ANY]) == {ANY: 2}
+    assert cluster.taken("a", [GPU, ANY], nobody) == {ANY: 1}
+
+
+def test_devices_of_claims_are_taken_from_the_resource_once() -> None:
+    cluster = extended_cluster()
+    assert cluster.taken("a", [GPU, "cpu"], nobody) == {GPU: 0}, "pods' requests do not count where devices stand for the resource"
+    cluster.claims_of("theirs", ("a", "gpu-0"), pod="p")
+    assert cluster.taken("a", [GPU, IMPLICIT, ANY], nobody) == {GPU: 1, IMPLICIT: 1, ANY: 1}
+    assert cluster.taken("a", [GPU, ANY], lambda uid, _node: {GPU: 1} if uid == "p" else {}) == {GPU: 0, ANY: 1}

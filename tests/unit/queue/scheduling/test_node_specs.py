@@ -113,12 +113,12 @@ def test_what_daemonsets_take_is_read_again(bench: Bench) -> None:
 
 
 def test_types_that_work_requests_are_pools_of_every_node(bench: Bench) -> None:
-    bench.pools.types = frozenset({"volumes:ebs"})
-    bench.limits["n0"] = {"volumes:ebs": 4}
+    bench.pools.types = frozenset({"volumes:csi:ebs"})
+    bench.limits["n0"] = {"volumes:csi:ebs": 4}
     found = bench.specs.present()
     assert [found[name].pools[-1].total for name in ("n0", "n1")] == [4, 1_000]
     bench.take_read()
-    bench.limits["n1"] = {"volumes:ebs": 7}
+    bench.limits["n1"] = {"volumes:csi:ebs": 7}
     assert bench.specs.present()["n1"].pools[-1].total == 7
     assert bench.take_read() == ["n1"]
     bench.pools.types = frozenset()
