@@ -1,12 +1,14 @@
 """The Kubernetes programs of a local control plane: found, or built once per version.
 
 No package registry has Kubernetes' server programs, but they can be built from Go modules that go.sum verifies.
-`local/data/controlplane/go.mod` lists all seven programs as tools. They are searched in the folder of ``KUBEBUILDER_ASSETS``, on PATH,
-and in a cache per version. A program outside the cache is used only if its version fits, because control plane and kubectl must have the
-same Kubernetes minor version, and an older kubectl on PATH would otherwise be used unnoticed. Rejected programs are reported.
+`local/data/controlplane/go.mod` lists all seven programs of the default version as tools. The other versions (`kubernetes_versions`) have
+a module with the four programs of Kubernetes; etcd, kwok and helm are those of the default. Programs are searched in the folder of
+``KUBEBUILDER_ASSETS``, on PATH, and in a cache per version. A program outside the cache is used only if its version fits, because control
+plane and kubectl must have the same Kubernetes minor version, and an older kubectl on PATH would otherwise be used unnoticed. Rejected
+programs are reported.
 
-Missing programs are built (`toolchain`), all seven together, in a folder that is renamed when it is complete. So an existing cache folder
-is always complete, and a build that was ended goes on in that folder. A lock prevents two processes from building at the same time.
+Missing programs are built (`toolchain`), all of a version together, in a folder that is renamed when it is complete. So an existing cache
+folder is always complete, and a build that was ended goes on in that folder. A lock prevents two processes from building at the same time.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION, VERSIONS, chosen_minor, minor_of
 from fluxqueue.local.user_folders import cache_folder
 
 __all__ = [
     "KUBERNETES_VERSION",
     "Binaries",
     "BinariesError",
+    "Build",
     "Tool",
     "are_programs",
     "cached_programs",
@@ -39,7 +43,8 @@ __all__ = [
     "work_folder",
 ]
 
-KUBERNETES_VERSION = "v1.36.3"
+Build = Callable[[Path, str], None]
+"""Builds, in a folder, the programs of a version of Kubernetes."""
 
 _ABANDONED_S = 24 * 3_600
 """A build that nobody has gone on with for so long is deleted by the next one."""
@@ -73,17 +78,23 @@ class _Fit:
     wanted: str
 
 
-_KUBERNETES = re.compile(r"v" + re.escape(".".join(KUBERNETES_VERSION[1:].split(".")[:2])) + r"\.\d+(?![\w.-])")
-_SERVER = _Fit(("--version",), _KUBERNETES, "Kubernetes 1.36")
+_OF_KUBERNETES = (Tool.API_SERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
+"""The programs that each version of Kubernetes has of its own."""
 _FITS: Mapping[Tool, _Fit] = {
     Tool.ETCD: _Fit(("--version",), re.compile(r"etcd Version: 3\.[6-9]\."), "etcd 3.6"),
-    Tool.API_SERVER: _SERVER,
-    Tool.CONTROLLER_MANAGER: _SERVER,
-    Tool.SCHEDULER: _SERVER,
-    Tool.KUBECTL: _Fit(("version", "--client"), re.compile(r"Client Version: " + _KUBERNETES.pattern), "kubectl 1.36"),
     Tool.KWOK: _Fit(("--version",), re.compile(r"kwok version v0\.(?:[89]|\d\d)\."), "kwok 0.8"),
     Tool.HELM: _Fit(("version", "--short"), re.compile(r"v[34]\."), "helm 3 or 4"),
 }
+
+
+def _fit(tool: Tool, version: str) -> _Fit:
+    if tool not in _OF_KUBERNETES:
+        return _FITS[tool]
+    minor = minor_of(version)
+    pattern = r"v" + re.escape(minor) + r"\.\d+(?![\w.-])"
+    if tool is Tool.KUBECTL:
+        return _Fit(("version", "--client"), re.compile(rf"Client Version: {pattern}"), f"kubectl {minor}")
+    return _Fit(("--version",), re.compile(pattern), f"Kubernetes {minor}")
 
 
 @dataclass(frozen=True)
@@ -96,50 +107,76 @@ class Binaries:
         A path for every `Tool`.
     rejected
         Messages about programs that were found and have a wrong version.
+    kubernetes
+        The version of Kubernetes of which the cached programs are, such as v1.36.3; others may have another patch version.
     """
 
     paths: Mapping[Tool, Path]
     rejected: tuple[str, ...] = field(default=())
+    kubernetes: str = KUBERNETES_VERSION
 
     def __getitem__(self, tool: Tool) -> Path:
         return self.paths[tool]
 
 
-def find_binaries(build: Callable[[Path], None] | None = None) -> Binaries:
+def find_binaries(build: Build | None = None, minor: str | None = None) -> Binaries:
     """Find all programs of a control plane, and build the missing ones.
 
     Parameters
     ----------
     build
-        Called with the folder in which it must build every `Tool`; by default `toolchain.build_tools` without a display.
+        Called with the folder in which it must build the programs of a version, and that version; by default
+        `toolchain.build_control_plane`.
+    minor
+        The minor version of Kubernetes, such as 1.36; by default what the environment names (`kubernetes_versions`).
 
     Raises
     ------
     BinariesError
-        A build was needed and failed.
+        There is no such version, or a build was needed and failed.
     """
+    minor = minor or chosen_minor()
+    if minor not in VERSIONS:
+        raise BinariesError(f"no programs of Kubernetes {minor!r} are built: choose one of {', '.join(VERSIONS)}")
+    version = VERSIONS[minor]
     paths: dict[Tool, Path] = {}
     rejected: list[str] = []
     for tool in Tool:
-        if path := _fitting(tool, rejected):
+        if path := _fitting(tool, version, rejected):
             paths[tool] = path
-    if missing := [tool for tool in Tool if tool not in paths]:
-        cached = cached_tools(build)
-        paths.update({tool: cached / tool.value for tool in missing})
-    return Binaries(paths, tuple(rejected))
+    for tool in Tool:
+        if tool not in paths:
+            paths[tool] = cached_tools(_home(tool, version), build) / tool.value
+    return Binaries(paths, tuple(rejected), version)
 
 
 def find_tool(tool: Tool) -> Path | None:
-    """Find one program without building it; None if it is missing."""
-    folder = cache_folder() / "controlplane" / KUBERNETES_VERSION
-    return _fitting(tool, []) or (folder / tool.value if are_programs(folder, [one.value for one in Tool]) else None)
+    """Find one program of the default version without building it; None if it is missing."""
+    folder = _folder(KUBERNETES_VERSION)
+    found = are_programs(folder, _programs(KUBERNETES_VERSION))
+    return _fitting(tool, KUBERNETES_VERSION, []) or (folder / tool.value if found else None)
 
 
-def cached_tools(build: Callable[[Path], None] | None = None) -> Path:
-    """Return the cache folder of this version; the programs are built if it does not exist (see `find_binaries`)."""
-    from fluxqueue.local.toolchain import build_tools
+def cached_tools(version: str = KUBERNETES_VERSION, build: Build | None = None) -> Path:
+    """Return the cache folder of a version; the programs are built if it does not exist (see `find_binaries`)."""
+    if build is None:
+        from fluxqueue.local.toolchain import build_control_plane
 
-    return cached_programs(cache_folder() / "controlplane" / KUBERNETES_VERSION, [tool.value for tool in Tool], build or build_tools)
+        build = build_control_plane
+    return cached_programs(_folder(version), _programs(version), lambda folder: build(folder, version))
+
+
+def _home(tool: Tool, version: str) -> str:
+    """Return the version in whose cache folder a program is."""
+    return version if tool in _OF_KUBERNETES else KUBERNETES_VERSION
+
+
+def _folder(version: str) -> Path:
+    return cache_folder() / "controlplane" / version
+
+
+def _programs(version: str) -> list[str]:
+    return [tool.value for tool in Tool if _home(tool, version) == version]
 
 
 def cached_programs(folder: Path, programs: Collection[str], build: Callable[[Path], None]) -> Path:
@@ -220,9 +257,9 @@ def are_programs(folder: Path, programs: Collection[str]) -> bool:
     return all(os.access(folder / program, os.X_OK) for program in programs)
 
 
-def _fitting(tool: Tool, rejected: list[str]) -> Path | None:
+def _fitting(tool: Tool, version: str, rejected: list[str]) -> Path | None:
     for candidate in _candidates(tool):
-        if mismatch := _mismatch(tool, candidate):
+        if mismatch := _mismatch(_fit(tool, version), candidate):
             rejected.append(mismatch)
         else:
             return candidate
@@ -238,9 +275,8 @@ def _candidates(tool: Tool) -> Iterator[Path]:
         yield Path(on_path)
 
 
-def _mismatch(tool: Tool, path: Path) -> str | None:
+def _mismatch(fit: _Fit, path: Path) -> str | None:
     """Return why a program cannot be used; None if it can."""
-    fit = _FITS[tool]
     try:
         answer = subprocess.run([path, *fit.arguments], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.probes import Probe, read_probe
 from fluxqueue.local.volumes import VolumeSource
 
@@ -144,7 +144,14 @@ def chart_folder() -> Path:
     raise ChartError(f"the chart is missing from the installation ({folder}): install fluxqueue again")
 
 
-def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], chart: Path | None = None) -> RenderedChart:
+def render(
+    helm: Path,
+    release: str,
+    namespace: str,
+    values: Mapping[str, Any],
+    chart: Path | None = None,
+    kubernetes: str = KUBERNETES_VERSION,
+) -> RenderedChart:
     """Render the chart as helm would install it.
 
     Parameters
@@ -157,6 +164,8 @@ def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], 
         Values that differ from the chart's defaults, nested.
     chart
         Folder of the chart; by default the project's own.
+    kubernetes
+        The version of the cluster.
 
     Raises
     ------
@@ -171,7 +180,7 @@ def render(helm: Path, release: str, namespace: str, values: Mapping[str, Any], 
         "--namespace",
         namespace,
         "--kube-version",
-        KUBERNETES_VERSION,
+        kubernetes,
         "--values",
         "-",
     ]

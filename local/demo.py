@@ -11,6 +11,7 @@ On a terminal the table is updated in place; elsewhere (a log of CI) each change
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import signal
 import subprocess
@@ -259,10 +260,11 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
 def _bring_up(cluster: LocalCluster) -> bool:
     from fluxqueue.local.binaries import find_binaries
     from fluxqueue.local.display import Display
-    from fluxqueue.local.toolchain import build_tools
+    from fluxqueue.local.toolchain import build_control_plane
 
     with Display() as display:
-        return cluster.up(report=display.step, find=lambda: find_binaries(lambda folder: build_tools(folder, display)))
+        build = functools.partial(build_control_plane, display=display)
+        return cluster.up(report=display.step, find=lambda: find_binaries(build))
 
 
 def _show_and_check(client: _Client, screen: Screen, folder: Path, arguments: argparse.Namespace) -> list[str]:

@@ -277,13 +277,13 @@ class InProcessCluster:
 
     def _render(self) -> list[RenderedChart]:
         """Render the chart with the ports of each replica; the first result is installed."""
-        helm = self.control_plane.binaries[Tool.HELM]
+        binaries = self.control_plane.binaries
         first = self._ports(0)
         rendered = []
         for replica in range(max(self._replicas.values())):
             ports = {**self._ports(replica), "webhook": first["webhook"]} if replica else first
             values = merged(cluster_values(ports, self.options.scheduler), self.options.values or {})
-            rendered.append(render(helm, RELEASE, NAMESPACE, values))
+            rendered.append(render(binaries[Tool.HELM], RELEASE, NAMESPACE, values, kubernetes=binaries.kubernetes))
         return rendered
 
     @property

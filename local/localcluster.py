@@ -241,6 +241,7 @@ class LocalCluster:
             "folder": str(self.folder),
             "options": asdict(self.options),
             "binaries": {tool.name: str(binaries[tool]) for tool in Tool},
+            "kubernetes": binaries.kubernetes,
         }
         with (self.folder / "daemon.log").open("ab") as log:
             return subprocess.Popen(

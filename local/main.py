@@ -19,6 +19,7 @@ from fluxqueue.local.chart import ChartError
 from fluxqueue.local.daemon import serve as serve_cluster
 from fluxqueue.local.display import Display
 from fluxqueue.local.inprocess import ClusterOptions
+from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR, VERSIONS
 from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning
 from fluxqueue.local.postgres_binaries import PostgresError
 from fluxqueue.local.user_folders import state_folder
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve() -> int:
     """Run the daemon (`daemon`); its only argument describes the cluster, as JSON."""
     request = json.loads(sys.argv[1])
-    binaries = Binaries({Tool[name]: Path(path) for name, path in request["binaries"].items()})
+    binaries = Binaries({Tool[name]: Path(path) for name, path in request["binaries"].items()}, kubernetes=request["kubernetes"])
     return serve_cluster(Path(request["folder"]), ClusterOptions(**request["options"]), binaries, sys.stdout)
 
 
@@ -79,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--node-cpu", default="8", metavar="CPU", help="of each node (default: %(default)s)")
     up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
     up.add_argument("--node-gpus", type=int, default=0, metavar="N", help="of each node (default: %(default)s)")
+    up.add_argument(
+        "--kubernetes",
+        choices=tuple(VERSIONS),
+        default=None,
+        help=f"its minor version, built once (default: FLUXQUEUE_KUBERNETES, or {DEFAULT_MINOR})",
+    )
     up.add_argument("--queues", type=int, default=1, metavar="N", help="queue replicas; one leads (default: %(default)s)")
     up.add_argument(
         "--scheduler",
@@ -109,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.set_defaults(run=_logs)
 
     binaries = commands.add_parser("binaries", help="find or build the Kubernetes programs and print their paths")
+    binaries.add_argument("--kubernetes", choices=tuple(VERSIONS), default=None, help="as of `up`")
     binaries.add_argument("-q", "--quiet", action="store_true", help="print nothing if all exist")
     binaries.set_defaults(run=_binaries)
     commands.add_parser("nodes", add_help=False, help="a cluster of real nodes, see `fluxqueue local nodes --help`")
@@ -116,19 +124,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _find(display: Display) -> Binaries:
-    def build(folder: Path) -> None:
-        from fluxqueue.local.toolchain import build_tools
+def _find(display: Display, minor: str | None) -> Binaries:
+    def build(folder: Path, version: str) -> None:
+        from fluxqueue.local.toolchain import build_control_plane
 
-        build_tools(folder, display)
+        build_control_plane(folder, version, display)
 
-    return find_binaries(build)
+    return find_binaries(build, minor)
 
 
 def _up(arguments: argparse.Namespace) -> int:
     cluster = LocalCluster(arguments.dir, _options(arguments))
     with Display() as display:
-        started = cluster.up(report=display.step, find=lambda: _find(display))
+        started = cluster.up(report=display.step, find=lambda: _find(display, arguments.kubernetes))
     how = "is up" if started else "runs already"
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
     print(f"fluxqueue {how}: {cluster.state.server}, {cluster.options.nodes if started else 'its'} nodes, data in {cluster.folder}")
@@ -246,7 +254,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _binaries(arguments: argparse.Namespace) -> int:
     with Display() as display:
-        binaries = _find(display)
+        binaries = _find(display, arguments.kubernetes)
     if arguments.quiet:
         return 0
     for tool in Tool:

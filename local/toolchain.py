@@ -22,36 +22,23 @@ import subprocess
 import tempfile
 import threading
 import venv
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, locked, work_folder
+from fluxqueue.local.binaries import BinariesError, locked, work_folder
+from fluxqueue.local.go_modules import CONTROL_PLANE, GoModule, Version, control_plane, read_version
 from fluxqueue.local.go_sources import delete_unused
 from fluxqueue.local.user_folders import cache_folder
 
-__all__ = ["CONTROL_PLANE", "BuildDisplay", "GoModule", "build_tools", "copy_assets", "find_go"]
+__all__ = ["BuildDisplay", "build_control_plane", "build_tools", "copy_assets", "find_go"]
 
 _BUILD_TIMEOUT_S = 3_000
-_MINOR = KUBERNETES_VERSION.lstrip("v").split(".")[1]
-_LDFLAGS = " ".join(
-    [
-        "-s -w",
-        f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}",
-        "-X k8s.io/component-base/version.gitMajor=1",
-        f"-X k8s.io/component-base/version.gitMinor={_MINOR}",
-    ]
-)
-
 _MODULE_FLAGS = ("-mod=readonly", "-modcacherw")
-_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _LDFLAGS)
-"""Without the debugger's tables, which the linker would leave out anyway, the compiled packages take less disk."""
 _PACKAGES_AT_A_TIME = 150
 _UNITS_OF_A_PROGRAM = 50
 """The link of a program takes as long as about this many packages."""
-
-Version = tuple[int, ...]
 
 
 class BuildDisplay(Protocol):
@@ -72,54 +59,9 @@ class _Silent:
         pass
 
 
-@dataclass(frozen=True)
-class GoModule:
-    """A Go module of the project, whose tools and own packages are programs to build.
-
-    Attributes
-    ----------
-    name
-        Its folder in the package data, which is a symbolic link in a checkout.
-    content
-        What is built and how long it takes, for the display.
-    disk_gib
-        Free disk space that the build needs.
-    own
-        Its own main packages, as folders.
-    source
-        The folder of ``go.mod``, if it is not in the package data.
-    assets
-        Files and folders of modules that are copied next to the programs, with their paths: module path -> paths within the module.
-    """
-
-    name: str
-    content: str
-    disk_gib: int = 4
-    own: tuple[str, ...] = ()
-    source: Path | None = None
-    assets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def folder(self) -> Path:
-        """The folder of ``go.mod`` and ``go.sum``.
-
-        Raises
-        ------
-        BinariesError
-            The installation is incomplete.
-        """
-        folder = self.source or Path(__file__).with_name("data") / self.name
-        if (folder / "go.sum").is_file():
-            return folder.resolve()
-        raise BinariesError(f"go.mod is missing from the installation ({folder}): install fluxqueue again")
-
-    @property
-    def go(self) -> Version:
-        """The oldest Go that can build it, from ``go.mod``."""
-        return _version(re.search(r"^go ([\d.]+)$", (self.folder / "go.mod").read_text(), re.MULTILINE))
-
-
-CONTROL_PLANE = GoModule("controlplane", f"etcd, Kubernetes {KUBERNETES_VERSION}, kwok and helm (about 6 minutes on 2 cores, once)")
+def build_control_plane(target: Path, version: str, display: BuildDisplay | None = None) -> None:
+    """Build the programs of a version of Kubernetes, those of the default with etcd, kwok and helm; see `build_tools`."""
+    build_tools(target, display, control_plane(version))
 
 
 def find_go(display: BuildDisplay, at_least: Version) -> Path:
@@ -184,7 +126,7 @@ def build_tools(target: Path, display: BuildDisplay | None = None, module: GoMod
     shutil.copytree(module.folder, source, dirs_exist_ok=True)
     temporary.mkdir(exist_ok=True)
     target.mkdir(exist_ok=True)
-    _Build(go, source, target, _environment(go, work), display).run(module)
+    _Build(go, source, target, _environment(go, work), display, module.flags).run(module)
 
 
 @dataclass(frozen=True)
@@ -199,8 +141,11 @@ class _Program:
 class _Build:
     """One build: for each program its packages in slices, then the program."""
 
-    def __init__(self, go: Path, source: Path, target: Path, environment: dict[str, str], display: BuildDisplay) -> None:
+    def __init__(
+        self, go: Path, source: Path, target: Path, environment: dict[str, str], display: BuildDisplay, flags: Sequence[str]
+    ) -> None:
         self._go = go
+        self._flags = flags
         self._source = source
         self._work = source.parent
         self._target = target
@@ -260,7 +205,7 @@ class _Build:
         cache = self._work / "gocache"
         if self._environment["GOCACHE"] != str(cache):
             return
-        for line in self._go_list("-export", "-deps", *_FLAGS, "-f", "{{.ImportPath}} {{.Export}}", program.main):
+        for line in self._go_list("-export", "-deps", *self._flags, "-f", "{{.ImportPath}} {{.Export}}", program.main):
             package, _, compiled = line.partition(" ")
             if compiled and package not in needed_later:
                 Path(compiled).unlink(missing_ok=True)
@@ -280,7 +225,7 @@ class _Build:
                 seen += 1
                 self._display.advance(line)
 
-        _run([self._go, "build", "-v", *_MODULE_FLAGS, *_FLAGS, *arguments], self._source, self._environment, advance)
+        _run([self._go, "build", "-v", *_MODULE_FLAGS, *self._flags, *arguments], self._source, self._environment, advance)
         self._display.advance(text, units - seen)
 
 
@@ -395,8 +340,4 @@ def _go_version(program: Path) -> Version:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return _version(re.search(r"\bgo([\d.]+)", answer.stdout))
-
-
-def _version(found: re.Match[str] | None) -> Version:
-    return tuple(int(part) for part in found[1].strip(".").split(".")) if found else ()
+    return read_version(re.search(r"\bgo([\d.]+)", answer.stdout))

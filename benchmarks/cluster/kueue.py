@@ -24,10 +24,11 @@ from cluster.kueue_objects import KueueQueues
 from cluster.sites import Site
 from fluxqueue.local.binaries import Tool, cached_programs
 from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.go_modules import GoModule
 from fluxqueue.local.pki import write_private
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import Process
-from fluxqueue.local.toolchain import GoModule, build_tools
+from fluxqueue.local.toolchain import build_tools
 from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["KUEUE_VERSION", "Kueue", "KueueSettings", "installed"]

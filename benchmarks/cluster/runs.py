@@ -17,7 +17,7 @@ from typing import Any
 
 from cluster.kueue import KUEUE_VERSION
 from cluster.scenarios import SCENARIOS
-from fluxqueue.local.binaries import KUBERNETES_VERSION
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 
 __all__ = ["Results", "Run", "checked_out_commit", "planned"]
 

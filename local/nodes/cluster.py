@@ -20,6 +20,7 @@ from typing import Any
 from fluxqueue.local.apiserver_client import ApiServerClient
 from fluxqueue.local.binaries import Binaries, BinariesError, Tool, find_binaries, locked
 from fluxqueue.local.controlplane import administrator_client
+from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR
 from fluxqueue.local.nodes import addons, control_groups, machines, requirements, wiring
 from fluxqueue.local.nodes.archives import write_archive
 from fluxqueue.local.nodes.configuration import PAUSE_IMAGE, NodeSize, write_configuration
@@ -64,7 +65,7 @@ class NodeCluster:
     @cached_property
     def binaries(self) -> Binaries:
         """The programs of the control plane."""
-        return find_binaries()
+        return find_binaries(minor=DEFAULT_MINOR)
 
     @cached_property
     def client(self) -> ApiServerClient:

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.user_folders import cache_folder, state_folder
 
 __all__ = [

@@ -18,6 +18,7 @@ from fluxqueue.local.binaries import Binaries, BinariesError, find_binaries
 from fluxqueue.local.components import Component, ControlPlaneOptions
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig
+from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR
 from fluxqueue.local.nodes.layout import API_SERVER_PORT
 from fluxqueue.local.pki import Authority
 from fluxqueue.local.processes import ProcessError
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("nodes", nargs="+")
     arguments = parser.parse_args(argv)
     os.umask(0o022)
-    plane = NodePlane(arguments.folder, arguments.address, arguments.nodes, find_binaries())
+    plane = NodePlane(arguments.folder, arguments.address, arguments.nodes, find_binaries(minor=DEFAULT_MINOR))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     backoffs = {component: RestartBackoff() for component in Component}
     try:

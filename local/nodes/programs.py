@@ -10,9 +10,11 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, are_programs, cached_programs
+from fluxqueue.local.binaries import are_programs, cached_programs
+from fluxqueue.local.go_modules import GoModule
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.nodes.layout import content_digest, nodes_cache
-from fluxqueue.local.toolchain import BuildDisplay, GoModule, build_tools
+from fluxqueue.local.toolchain import BuildDisplay, build_tools
 
 __all__ = ["NODE_MODULE", "NodeProgram", "built_programs", "program_folder"]
 

@@ -19,9 +19,10 @@ import yaml
 
 from fluxqueue.local.binaries import are_programs, cached_programs
 from fluxqueue.local.controlplane import ControlPlane
+from fluxqueue.local.go_modules import GoModule
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import Process, wait_until
-from fluxqueue.local.toolchain import GoModule, build_tools
+from fluxqueue.local.toolchain import build_tools
 from fluxqueue.local.user_folders import cache_folder
 
 __all__ = ["VERSION", "built_programs", "running_cert_manager"]

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.local.binaries import are_programs, cached_programs
-from fluxqueue.local.toolchain import GoModule, build_tools
+from fluxqueue.local.go_modules import GoModule
+from fluxqueue.local.toolchain import build_tools
 from fluxqueue.local.user_folders import cache_folder
 
 __all__ = [

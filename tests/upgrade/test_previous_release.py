@@ -211,7 +211,7 @@ def _running(api: OldApi) -> set[str]:
 
 def _api(old_cluster: OldCluster) -> OldApi:
     """Return kubectl on the old cluster, with the managed namespace."""
-    binaries = find_binaries(lambda _: pytest.fail("the Kubernetes programs are built by 'make controlplane'"))
+    binaries = find_binaries(lambda *_: pytest.fail("the Kubernetes programs are built by 'make controlplane'"))
     api = OldApi(old_cluster.settings(), Path(binaries[Tool.KUBECTL]))
     api.run("apply", "-f", "-", stdin=json.dumps(_managed_namespace()))
     return api

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION, BinariesError, Tool, cached_tools, find_binaries, find_tool, locked, work_folder
+from fluxqueue.local.binaries import BinariesError, Tool, cached_tools, find_binaries, find_tool, locked, work_folder
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION, VERSIONS
 
 SAID = {
     Tool.ETCD: "etcd Version: 3.6.11",
@@ -36,10 +37,11 @@ class Machine:
         self.assets, self.path, self.cache = root / "assets", root / "path", root / "cache"
         self.built: list[Path] = []
 
-    def build(self, folder: Path) -> None:
+    def build(self, folder: Path, version: str = KUBERNETES_VERSION) -> None:
         self.built.append(folder)
-        for tool in Tool:
-            install(folder, tool.value, SAID[tool])
+        for tool, says in SAID.items():
+            if version == KUBERNETES_VERSION or KUBERNETES_VERSION in says:
+                install(folder, tool.value, says.replace(KUBERNETES_VERSION, version))
 
     @property
     def tools(self) -> Path:
@@ -52,6 +54,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(found.assets))
     monkeypatch.setenv("PATH", str(found.path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(found.cache))
+    monkeypatch.delenv("FLUXQUEUE_KUBERNETES", raising=False)
     return found
 
 
@@ -135,10 +138,10 @@ def test_a_file_that_may_not_be_executed_is_no_program(machine: Machine) -> None
 
 
 def test_what_is_missing_is_built_once_beside_its_place_and_moved_there_whole(machine: Machine) -> None:
-    def build(folder: Path) -> None:
+    def build(folder: Path, version: str) -> None:
         assert not machine.tools.exists()
         assert folder != machine.tools
-        machine.build(folder)
+        machine.build(folder, version)
 
     first, second = find_binaries(build), find_binaries(build)
     assert len(machine.built) == 1
@@ -146,28 +149,56 @@ def test_what_is_missing_is_built_once_beside_its_place_and_moved_there_whole(ma
     assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
 
 
+def test_another_version_has_programs_of_its_own_and_shares_the_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = machine.tools.with_name(VERSIONS["1.37"])
+    found = find_binaries(machine.build, "1.37")
+    assert {tool for tool, path in found.paths.items() if path.parent == machine.tools} == {Tool.ETCD, Tool.KWOK, Tool.HELM}
+    assert sorted(path.name for path in other.iterdir()) == ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"]
+    assert found[Tool.KUBECTL] == other / "kubectl"
+    assert found.kubernetes == VERSIONS["1.37"]
+    monkeypatch.setenv("FLUXQUEUE_KUBERNETES", "1.37")
+    assert find_binaries(machine.build) == found
+    assert find_binaries(machine.build, "1.36")[Tool.KUBECTL] == machine.tools / "kubectl"
+    assert len(machine.built) == 2
+
+
+def test_a_program_on_path_must_have_the_version_that_was_chosen(machine: Machine) -> None:
+    for version in (KUBERNETES_VERSION, VERSIONS["1.34"]):
+        machine.build(machine.tools.with_name(version), version)
+    install(machine.path, "kubectl", SAID[Tool.KUBECTL])
+    found = find_binaries(machine.build, "1.34")
+    assert found[Tool.KUBECTL].parent.name == VERSIONS["1.34"]
+    assert found.rejected[0].endswith("and kubectl 1.34 is needed")
+
+
+def test_a_version_that_is_not_built_is_refused_with_those_that_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUXQUEUE_KUBERNETES", "1.12")
+    with pytest.raises(BinariesError, match=r"Kubernetes '1\.12' are built: choose one of 1\.34, "):
+        find_binaries(machine.build)
+
+
 def test_a_cache_that_lacks_a_program_is_built_anew(machine: Machine) -> None:
     machine.build(machine.tools)
     (machine.tools / "kwok").unlink()
     (machine.tools / "kube-scheduler").chmod(0o644)
-    cached_tools(machine.build)
+    cached_tools(build=machine.build)
     assert len(machine.built) == 2
     assert os.access(machine.tools / "kwok", os.X_OK)
 
 
-def _half(folder: Path) -> None:
+def _half(folder: Path, version: str) -> None:
     install(folder, "helm", SAID[Tool.HELM])
 
 
-def _broken(folder: Path) -> None:
-    _half(folder)
+def _broken(folder: Path, version: str) -> None:
+    _half(folder, version)
     raise BinariesError("go build ended with exit code 1")
 
 
 @pytest.mark.parametrize(
     ("build", "message"), [pytest.param(_half, "no complete set", id="incomplete"), pytest.param(_broken, "exit code 1", id="fails")]
 )
-def test_a_failed_build_leaves_no_programs(build: Callable[[Path], None], message: str, machine: Machine) -> None:
+def test_a_failed_build_leaves_no_programs(build: Callable[[Path, str], None], message: str, machine: Machine) -> None:
     with pytest.raises(BinariesError, match=message):
         find_binaries(build)
     assert not machine.tools.exists()
@@ -181,9 +212,9 @@ def test_a_build_finds_what_the_one_before_left_and_not_that_of_another_version(
     with pytest.raises(BinariesError):
         find_binaries(_broken)
 
-    def go_on(folder: Path) -> None:
+    def go_on(folder: Path, version: str) -> None:
         assert [path.name for path in folder.iterdir()] == ["helm"]
-        machine.build(folder)
+        machine.build(folder, version)
 
     find_binaries(go_on)
     assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]
@@ -197,9 +228,9 @@ def test_a_cache_that_cannot_be_written_is_named_with_a_remedy(machine: Machine)
 
 
 def test_what_a_build_needed_is_deleted_once_the_programs_are_in_place(machine: Machine) -> None:
-    def build(folder: Path) -> None:
+    def build(folder: Path, version: str) -> None:
         work_folder(folder).mkdir()
-        machine.build(folder)
+        machine.build(folder, version)
 
     find_binaries(build)
     assert sorted(path.name for path in machine.tools.parent.iterdir()) == ["lock", KUBERNETES_VERSION]

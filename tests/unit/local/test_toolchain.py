@@ -7,7 +7,9 @@ import pytest
 from support.scripts import script_head
 
 from fluxqueue.local.binaries import BinariesError
-from fluxqueue.local.toolchain import CONTROL_PLANE, GoModule, build_tools, copy_assets
+from fluxqueue.local.go_modules import CONTROL_PLANE, GoModule, control_plane
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION, VERSIONS, minor_of
+from fluxqueue.local.toolchain import build_tools, copy_assets
 
 
 def module(folder: Path) -> GoModule:
@@ -20,6 +22,17 @@ def test_a_module_is_in_the_package_data_unless_it_names_its_folder(tmp_path: Pa
     assert module(tmp_path).folder == tmp_path.resolve()
     assert module(tmp_path).go == (1, 26, 0)
     assert CONTROL_PLANE.folder.name == "controlplane"
+
+
+@pytest.mark.parametrize("version", VERSIONS.values())
+def test_each_version_of_kubernetes_has_a_module_that_names_it(version: str) -> None:
+    module = control_plane(version)
+    text = (module.folder / "go.mod").read_text()
+    assert (module is CONTROL_PLANE) == (version == KUBERNETES_VERSION)
+    assert f"k8s.io/kubernetes {version} " in text
+    assert f"k8s.io/api => k8s.io/api v0.{version.removeprefix('v1.')}\n" in text
+    assert f"version.gitVersion={version} " in module.flags[-1]
+    assert module.flags[-1].endswith(f"gitMinor={minor_of(version).removeprefix('1.')}")
 
 
 def test_a_folder_without_checksums_is_refused(tmp_path: Path) -> None:

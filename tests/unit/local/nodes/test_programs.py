@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.binaries import KUBERNETES_VERSION
+from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
 from fluxqueue.local.nodes import programs
 from fluxqueue.local.nodes.programs import NODE_MODULE, NodeProgram, built_programs, program_folder
 
