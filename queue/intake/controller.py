@@ -134,6 +134,7 @@ class IntakeController:
         except Exception:
             self._rests.end(each_once)
             raise
+        self._rests.over(each_once)
 
     def _group_of(self, key: str | GroupKey) -> GroupKey | None:
         """Return the group that a key or the uid of a row stands for; None for an object."""

@@ -3,6 +3,9 @@
 A gang is read as a whole each time one of its pods changes. If it were read for each change, thousands of pods that come one by one would
 cost the square of their number. So it rests after each turn, for a time that grows with its size, and what has changed meanwhile is read
 together. Small ones do not rest.
+
+On a busy machine a turn takes many times longer than its work. A rest of a fixed length would be over when the turn ends, and the gang
+would have the event loop for itself. So a rest is also some times as long as the turn was, from its end.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ K = TypeVar("K", bound=Hashable)
 
 _SHORT_S = 0.01
 """A shorter rest is not made."""
+_OF_TURN = 4.0
+"""A large object has a fifth of the time at most."""
+_LONGEST_S = 5.0
 
 
 class Rests(Generic[K]):
@@ -27,13 +33,15 @@ class Rests(Generic[K]):
     again
         Called with the key of one that rests, and the seconds after which it is to be handed out again.
     of_pod_s
-        Rest for each of its pods: a few times what a turn takes for one.
+        Rest for each of its pods, from the beginning of its turn: a few times what a turn takes for one.
     """
 
     def __init__(self, again: Callable[[K, float], None], of_pod_s: float) -> None:
         self._again = again
         self._of_pod_s = of_pod_s
         self._until: dict[K, float] = {}
+        self._turns: dict[K, float] = {}
+        """When the turns began that are not over."""
 
     def rests(self, key: K, size: int) -> bool:
         """True if an object rests, so that it has its turn later. If it does not, its turn begins, and it rests after that.
@@ -52,13 +60,21 @@ class Rests(Generic[K]):
         if (left_s := self._until.get(key, now) - now) > 0:
             self._again(key, left_s)
             return True
-        self._until[key] = now + rest_s
+        self._until[key], self._turns[key] = now + rest_s, now
         return False
+
+    def over(self, keys: Iterable[K]) -> None:
+        """Have those of the objects whose turn is over now rest at least some times as long as it took."""
+        now = asyncio.get_running_loop().time()
+        for key in keys:
+            if (began := self._turns.pop(key, None)) is not None:
+                self._until[key] = max(self._until.get(key, now), now + min(_OF_TURN * (now - began), _LONGEST_S))
 
     def end(self, keys: Iterable[K]) -> None:
         """End the rests of objects whose turn failed: they are tried again, and a turn that is put off would count as done."""
         for key in keys:
             self._until.pop(key, None)
+            self._turns.pop(key, None)
 
     def prune(self) -> None:
         """Forget those that do not rest any more."""

@@ -182,6 +182,7 @@ class Tracker:
             self._rests.end(ids)
             await self._ledger.store_released()
             raise
+        self._rests.over(ids)
 
     async def _carry_out(self, ids: list[WorkloadId]) -> None:
         planned: list[PlannedChanges] = []
