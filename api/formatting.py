@@ -44,10 +44,10 @@ def format_graph_amount(kind: str, amount: int) -> str:
     Examples
     --------
     >>> format_graph_amount("cpu", 4000), format_graph_amount("memory", 512), format_graph_amount("pods", 1)
-    ('4 cpu', '512 MiB memory', '1 pod slot')
+    ('4 cpu', '512 MiB memory', '1 pod')
     """
     if kind == POD_SLOTS:
-        return "1 pod slot" if amount == 1 else f"{amount} pod slots"
+        return "1 pod" if amount == 1 else f"{amount} pods"
     resource = display_name(kind)
     if is_port(kind):
         return resource

@@ -11,9 +11,10 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from fluxqueue.api.names import DEFAULT_QUEUE
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["amount_problem", "memory_problem", "name_problem", "no_such_queue"]
+__all__ = ["amount_problem", "memory_problem", "name_problem", "queue_problem"]
 
 _SHOWN: Final = 60
 _MOST_NAMED: Final = 20
@@ -57,9 +58,24 @@ def name_problem(name: str, longest: int = _LONGEST_NAME) -> str | None:
     return f"{name[:_SHOWN]!r} {what}: {instead}"
 
 
-def no_such_queue(queue: str, known: Collection[str]) -> str:
-    """Return that there is no queue of this name, with the one that may be meant, and those that exist."""
-    shown = sorted(known)
+def queue_problem(queue: str, known: Collection[str] | None) -> str | None:
+    """Return why no work can be in a queue of this name; None if it can.
+
+    Work in a queue that does not exist waits for ever, with a reason that nobody reads until then. So whoever takes the name of a queue
+    from a person asks here: the plugin, the client, the dashboard.
+
+    Parameters
+    ----------
+    queue
+        As it was typed.
+    known
+        The FluxQueues by name; None if the person may not know them. ``default`` is there without one.
+    """
+    if not queue:
+        return "the name of the queue is empty: kubectl fluxqueue queues lists the queues"
+    if known is None or queue == DEFAULT_QUEUE or queue in known:
+        return None
+    shown = sorted({DEFAULT_QUEUE, *known})
     close = difflib.get_close_matches(queue.lower(), shown, n=1)
     meant = f"did you mean {close[0]}? " if close else ""
     more = ", ..." if len(shown) > _MOST_NAMED else ""

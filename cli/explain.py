@@ -46,7 +46,7 @@ WHY = {
     Reason.NODES_UNAVAILABLE: "nodes that could hold it are cordoned, not ready or gone",
     Reason.RELEASE_FAILED: "the API server refused its release, or its pods",
     Reason.BIND_FAILED: "a pod could not be bound to its node",
-    Reason.START_TIMEOUT: "its pods did not start in time and it was matched again",
+    Reason.START_TIMEOUT: "its pods did not start in time, so it was stopped and waits again",
     Reason.PREEMPTED: "a workload of higher priority took its nodes",
     Reason.INVALID_REQUEST: "its request cannot be read",
     Reason.RESERVATION_NOT_ALLOWED: "there is no such reservation, or it is not for this work",
@@ -69,13 +69,13 @@ HELPS = {
     Reason.RESERVATION: "it starts afterwards; a shorter duration may let it end before (kubectl fluxqueue reservations)",
     Reason.UNSATISFIABLE: "ask for less per pod or for other nodes, or add nodes that fit; it is tried again when nodes change",
     Reason.WAITING_FOR_GROUP: f"create the missing pods, or correct the annotation {names.POD_GROUP_SIZE_ANNOTATION}",
-    Reason.WAITING_FOR_VOLUMES: "see kubectl describe of the claim; it is matched when the claim exists, is bound and is free",
+    Reason.WAITING_FOR_VOLUMES: "see kubectl describe of the claim; it can start when the claim exists, is bound and is free",
     Reason.WAITING_FOR_DEPENDENCY: f"see what the other one waits for; meanwhile the annotation {names.AFTER_ANNOTATION} may be edited",
     Reason.DEPENDENCY_NEVER_SATISFIED: f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object: it never starts as it is",
     Reason.WAITING_FOR_BEGIN: f"nothing is needed; while it waits, the annotation {names.BEGIN_ANNOTATION} may be edited",
     Reason.NODES_UNAVAILABLE: "bring the nodes back (kubectl get nodes)",
     Reason.RELEASE_FAILED: "correct what the API server names (a quota, a ServiceAccount, a policy); it is retried automatically",
-    Reason.BIND_FAILED: "see the pod's Events; a bare Pod that the stock scheduler binds keeps its slot until it is deleted",
+    Reason.BIND_FAILED: "see the pod's Events; a bare Pod that the stock scheduler binds keeps its place on the node until it is deleted",
     Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is retried automatically",
     Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when nodes are free",
     Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
@@ -233,7 +233,7 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     known = Reason(reason) if reason in list(Reason) else None
     why = status.message or (WHY[known] if known is not None else "")
     if not reason and (last := next(reversed(status.requeue_reasons or ()), None)) is not None:
-        why = f"it was requeued ({last.reason}) and will be matched again"
+        why = f"it was requeued ({last.reason}) and waits for nodes again"
     facts = [("Why", f"{reason}: {why}" if reason and why else reason or why)]
     if known is not None:
         facts.append(("What helps", HELPS[known]))

@@ -23,6 +23,9 @@ __all__ = ["SERVICE", "HistoryAddress", "HistorySource", "find_history"]
 
 SERVICE: Final = "fluxqueue-queue"
 _TIMEOUT_S: Final = 60.0
+_SILENT: Final = (502, 503, 504)
+"""Of the API server, if it cannot reach the queue; an answer of the queue itself has a sentence."""
+_REPLICAS: Final = "kubectl fluxqueue version shows the replicas, and when one is ready, the same command answers"
 _TOKEN_S: Final = 600
 
 
@@ -132,6 +135,11 @@ class HistorySource:
                 raise ClusterError(
                     f"error: you may not reach the queue through the API server: an administrator adds a group of yours to "
                     f"rbac.historyReachableBy ({error})"
+                ) from None
+            if error.status in _SILENT:
+                raise ClusterError(
+                    "error: no replica of the queue answers, so its history cannot be read now; nothing of it is lost. While the queue is "
+                    f"stopped, nothing that waits is started, and what runs goes on. {_REPLICAS} ({error})"
                 ) from None
             raise
         return answer

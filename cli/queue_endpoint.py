@@ -170,7 +170,10 @@ class QueueEndpoint:
                 f"error: no replica of the queue answers, so it is stopped or cannot be reached: while it is stopped, nothing that waits "
                 f"is started, and what runs goes on ({silent or 'there is none'})"
             )
-        raise ClusterError(f"error: no replica of the queue leads at this moment, ask again ({said(refused) or refused})")
+        raise ClusterError(
+            f"error: no replica of the queue leads at this moment: another one takes over within half a minute, then repeat the "
+            f"command ({said(refused) or refused})"
+        )
 
     def ask_each(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield name and response of each replica; ``{"error": why}`` if it cannot be reached.

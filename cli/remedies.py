@@ -55,7 +55,7 @@ def _remedy(error: ClusterError) -> str:
     if error.status == 401:
         return "log in to the cluster again, or choose other credentials with --context or --kubeconfig"
     if error.status in _DOWN:
-        return "the service is down or starts: kubectl fluxqueue version shows its replicas; ask again"
+        return "the program that answers this is down or starts: kubectl fluxqueue version shows the replicas of the queue"
     if error.status == 403 and (refused := _REFUSED.search(str(error))) is not None:
         return f"an administrator gives you the right by: kubectl create {_grant(refused)}"
     return ""

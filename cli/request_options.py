@@ -51,7 +51,7 @@ def add_request_options(command: UsageParser) -> None:
     _add(order, "--begin", None, "TIME", "not before: +2h, 2026-12-24T18:00:00Z", str)
     _add(order, "--deadline", None, "TIME", "when it is to be done", str)
     _add(order, "--reservation", None, "NAME", "on the nodes of a FluxReservation", str)
-    _add(order, "--topology", None, "LEVEL", "all pods below one vertex of this level, such as rack", str)
+    _add(order, "--topology", None, "LEVEL", "all pods in one place of this level, such as one rack", str)
     _add(order, "--prefer-topology", None, "LEVEL", "the same if possible", str)
     order.add_argument("--exclusive", action="store_const", const="true", default=argparse.SUPPRESS, help="share no node with other work")
     what = command.add_argument_group("what runs")

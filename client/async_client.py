@@ -227,8 +227,8 @@ class AsyncClient:
         check_texts("states", wanted, "['pending', 'running']")
         if unknown := [state for state in wanted if state.lower() not in {each.lower() for each in State}]:
             raise InvalidWork(f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}")
-        if queue and not await self._queues.exists(queue):
-            raise InvalidWork(f"queue: {self._queues.missing(queue)}")
+        if queue:
+            await self._queues.check(queue)
         try:
             found = await self.api.list(FLUXJOBS, None if all_namespaces else namespace or self.namespace)
         except NotFound as error:
@@ -310,7 +310,7 @@ class AsyncClient:
 
     async def _submit(self, unit: Submission) -> AsyncWorkload:
         async with self._slots:
-            await self._queues.check(unit)
+            await self._queues.check_work(unit)
             await self.check_managed(unit)
             created: list[Any] = []
             try:

@@ -9,7 +9,7 @@ from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, moved_to, prioritized, released
 from fluxqueue.client.arguments import check_text, check_whole
 from fluxqueue.client.connections import Connection
-from fluxqueue.client.errors import InvalidWork, NotPossible, WorkFailed, translated
+from fluxqueue.client.errors import NotPossible, WorkFailed, translated
 from fluxqueue.client.explanations import Explanation, explained
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine, LogOptions, PodLogs
@@ -141,9 +141,7 @@ class AsyncWorkload:
             It does not wait any more.
         """
         check_text("queue", queue, "night")
-        queues = QueueNames(self._connection.api)
-        if not await queues.exists(queue):
-            raise InvalidWork(f"queue: {queues.missing(queue)}")
+        await QueueNames(self._connection.api).check(queue)
         await self._edit(moved_to(queue))
 
     async def delete(self) -> None:

@@ -1,19 +1,15 @@
-"""Whether the queue that work names exists, asked once for each name.
-
-Work in a queue that does not exist would wait for ever, with a reason that nobody reads until then. A person who may not read FluxQueues is
-not checked.
-"""
+"""Whether the queue that work names exists, asked once for each name (`fluxqueue.api.typedvalues.queue_problem`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fluxqueue.api import names
-from fluxqueue.api.typedvalues import no_such_queue
+from fluxqueue.api.typedvalues import queue_problem
 from fluxqueue.client.errors import InvalidWork, translated
 from fluxqueue.client.submissions import Submission
-from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
-from fluxqueue.kube.kinds import FLUXQUEUES
+from fluxqueue.kube.errors import ApiError
+from fluxqueue.kube.queue_names import known_queues
 
 if TYPE_CHECKING:
     from fluxqueue.kube.transport import Api
@@ -32,9 +28,9 @@ class QueueNames:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known = {names.DEFAULT_QUEUE}
+        self._known: frozenset[str] = frozenset({names.DEFAULT_QUEUE})
 
-    async def check(self, unit: Submission) -> None:
+    async def check_work(self, unit: Submission) -> None:
         """Check the queue that a unit of work names; one that names none is in that of its namespace.
 
         Raises
@@ -45,25 +41,20 @@ class QueueNames:
             The API server does not answer.
         """
         for manifest in unit.manifests:
-            queue = _queue_of(manifest)
-            if queue is not None and not await self.exists(queue):
-                raise InvalidWork(f"{unit.kind} {unit.name}: queue: {self.missing(queue)}")
+            if (queue := _queue_of(manifest)) is not None:
+                await self.check(queue, f"{unit.kind} {unit.name}: ")
 
-    async def exists(self, queue: str) -> bool:
-        """Return True if there is a queue of this name, or if the person may not know it."""
+    async def check(self, queue: str, title: str = "") -> None:
+        """Check a queue; ``title`` begins the message. Raises as `check_work`."""
         if queue in self._known:
-            return True
+            return
         try:
-            self._known |= {each.metadata.name for each in await self._api.list(FLUXQUEUES)}
-        except (Forbidden, NotFound):
-            return True
+            known = await known_queues(self._api)
         except ApiError as error:
             raise translated(error) from None
-        return queue in self._known
-
-    def missing(self, queue: str) -> str:
-        """Return that a queue does not exist, with those that do."""
-        return no_such_queue(queue, self._known)
+        self._known |= known or frozenset()
+        if (problem := queue_problem(queue, known)) is not None:
+            raise InvalidWork(f"{title}queue: {problem}")
 
 
 def _queue_of(manifest: dict[str, object]) -> str | None:

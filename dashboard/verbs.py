@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import structlog
 
-from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
-from fluxqueue.api.typedvalues import no_such_queue
+from fluxqueue.api.typedvalues import queue_problem
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.dashboard.viewers import not_in_his_name
 from fluxqueue.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
+from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.queue_names import known_queues
 from fluxqueue.kube.transport import Api
 
 __all__ = ["VERBS", "Refused", "Verb", "carry_out", "objection", "read_change"]
@@ -124,14 +124,12 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
 
 async def _require_queue(api: Api, title: str, queue: str) -> None:
     """Refuse a queue that does not exist; who may not read queues learns it from the reason of the work."""
-    if queue == names.DEFAULT_QUEUE:
-        return
     try:
-        known = {names.DEFAULT_QUEUE, *(each.metadata.name for each in await api.list(FLUXQUEUES))}
+        known = await known_queues(api)
     except ApiError:
         return
-    if queue not in known:
-        raise Refused(f"{title}: {no_such_queue(queue, known)}")
+    if (problem := queue_problem(queue, known)) is not None:
+        raise Refused(f"{title}: {problem}")
 
 
 def _priority(text: str) -> int:

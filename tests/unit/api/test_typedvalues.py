@@ -1,6 +1,6 @@
 import pytest
 
-from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
+from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem, queue_problem
 
 
 @pytest.mark.parametrize("amount", ["512", "512m", "4", "512k", "1023Ki", 512, "0.5"])
@@ -41,3 +41,17 @@ def test_a_name_that_no_job_can_have_is_told_with_another(name: str, sentence: s
 @pytest.mark.parametrize("name", ["solver", "a", "md.v2", "1-x", "a" * 63])
 def test_ordinary_names_have_no_problem(name: str) -> None:
     assert name_problem(name) is None
+
+
+def test_a_queue_is_refused_only_if_it_is_known_not_to_exist() -> None:
+    assert queue_problem("nigth", ["night", "gpu"]) == "there is no queue 'nigth': did you mean night? there are default, gpu, night"
+    assert queue_problem("night", ["night"]) is None
+    assert queue_problem("default", []) is None
+    assert queue_problem("nigth", None) is None
+    assert "is empty" in (queue_problem("", None) or "")
+
+
+def test_few_of_many_queues_are_named() -> None:
+    sentence = queue_problem("x" * 1000, [f"q{number}" for number in range(1000)]) or ""
+    assert sentence.endswith(", ...")
+    assert len(sentence) < 300

@@ -167,7 +167,7 @@ def test_each_failed_start_has_time_and_reason_also_while_another_reason_holds()
         ({"state": "Pending"}, "the queue has not processed it yet"),
         (
             {"state": "Pending", "requeues": 1, "requeueReasons": [{"at": "2026-03-02T11:52:00Z", "reason": "BindFailed"}]},
-            "it was requeued (BindFailed) and will be matched again",
+            "it was requeued (BindFailed) and waits for nodes again",
         ),
         ({"state": "Pending", "reason": "MoonPhase"}, "MoonPhase"),
     ],

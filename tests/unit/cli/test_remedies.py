@@ -213,7 +213,11 @@ def test_while_the_service_is_down(verb: str, run: Run) -> None:
     code, said = run(down, COMMANDS[verb])
     assert code == 1
     assert said.count("\n") == 1, said
-    assert ("it is stopped or cannot be reached" if verb == "doctor" else "ask again") in said
+    if verb == "doctor":
+        assert "it is stopped or cannot be reached" in said
+    else:
+        assert "nothing of it is lost" in said
+        assert "kubectl fluxqueue version shows the replicas" in said
 
 
 def test_a_version_is_said_also_where_the_service_cannot_be_asked(run: Run) -> None:

@@ -136,7 +136,7 @@ def test_the_limits_of_queue_and_account_hold_both() -> None:
             "may use 1 GiB memory at once: it uses 768 MiB, and this wants 512 MiB more",
         ),
         ({"nvidia.com/gpu": 4}, {"gpus": 3}, {"gpus": 2}, "may use 4 nvidia.com/gpu at once: it uses 3, and this wants 2 more"),
-        ({"pods": 1}, {}, {}, "may use 1 pod slot at once: it uses 1, and this wants 1 more"),
+        ({"pods": 1}, {}, {}, "may use 1 pod at once: it uses 1, and this wants 1 more"),
     ],
 )
 def test_any_resource_may_be_limited_and_every_figure_is_named(
