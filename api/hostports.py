@@ -5,7 +5,7 @@ port, and a pod takes it. So gangs, reservations and backfill handle ports witho
 
 In the graph a port is a protocol and a number; the address on which it is opened (``hostIP``) is ignored there. Two pods that open the
 same port on two addresses are placed on different nodes, although they could share one. `conflicting_port` decides exactly, as the
-scheduler does: it compares addresses, and it ignores the ports of init containers that end before the pod does.
+scheduler does: it compares addresses. Ports of init containers that end before the pod does count nowhere, as for the scheduler.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
     If the pod uses the host network, all ports of its containers are ports of the node. The API server writes them as ``hostPort`` into
     pods, but not into templates.
     """
-    ports = [port for container in (*spec.containers, *(spec.init_containers or ())) for port in container.ports or ()]
-    numbers = [(port.protocol or "TCP", port.host_port or (port.container_port if spec.host_network else 0)) for port in ports]
-    return frozenset((protocol, number) for protocol, number in numbers if number)
+    return frozenset(port[:2] for port in open_ports(spec))
 
 
 def pod_needs(spec: PodSpec) -> dict[str, Decimal]:

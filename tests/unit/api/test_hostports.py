@@ -13,6 +13,9 @@ def spec(*ports: dict[str, Any], **more: Any) -> PodSpec:
     return msgspec.convert({"containers": [{"name": "a", "ports": list(ports)}], **more}, PodSpec)
 
 
+INIT = {"name": "i", "ports": [{"containerPort": 1, "hostPort": 81}]}
+
+
 @pytest.mark.parametrize(
     ("pod", "opened"),
     [
@@ -21,9 +24,8 @@ def spec(*ports: dict[str, Any], **more: Any) -> PodSpec:
         pytest.param(spec({"containerPort": 80, "hostPort": 8080, "protocol": "UDP"}), {("UDP", 8080)}, id="of another protocol"),
         pytest.param(spec({"containerPort": 80, "hostPort": 8080, "hostIP": "10.0.0.1"}), {("TCP", 8080)}, id="on one address"),
         pytest.param(spec({"containerPort": 80}, hostNetwork=True), {("TCP", 80)}, id="in the network of the host"),
-        pytest.param(
-            spec(initContainers=[{"name": "i", "ports": [{"containerPort": 1, "hostPort": 81}]}]), {("TCP", 81)}, id="of an init container"
-        ),
+        pytest.param(spec(initContainers=[INIT]), set(), id="of an init container, which ends before"),
+        pytest.param(spec(initContainers=[{**INIT, "restartPolicy": "Always"}]), {("TCP", 81)}, id="of a sidecar"),
     ],
 )
 def test_the_ports_that_a_pod_opens_on_its_node(pod: PodSpec, opened: set[tuple[str, int]]) -> None:
