@@ -300,7 +300,10 @@ def withdraw_pod(pod: Pod) -> Patch:
     return _guarded(pod.metadata, {"metadata": {"labels": labels, "annotations": annotations}})
 
 
-def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> dict[str, Any]:
+def _pinned(term: Mapping[str, Any], pin: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the pin to a term. An empty one matches nothing and stays so: the API server refuses any change of it."""
+    if not term.get("matchExpressions") and not term.get("matchFields"):
+        return term
     others = [field for field in term.get("matchFields") or () if field != pin]
     return {**term, "matchFields": [*others, pin]}
 

@@ -72,11 +72,20 @@ def test_a_pod_loses_only_our_gate_and_is_tied_to_exactly_one_node() -> None:
 
 def test_the_pin_goes_into_each_of_the_pods_own_terms() -> None:
     term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
-    patch = release_pod(a_pod(make_pod().gate("fluxqueue").required_terms(term, {"matchExpressions": []})), JOBID, "n7")
+    other = {"matchExpressions": [{"key": "disk", "operator": "DoesNotExist"}]}
+    patch = release_pod(a_pod(make_pod().gate("fluxqueue").required_terms(term, other)), JOBID, "n7")
     terms = patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert len(terms) == 2
-    assert terms[0]["matchExpressions"] == term["matchExpressions"]
+    assert [item["matchExpressions"] for item in terms] == [term["matchExpressions"], other["matchExpressions"]]
     assert all(item["matchFields"][0]["values"] == ["n7"] for item in terms)
+
+
+@pytest.mark.parametrize("empty", [{}, {"matchExpressions": []}, {"matchExpressions": None, "matchFields": []}])
+def test_a_term_that_matches_nothing_stays_as_it_is(empty: dict[str, Any]) -> None:
+    """The API server refuses any change of it, and with a pin it would match."""
+    term = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+    patch = release_pod(a_pod(make_pod().gate("fluxqueue").required_terms(term, empty)), JOBID, "n7")
+    terms = patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms[1] == empty
 
 
 def test_clearing_removes_every_trace_and_is_nothing_where_there_is_none() -> None:
