@@ -205,7 +205,7 @@ def _of_bound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> tup
     volume = storage.volume(claim.spec.volume_name)
     if volume is None:
         return (), f"{where} is bound to the volume {claim.spec.volume_name}, which does not exist"
-    return tuple(_reach(volume)), ""
+    return (*_affinity_of(volume), *_zones_of(volume)), ""
 
 
 def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> tuple[Rules, str]:
@@ -223,7 +223,7 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> t
     ready = [kept] if kept is not None else free_volumes(claim, storage)[:_MAX_VOLUMES]
     if not ready:
         return (), f"{where} finds no free volume of the StorageClass {name} that is large enough: the work is matched when there is one"
-    rules = {repr(rule): rule for volume in ready for rule in [_all(list(_reach(volume)))]}
+    rules = {repr(rule): rule for volume in ready for rule in [_all(_affinity_of(volume))]}
     return _any([*rules.values()]), ""
 
 
@@ -237,15 +237,20 @@ def _ephemeral(template: PersistentVolumeClaimSpec, volume: str, storage: Storag
     return VolumeNeeds(_allowed(storage_class), _attached(storage_class.provisioner if storage_class.provisions else "", storage))
 
 
-def _reach(volume: PersistentVolume) -> Iterable[Mapping[str, Any]]:
-    """Yield the constraints on nodes from which a volume can be reached."""
+def _affinity_of(volume: PersistentVolume) -> Rules:
     affinity = volume.spec.node_affinity
-    if affinity is not None and affinity.required:
-        yield node_terms(affinity.required.get("nodeSelectorTerms") or ())
+    return (node_terms(affinity.required.get("nodeSelectorTerms") or ()),) if affinity is not None and affinity.required else ()
+
+
+def _zones_of(volume: PersistentVolume) -> Rules:
+    """Return what the zones in the labels of a bound volume require; a node without any such label reaches every volume."""
+    parts: list[Mapping[str, Any]] = []
     for key, today in ZONE_LABELS.items():
-        if value := volume.metadata.label(key):
-            zones = value.split(ZONES_BETWEEN)
-            yield _one_of(key, zones) if key == today else {"or": [_one_of(key, zones), _one_of(today, zones)]}
+        zones = [each.strip() for each in (volume.metadata.label(key) or "").split(ZONES_BETWEEN)]
+        if all(zones):
+            parts.append(_one_of(key, zones) if key == today else {"or": [_one_of(key, zones), _one_of(today, zones)]})
+    without = {"not": [{"or": [{"properties": [key]} for key in ZONE_LABELS]}]}
+    return ({"or": [_all(parts), without]},) if parts else ()
 
 
 def _allowed(storage_class: StorageClass) -> Rules:

@@ -9,8 +9,10 @@ from support.builders import make_job
 from support.queue_builders import a_job, around
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.graphnames import label_property
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from fluxqueue.fluxion.graph.constraints import NodeSubject, read_constraint
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.queue.cluster.storage import ClusterStorage
 from fluxqueue.queue.intake.describe import describe_job
@@ -18,6 +20,8 @@ from fluxqueue.queue.model.records import NewWorkload
 from fluxqueue.queue.noderules.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
 
 ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 ON_B = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["b"]}]}]}}
 ON_C = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["c"]}]}]}}
 DRIVER = "ebs.csi.aws.com"
@@ -75,9 +79,29 @@ def test_a_bound_volume_is_reached_from_the_nodes_of_its_affinity_only() -> None
     assert found.waits == ""
 
 
-def test_a_volume_with_a_zone_in_its_labels_is_reached_from_these_zones_only() -> None:
-    found = needs(Cluster().has_claim("data", "pv").has_volume("pv", labels={ZONE: "eu-1a__eu-1b"}), "data")
-    assert found.rules == ({"or": [{"properties": [f"{ZONE}=eu-1a"]}, {"properties": [f"{ZONE}=eu-1b"]}]},)
+@pytest.mark.parametrize(
+    ("labels", "reaches"),
+    [
+        pytest.param({ZONE: "eu-1a"}, True, id="of its zone"),
+        pytest.param({ZONE: "eu-1b"}, True, id="of its other zone"),
+        pytest.param({ZONE: "eu-1c"}, False, id="of another zone"),
+        pytest.param({REGION: "eu"}, False, id="of a region only"),
+        pytest.param({OLD_ZONE: "eu-1a"}, False, id="with the label of former versions only"),
+        pytest.param({"disk": "ssd"}, True, id="without any zone, which kube-scheduler accepts"),
+    ],
+)
+def test_a_volume_with_a_zone_in_its_labels_is_reached_from_a_node(labels: dict[str, str], reaches: bool) -> None:
+    found = needs(Cluster().has_claim("data", "pv").has_volume("pv", labels={ZONE: "eu-1a__ eu-1b"}), "data")
+    properties = {**labels, **{label_property(key, value): "" for key, value in labels.items()}}
+    constraint = read_constraint(found.rules[0])
+    assert constraint is not None
+    assert constraint.accepts(NodeSubject("n1", properties)) == reaches
+
+
+def test_the_zone_of_a_volume_that_no_claim_has_does_not_count() -> None:
+    """The scheduler reads the labels of bound volumes only."""
+    cluster = Cluster().has_claim("data").has_class(provisioner="kubernetes.io/no-provisioner")
+    assert needs(cluster.has_volume("pv", phase="Available", labels={ZONE: "eu-1a"}), "data") == VolumeNeeds()
 
 
 def test_a_volume_whose_affinity_compares_numbers_is_reached_from_these_nodes_only() -> None:
