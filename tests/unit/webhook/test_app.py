@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 from structlog.testing import capture_logs
 from support.builders import JOB_CONTROLLER, make_job, make_pod, make_queue, make_review
 
@@ -27,7 +28,7 @@ class Caller:
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
 
-    async def call(self, method: str, path: str, *parts: bytes, hang_up: bool = False) -> int:
+    async def call(self, method: str, path: str, *parts: bytes, hang_up: bool = False, headers: Sequence[tuple[bytes, bytes]] = ()) -> int:
         messages: list[dict[str, Any]] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
         messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": b"", "more_body": False})
         self.body = b""
@@ -47,7 +48,7 @@ class Caller:
             "path": path,
             "raw_path": path.encode(),
             "query_string": b"",
-            "headers": [],
+            "headers": list(headers),
             "root_path": "",
         }
         await self.app(scope, receive, send)
@@ -62,6 +63,20 @@ async def test_a_body_in_parts_is_one_review() -> None:
     assert await caller.call("POST", "/mutate", body[:10], body[10:]) == 200
     assert json.loads(caller.body)["response"]["allowed"] is True
     assert caller.counted("Pod", "held") == 1
+
+
+def test_reviews_are_served_by_routes_of_fastapi_without_a_model() -> None:
+    routes = {route.path: route for route in Caller().app.routes if isinstance(route, APIRoute)}
+    assert {"/mutate", "/validate"} <= set(routes)
+    for path in ("/mutate", "/validate"):
+        assert (routes[path].body_field, routes[path].response_field, routes[path].methods) == (None, None, {"POST"})
+
+
+@pytest.mark.parametrize(("body", "content_type"), [(b"\xff\xfe", b"application/json"), (b"{}", b"text/plain"), (b"", b"")], ids=str)
+async def test_the_body_reaches_the_reader_as_it_is(body: bytes, content_type: bytes) -> None:
+    caller = Caller()
+    assert await caller.call("POST", "/mutate", body, headers=[(b"content-type", content_type)]) == 400
+    assert caller.counted("other", "malformed") == 1
 
 
 async def test_queues_are_validated_under_their_own_path() -> None:
