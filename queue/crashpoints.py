@@ -19,6 +19,8 @@ class CrashPoint(enum.StrEnum):
     LOADED = "loaded-before-anything-is-looked-at"
     WORKLOADS_STORED = "workloads-stored-before-cycle-asked"
     DEPENDENCIES_JUDGED = "dependencies-judged-before-stored"
+    SCHEDULE_DEFERRED = "schedule-deferred-before-begun"
+    TASK_BEGUN = "task-begun-before-anything-is-done"
     ENDED_WAITING = "waiting-ended-before-cycle-asked"
     MATCHED = "matched-before-grant-stored"
     GRANTED = "grant-stored-before-release-asked"

@@ -72,6 +72,10 @@ class Leadership(Transactions):
         rows = await self._read("current_epoch", shard=shard)
         return Epoch(rows[0]["epoch"]) if rows else None
 
+    async def hold(self, epoch: Epoch) -> None:
+        """Raise `StaleLeader` if this epoch is not the newest."""
+        await self._write(epoch)
+
     async def now(self) -> datetime:
         """Return the time by the function of the tables, which follows the leader's clock (`keep_clock`)."""
         now: datetime = (await self._read("now"))[0]["now"]

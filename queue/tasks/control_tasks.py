@@ -1,20 +1,22 @@
-"""The control tasks ``schedule``, ``release`` and ``sweep``.
+"""The control tasks ``schedule`` and ``sweep``: jobs of procrastinate, run by its workers in the leader's process.
 
-A task carries no work, only the request to do it: what to schedule, release or compare is stored in our own tables. Of each kind at most
-one run is under way, and while it runs, one more may be requested. Code that changed something requests a run *after* its commit, and the
-run begins after the request, so it sees the change.
+A task carries no work, only the request to do it: what to schedule, release or compare is stored in our own tables. Of each task at most
+one runs (its lock), and while it runs, one more may be requested (its queueing lock). Code that changed something requests a run *after*
+its commit: within it, a queueing lock that is taken would abort the change, and a worker might fetch the task before the change is
+visible. A process that ends between the two has lost nothing, as each leader requests every task at its start.
 
-``schedule`` and ``release`` are requested by the leader's own process, hundreds of times a second, so their requests are flags in memory
-(`fluxqueue.queue.tasks.triggers`). A request in the tables would cost more than the run: a transaction each to insert, fetch and delete it,
-a notification, and polls while nothing happens. Nothing is lost with the flags: each leader runs each task at its start, and so does a
-leader that had lost Postgres.
+``schedule`` asks Fluxion, stores grants and releases them (`fluxqueue.queue.tasks.serving`). What is requested in the leader's process is
+also a flag in its memory (`fluxqueue.queue.tasks.triggers`). The flag makes a task that works go on, so that its row serves many requests.
+No flag without a row: if no task works, one is deferred. If that does not begin soon, its worker is notified again, and a row that stops
+it is looked for. ``sweep``, which finds whatever else was lost, is requested each minute and at the start. The connection of its worker
+also notices at once when Postgres goes away.
 
-``sweep``, which finds whatever else was lost, is a procrastinate job with a lock and a queueing lock, requested each minute and at the
-start. Its worker's connection also notices at once when Postgres goes away. A job may stay marked as running although no worker runs it:
-its acknowledgement was lost with a connection. Its lock would stop the sweep for good. Only the leader runs jobs, and only in this process,
-so a watch compares: a job that is marked as running in two checks in a row, and that this process does not run, is put back under a new id.
+Before a task does anything it is fenced: the worker of a replica that does not lead any more finds `StaleLeader`. A row may stay marked as
+running although no worker runs it: its acknowledgement was lost with a connection, or its process was killed. Its lock would stop the task
+for good. A new leader queues such rows again as it raises the epoch. Later, only the leader runs tasks, and only in this process, so a
+watch compares: a row that is marked as running in two checks in a row, and that this process does not run, is put back under a new id.
 
-An error of a handler is counted, and its kind is requested again after a pause.
+An error of a handler is counted, and the work is tried again after a pause, in the same task.
 """
 
 from __future__ import annotations
@@ -22,21 +24,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import structlog
 from procrastinate import App, JobContext, PsycopgConnector
 from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
+from procrastinate.manager import get_channel_for_queues
 from procrastinate.tasks import Task
 from prometheus_client import Counter, Histogram
 
 from fluxqueue.api.termination import leaf_errors
+from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store import Database, DatabaseUnavailable, StaleLeader, Store
 from fluxqueue.queue.store.connections import cause_of
+from fluxqueue.queue.tasks.serving import Serving, within
 from fluxqueue.queue.tasks.triggers import ControlTask, Trigger
 
 __all__ = ["ControlTaskHandlers", "ControlTasks", "WorkersEnded"]
@@ -50,11 +55,12 @@ _SECONDS = Histogram(
 )
 
 _POLL_S = 30.0
-"""The worker is notified of new sweeps; it polls for those whose notification was lost."""
+"""Workers are notified of new tasks; they poll for those whose notification was lost."""
+_BEGINS_WITHIN_S = 0.5
+"""A deferred task that has not begun by then is looked after."""
 _HEARTBEAT_S = 20.0
 _WATCH_S = 20.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
-_LONGEST_REST_S = 0.5
 
 
 class ControlTaskHandlers(Protocol):
@@ -104,9 +110,10 @@ class ControlTasks:
         self._shard = shard
         self._grace_s = grace_s
         self._watch_s = watch_s
-        self._database = Database(dsn, size=4, timeout_s=5.0, application_name="fluxqueue-tasks", trusted_s=0.0)
+        self._database = Database(dsn, size=4, timeout_s=5.0, application_name="fluxqueue-tasks")
         self._app = App(connector=PsycopgConnector(json_loads=json.loads), periodic_defaults={"max_delay": 60})
-        self._sweep = self._register_sweep()
+        self._schedule = self._register(ControlTask.SCHEDULE)
+        self._sweep = self._register(ControlTask.SWEEP)
         self._app.periodic(cron="* * * * *", periodic_id=shard, task_kwargs={"shard": shard})(self._sweep)
         self._run: _Run | None = None
         self._resources = AsyncExitStack()
@@ -137,42 +144,62 @@ class ControlTasks:
         WorkersEnded
             A worker ended by itself (its database connections are lost).
         StaleLeader
-            A handler, or the watch, found that another leader took over.
+            A task, or the watch, found that another leader took over.
         DatabaseUnavailable
-            The database cannot be reached at the start.
+            The database cannot be reached at the start, or when a task is requested.
         """
         stalled = await self._store.stalled_tasks(self._shard)
         await self._store.requeue_tasks(epoch, [task.id for task in stalled])
-        self._run = run = _Run(handlers)
+        self._run = run = _Run(handlers, epoch)
+        self.trigger.schedule()
+        self.trigger.release()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run.until_stopped(), name="leadership")
-                for task in (ControlTask.SCHEDULE, ControlTask.RELEASE):
-                    self.trigger.request(task)
-                    group.create_task(self._follow_requests(task, run), name=f"worker {task}")
                 await self.request_sweep()
-                group.create_task(self._work_on_sweeps(), name="worker sweep")
-                group.create_task(self._watch(epoch, run), name="watch of control tasks")
+                group.create_task(self._request_schedules(run), name="requests of schedule")
+                for task in (ControlTask.SCHEDULE, ControlTask.SWEEP):
+                    group.create_task(self._work_on(task), name=f"worker {task}")
+                group.create_task(self._watch(run), name="watch of control tasks")
         except BaseExceptionGroup as several:
             raise _decisive(several) from several
         finally:
             self._run = None
-            await run.end()
 
     async def request_sweep(self) -> None:
         """Request a sweep that begins after now; `DatabaseUnavailable` if the request cannot be stored."""
+        await self._defer(self._sweep)
+
+    async def _request_schedules(self, run: _Run) -> None:
+        """Defer the task ``schedule`` whenever something is requested and no task works; until cancelled.
+
+        This and the watch also look whether the run closes: a connection pool may lose a cancellation (`asyncio.wait_for` of Python 3.11).
+        """
+        while not run.closing.is_set():
+            await self.trigger.until_requested()
+            if run.serving is not None:
+                await run.idle.wait()
+                continue
+            await self._defer(self._schedule)
+            reach(CrashPoint.SCHEDULE_DEFERRED)
+            suspects: set[int] = set()
+            while not await within(_BEGINS_WITHIN_S, run.working.wait()) and self.trigger.waiting and not run.closing.is_set():
+                suspects = await self._requeue_stalled(run, suspects)
+                await self._defer(self._schedule)
+
+    async def _defer(self, task: Task[..., Any, ...]) -> None:
+        """Defer a task. If it is deferred already, notify its worker again."""
         try:
-            await self._sweep.defer_async(shard=self._shard)
+            await task.defer_async(shard=self._shard)
         except AlreadyEnqueued:
-            return
+            (channel,) = get_channel_for_queues([task.queue])
+            async with self._database.connection() as connection:
+                await connection.execute("SELECT pg_notify(%s, %s)", (channel, json.dumps({"type": "job_inserted", "job_id": 0})))
         except ConnectorException as error:
-            raise DatabaseUnavailable(
-                f"{self._database.place}: sweep could not be requested: {cause_of(error.__cause__ or error)}"
-            ) from error
+            cause = cause_of(error.__cause__ or error)
+            raise DatabaseUnavailable(f"{self._database.place}: {task.name} could not be requested: {cause}") from error
 
-    def _register_sweep(self) -> Task[..., Any, ...]:
-        task = ControlTask.SWEEP
-
+    def _register(self, task: ControlTask) -> Task[..., Any, ...]:
         @self._app.task(
             name=f"fluxqueue.{task}",
             queue=f"{task}/{self._shard}",
@@ -180,69 +207,53 @@ class ControlTasks:
             queueing_lock=f"{task}:{self._shard}",
             pass_context=True,
         )
-        async def run(context: JobContext, timestamp: int = 0, shard: str = "") -> None:
-            if self._run is None:
+        async def work(context: JobContext, timestamp: int = 0, shard: str = "") -> None:
+            if (run := self._run) is None or run.closing.is_set():
                 return
-            job, running = context.job.id or 0, self._run.running
-            running.add(job)
+            job = context.job.id or 0
+            run.running.add(job)
             try:
-                await self._handle(task, self._run)
+                await self._carry_out(task, run)
+            except (StaleLeader, DatabaseUnavailable) as error:
+                run.stop(error)
             finally:
-                running.discard(job)
+                run.running.discard(job)
 
-        return run
+        return work
 
-    async def _follow_requests(self, task: ControlTask, run: _Run) -> None:
-        """Carry a task out after each request, until cancelled; a run that is under way then may continue for the grace time.
+    async def _carry_out(self, task: ControlTask, run: _Run) -> None:
+        """Carry a task out that a worker has begun, once it is certain that this replica leads."""
+        reach(CrashPoint.TASK_BEGUN)
+        await self._store.hold(run.epoch)
+        if task is ControlTask.SCHEDULE:
+            with run.serves(Serving(self.trigger, lambda kind: self._handle(kind, run))) as serving:
+                await serving.run()
+            return
+        while (pause_s := await self._handle(task, run)) is not None:
+            await within(pause_s, run.closing.wait())
 
-        Between two scheduling cycles passes twice the time that the first one took, half a second at most. So long cycles are few, and each
-        serves many requests.
-        """
-        loop = asyncio.get_running_loop()
-        while True:
-            await self.trigger.take(task)
-            began = loop.time()
-            handling = asyncio.create_task(self._handle(task, run), name=f"control task {task}")
-            try:
-                await asyncio.shield(handling)
-            except asyncio.CancelledError:
-                await asyncio.wait({handling}, timeout=self._grace_s)
-                handling.cancel()
-                await asyncio.gather(handling, return_exceptions=True)
-                raise
-            if task is ControlTask.SCHEDULE:
-                await asyncio.sleep(min(2 * (loop.time() - began), _LONGEST_REST_S))
-
-    async def _handle(self, task: ControlTask, run: _Run) -> None:
+    async def _handle(self, task: ControlTask, run: _Run) -> float | None:
+        """Call a handler; return None, or the seconds until the next attempt."""
         try:
             with _SECONDS.labels(task.value).time():
                 await run.handler(task)()
-            run.failures[task] = 0
         except StaleLeader as error:
             run.stop(error)
         except Exception as error:
             run.failures[task] += 1
             _FAILURES.labels(task.value).inc()
-            pause_s = min(_PAUSE_S * 2 ** min(run.failures[task] - 1, 20), _LONGEST_PAUSE_S)
+            pause_s: float = min(_PAUSE_S * 2 ** min(run.failures[task] - 1, 20), _LONGEST_PAUSE_S)
             if isinstance(error, DatabaseUnavailable):
                 _log.warning("control_task.failed", task=task.value, error=str(error), retry_s=pause_s)
             else:
                 _log.exception("control_task.failed", task=task.value, retry_s=pause_s)
-            run.later(self._request_after(task, pause_s))
+            return pause_s
+        else:
+            run.failures[task] = 0
+        return None
 
-    async def _request_after(self, task: ControlTask, pause_s: float) -> None:
-        await asyncio.sleep(pause_s)
-        if task is not ControlTask.SWEEP:
-            return self.trigger.request(task)
-        while True:
-            try:
-                return await self.request_sweep()
-            except DatabaseUnavailable as error:
-                _log.warning("control_task.request_failed", task=task.value, error=str(error))
-                await asyncio.sleep(pause_s)
-
-    async def _work_on_sweeps(self) -> None:
-        task = ControlTask.SWEEP
+    async def _work_on(self, task: ControlTask) -> None:
+        """Run the worker of a task. Each has its own: a worker of several looks for the next task only if it is notified."""
         try:
             await self._app.run_worker_async(
                 queues=[f"{task}/{self._shard}"],
@@ -259,32 +270,53 @@ class ControlTasks:
             raise WorkersEnded(f"the worker of {task} lost {self._database.place}: {cause_of(error.__cause__ or error)}") from error
         raise WorkersEnded(f"the worker of {task} stopped by itself: its listener or heartbeat lost {self._database.place}")
 
-    async def _watch(self, epoch: Epoch, run: _Run) -> None:
+    async def _watch(self, run: _Run) -> None:
         suspects: set[int] = set()
-        while True:
-            await asyncio.sleep(self._watch_s)
+        while not await within(self._watch_s, run.closing.wait()):
             try:
-                stalled = {each.id: each for each in await self._store.stalled_tasks(self._shard) if each.id not in run.running}
-                if orphans := [stalled[job] for job in suspects & stalled.keys()]:
-                    await self._store.requeue_tasks(epoch, [orphan.id for orphan in orphans])
-                    for orphan in orphans:
-                        _STALLED.labels(orphan.task.removeprefix("fluxqueue.")).inc()
-                        _log.warning("control_task.stalled", task=orphan.task, job=orphan.id, since=orphan.started_at)
+                suspects = await self._requeue_stalled(run, suspects)
             except DatabaseUnavailable as error:
                 _log.warning("control_task.watch_failed", error=str(error))
-            else:
-                suspects = set(stalled)
+
+    async def _requeue_stalled(self, run: _Run, suspects: set[int]) -> set[int]:
+        """Queue tasks again that were suspects and still have no worker; return those that have none now."""
+        stalled = {each.id: each for each in await self._store.stalled_tasks(self._shard) if each.id not in run.running}
+        if orphans := [stalled[job] for job in suspects & stalled.keys()]:
+            await self._store.requeue_tasks(run.epoch, [orphan.id for orphan in orphans])
+            for orphan in orphans:
+                _STALLED.labels(orphan.task.removeprefix("fluxqueue.")).inc()
+                _log.warning("control_task.stalled", task=orphan.task, job=orphan.id, since=orphan.started_at)
+        return set(stalled)
 
 
 class _Run:
-    """One call of `run_workers`: its handlers, the jobs that run now, and the failures in a row of each task."""
+    """One call of `run_workers`.
 
-    def __init__(self, handlers: ControlTaskHandlers) -> None:
+    Attributes
+    ----------
+    handlers, epoch
+        As given.
+    running
+        Ids of the jobs that run now.
+    failures
+        Failures in a row of each handler.
+    serving
+        The task ``schedule`` that works; None: none does.
+    working, idle
+        Set while one works, and while none does.
+    closing
+        Set when nothing more may begin.
+    """
+
+    def __init__(self, handlers: ControlTaskHandlers, epoch: Epoch) -> None:
         self.handlers = handlers
+        self.epoch = epoch
         self.running: set[int] = set()
         self.failures = dict.fromkeys(ControlTask, 0)
+        self.serving: Serving | None = None
+        self.working, self.idle, self.closing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.idle.set()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._later: set[asyncio.Task[None]] = set()
 
     def handler(self, task: ControlTask) -> Callable[[], Awaitable[None]]:
         match task:
@@ -295,26 +327,32 @@ class _Run:
             case ControlTask.SWEEP:
                 return self.handlers.sweep
 
+    @contextmanager
+    def serves(self, serving: Serving) -> Iterator[Serving]:
+        """Note that a task ``schedule`` works."""
+        self.serving = serving
+        self.working.set()
+        self.idle.clear()
+        try:
+            yield serving
+        finally:
+            self.serving = None
+            self.working.clear()
+            self.idle.set()
+
     def stop(self, error: Exception) -> None:
         """Make `run_workers` end with this error."""
         if not self._stopped.done():
             self._stopped.set_exception(error)
 
     async def until_stopped(self) -> None:
-        """Raise the error that `stop` was given."""
-        await self._stopped
-
-    def later(self, work: Coroutine[None, None, None]) -> None:
-        """Do something next to the workers; it is cancelled with them."""
-        task = asyncio.create_task(work)
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
-
-    async def end(self) -> None:
-        """Cancel what `later` started."""
-        for task in self._later:
-            task.cancel()
-        await asyncio.gather(*self._later, return_exceptions=True)
+        """Raise the error that `stop` was given. When that is raised, or this is cancelled, nothing more begins."""
+        try:
+            await self._stopped
+        finally:
+            self.closing.set()
+            if self.serving is not None:
+                self.serving.close()
 
 
 def _decisive(group: BaseExceptionGroup[BaseException]) -> BaseException:

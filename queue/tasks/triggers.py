@@ -1,7 +1,8 @@
-"""Requests for the control tasks ``schedule`` and ``release``: flags in the memory of the leader.
+"""Requests for the two kinds of work of the task ``schedule``: scheduling cycles and releases.
 
-Only the leader makes requests, and only the leader runs the tasks, in the same process. So a request needs no row and no round trip, and
-it is lost only together with the process; the next leader runs each task at its start. Many requests before a run are one.
+Only the leader requests, and only the leader works, in the same process. What is requested is a flag in its memory, so many requests before
+a run are one, and a request that comes while a task works is served by that task. That there is work at all is a row of procrastinate
+(`fluxqueue.queue.tasks.control_tasks`), which a process that ends leaves for the next leader.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["ControlTask", "Trigger"]
 
 
 class ControlTask(enum.StrEnum):
-    """The kinds of control tasks."""
+    """What is requested. ``schedule`` and ``sweep`` are tasks of procrastinate; releases are carried out by the task ``schedule``."""
 
     SCHEDULE = "schedule"
     RELEASE = "release"
@@ -26,7 +27,7 @@ def _ignore(_task: ControlTask) -> None:
 
 
 class Trigger:
-    """Requests control tasks. Call it after the commit of the change that the task must see.
+    """Requests cycles and releases. Call it after the commit of the change that the run must see.
 
     Parameters
     ----------
@@ -37,7 +38,13 @@ class Trigger:
     def __init__(self, requested: Callable[[ControlTask], None] = _ignore) -> None:
         self._requested = requested
         self._flags = {task: asyncio.Event() for task in (ControlTask.SCHEDULE, ControlTask.RELEASE)}
+        self._any = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True if a request waits for a run."""
+        return self._any.is_set()
 
     def schedule(self, within_s: float = 0.0) -> None:
         """Request a scheduling cycle that begins after now.
@@ -59,12 +66,19 @@ class Trigger:
     def request(self, task: ControlTask) -> None:
         """Request ``schedule`` or ``release``: a run of it begins after this call."""
         self._flags[task].set()
+        self._any.set()
         self._requested(task)
+
+    async def until_requested(self) -> None:
+        """Wait until a request waits for a run."""
+        await self._any.wait()
 
     async def take(self, task: ControlTask) -> None:
         """Wait for a request and take it. The run begins now: a request from now on needs another run."""
         await self._flags[task].wait()
         self._flags[task].clear()
+        if not any(flag.is_set() for flag in self._flags.values()):
+            self._any.clear()
         if task is ControlTask.SCHEDULE and self._later is not None:
             self._later.cancel()
             self._later = None

@@ -1,7 +1,7 @@
 """Queue and scheduler are killed at crash points between two effects, under load: nothing is lost, booked twice or left over.
 
 ``FLUXQUEUE_FAULT_SEED`` replays a run. A failed test prints the seed. ``FLUXQUEUE_FAULT_POINTS=all`` uses every point (``make
-test-faults``); otherwise some are drawn.
+test-faults``), values with commas between them these points of the queue; otherwise some are drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fluxqueue.queue.crashpoints import CrashPoint
 from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
 SEED = int(os.environ.get("FLUXQUEUE_FAULT_SEED") or random.SystemRandom().randrange(10**9))
-ALL = os.environ.get("FLUXQUEUE_FAULT_POINTS") == "all"
+POINTS = os.environ.get("FLUXQUEUE_FAULT_POINTS", "")
+ALL = POINTS == "all"
 DRAWN = 8
 IN_A_WAVE = 5
 
@@ -40,6 +41,8 @@ def chosen() -> list[AnyPoint]:
     drawing = random.Random(SEED)
     if ALL:
         return drawing.sample(ALL_POINTS, len(ALL_POINTS))
+    if POINTS:
+        return [CrashPoint(point) for point in POINTS.split(",")]
     at_start = drawing.sample(sorted(AT_START), 2)
     running = drawing.sample(sorted(set(CrashPoint) - AT_START), DRAWN - 2)
     binding = drawing.sample(list(SchedulerCrashPoint), 2)

@@ -54,6 +54,9 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
 
     # ---- reservations -------------------------------------------------------------------------------------------------------------
 
+    async def hold(self, epoch: Epoch) -> None:
+        self._hold(epoch)
+
     async def reserve(self, epoch: Epoch, made: Sequence[Reservation], dropped: Sequence[WorkloadId]) -> Delta:
         self._hold(epoch)
         for workload in dropped:

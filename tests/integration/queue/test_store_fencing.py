@@ -86,6 +86,7 @@ CHANGES: dict[str, Change] = {
     "prune_history": lambda by, there: by.store.prune_history(by.epoch, [there.cancelled.id]),
     "expire_months": lambda by, there: by.store.expire_months(by.epoch, 0, drop=True),
     "requeue_tasks": lambda by, there: by.store.requeue_tasks(by.epoch, [1]),
+    "hold": lambda by, there: by.store.hold(by.epoch),
     "keep_clock": lambda by, there: by.store.keep_clock(by.epoch, datetime.now(UTC)),
 }
 

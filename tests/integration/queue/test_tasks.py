@@ -81,6 +81,20 @@ async def _execute(database: str, statement: str) -> None:
         await connection.execute(statement.encode())
 
 
+async def _deferred(database: str) -> int:
+    """Return how many jobs were ever deferred."""
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        rows = await (await connection.execute("SELECT last_value FROM procrastinate.procrastinate_jobs_id_seq")).fetchall()
+        return int(rows[0][0])
+
+
+async def _until_no_task(database: str) -> None:
+    """Wait until the task ``schedule`` has ended."""
+    async with asyncio.timeout(60):
+        while await _jobs(database, "task_name = 'fluxqueue.schedule'"):
+            await asyncio.sleep(0.02)
+
+
 async def _request(tasks: ControlTasks, task: ControlTask) -> None:
     if task is ControlTask.SWEEP:
         await tasks.request_sweep()
@@ -216,15 +230,112 @@ async def test_a_stale_leader_ends_the_workers_with_that_error(tasks: ControlTas
             await asyncio.wait_for(running, 60)
 
 
+async def test_requests_of_a_burst_cost_a_handful_of_tasks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers, served = CountingHandlers(), 0
+    requests = 0
+
+    async def look() -> None:
+        nonlocal served
+        served = requests
+        tasks.trigger.release()
+
+    handlers.bodies[ControlTask.SCHEDULE] = look
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        before = await _deferred(database)
+        for number in range(500):
+            requests = number + 1
+            tasks.trigger.schedule()
+            if number % 50 == 0:
+                await asyncio.sleep(0.002)
+        async with asyncio.timeout(60):
+            while served < 500:
+                await asyncio.sleep(0.01)
+        assert await _deferred(database) - before <= 25, "a task for every 20 requests at most"
+
+
+async def test_the_row_of_a_task_stands_while_it_works(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers, hold = CountingHandlers(), asyncio.Event()
+    handlers.bodies[ControlTask.RELEASE] = hold.wait  # type: ignore[assignment]  # its result is ignored
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.RELEASE, 1)
+        ((_, name, status),) = await _jobs(database, "task_name = 'fluxqueue.schedule'")
+        assert (name, status) == ("fluxqueue.schedule", "doing")
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            query = b"SELECT state::text, queue FROM fluxqueue.river_job WHERE kind = 'fluxqueue.schedule'"
+            assert await (await connection.execute(query)).fetchall() == [("running", "schedule/default")]
+        hold.set()
+        await _until_no_task(database)
+
+
+async def test_a_request_whose_notification_is_lost_is_served(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        await _execute(database, "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1")
+        await _until_no_task(database)
+        before = handlers.begun[ControlTask.SCHEDULE]
+        tasks.trigger.schedule()
+        await handlers.until(ControlTask.SCHEDULE, before + 1)
+
+
+async def test_a_request_whose_row_is_deleted_is_served(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        await _until_no_task(database)
+        await _execute(database, "ALTER TABLE procrastinate_jobs DISABLE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1")
+        before = handlers.begun[ControlTask.SCHEDULE]
+        tasks.trigger.schedule()
+        async with asyncio.timeout(60):
+            while not await _jobs(database, "task_name = 'fluxqueue.schedule'") and handlers.begun[ControlTask.SCHEDULE] == before:
+                await asyncio.sleep(0.01)
+        await _execute(database, "DELETE FROM procrastinate_jobs WHERE task_name = 'fluxqueue.schedule' AND status = 'todo'")
+        await handlers.until(ControlTask.SCHEDULE, before + 1)
+
+
+async def test_a_row_that_no_worker_runs_stops_no_request(tasks: ControlTasks, epoch: Epoch, database: str) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)):
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        await _until_no_task(database)
+        await _execute(
+            database,
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
+            " VALUES ('schedule/default', 'fluxqueue.schedule', 'schedule:default', 'schedule:default',"
+            " '{\"shard\": \"default\"}', 'doing')",
+        )
+        before = handlers.begun[ControlTask.SCHEDULE]
+        tasks.trigger.schedule()
+        await handlers.until(ControlTask.SCHEDULE, before + 1, 60)
+
+
+async def test_a_replica_that_does_not_lead_any_more_carries_nothing_out(tasks: ControlTasks, store: Store, epoch: Epoch) -> None:
+    handlers = CountingHandlers()
+    async with _in_background(tasks.run_workers(handlers, epoch)) as running:
+        await handlers.until(ControlTask.SCHEDULE, 1)
+        await asyncio.sleep(0.3)
+        await store.acquire_leadership("replica-1")
+        before = dict(handlers.begun)
+        await tasks.request_sweep()
+        with pytest.raises(StaleLeader):
+            await asyncio.wait_for(running, 60)
+        assert handlers.begun[ControlTask.SWEEP] == before[ControlTask.SWEEP]
+
+
+@pytest.mark.parametrize("task", [ControlTask.SCHEDULE, ControlTask.SWEEP])
 async def test_a_task_that_ran_when_the_leader_changed_runs_on_the_new_leader(
-    tasks: ControlTasks, store: Store, epoch: Epoch, database: str
+    tasks: ControlTasks, store: Store, epoch: Epoch, database: str, task: ControlTask
 ) -> None:
-    await tasks.request_sweep()
-    await _execute(database, "UPDATE procrastinate_jobs SET status = 'doing'")
+    await _execute(
+        database,
+        "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
+        f" VALUES ('{task}/default', 'fluxqueue.{task}', '{task}:default', '{task}:default', '{{\"shard\": \"default\"}}', 'doing')",
+    )
     ((old, _, _),) = await _jobs(database)
     await store.acquire_leadership("replica-1")
     ((new, name, status),) = await _jobs(database)
-    assert (name, status) == ("fluxqueue.sweep", "todo")
+    assert (name, status) == (f"fluxqueue.{task}", "todo")
     assert new != old, "the old worker could acknowledge and so delete it"
 
 
@@ -245,17 +356,6 @@ async def test_a_new_leader_does_not_touch_the_tasks_of_other_shards(store: Stor
     before = await _jobs(database)
     await store.acquire_leadership("replica-1")
     assert await _jobs(database) == before
-
-
-async def test_a_new_leader_deletes_the_requests_that_the_version_before_left(store: Store, epoch: Epoch, database: str) -> None:
-    for task, status in (("schedule", "todo"), ("release", "doing"), ("sweep", "doing")):
-        await _execute(
-            database,
-            "INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)"
-            f" VALUES ('{task}/default', 'fluxqueue.{task}', '{task}:default', '{task}:default', '{{\"shard\": \"default\"}}', '{status}')",
-        )
-    await store.acquire_leadership("replica-1")
-    assert [job[1:] for job in await _jobs(database)] == [("fluxqueue.sweep", "todo")]
 
 
 async def test_a_task_that_no_worker_runs_waits_again_after_two_checks(tasks: ControlTasks, epoch: Epoch, database: str) -> None:

@@ -21,14 +21,11 @@ WITH stopped AS (
 SELECT count(*) AS stopped FROM stopped;
 
 -- requeue_tasks_of_shard --
--- The version before had jobs for cycles and releases too, and nobody runs those that its last leader left.
 WITH stopped AS (
     DELETE FROM procrastinate.procrastinate_jobs
-     WHERE (status = 'doing' OR task_name IN ('fluxqueue.schedule', 'fluxqueue.release')) AND args->>'shard' = %(shard)s
+     WHERE status = 'doing' AND args->>'shard' = %(shard)s
     RETURNING queue_name, task_name, priority, lock, queueing_lock, args
 )
 INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, priority, lock, queueing_lock, args)
-SELECT queue_name, task_name, priority, lock, queueing_lock, args
-  FROM stopped
- WHERE task_name NOT IN ('fluxqueue.schedule', 'fluxqueue.release')
+SELECT queue_name, task_name, priority, lock, queueing_lock, args FROM stopped
 ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING;
