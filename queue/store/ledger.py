@@ -40,6 +40,7 @@ from fluxqueue.queue.store.deltas import Delta
 from fluxqueue.queue.store.errors import Unstorable
 from fluxqueue.queue.store.ledger_state import TableContents
 from fluxqueue.queue.store.ledger_tables import LedgerTables
+from fluxqueue.queue.store.release_turns import ReleaseTurns
 from fluxqueue.queue.store.store import Store
 
 __all__ = ["Ledger", "TableContents"]
@@ -74,7 +75,7 @@ class Ledger(LedgerTables):
         """Set while the copy may differ from the tables."""
         self._lock = asyncio.Lock()
         self._releasing: set[FluxionJobId] = set()
-        self._claimed: dict[FluxionJobId, None] = {}
+        self._claimed = ReleaseTurns()
         """Granted, and so claimed, by this process; not handed out for release yet."""
         self._released: dict[FluxionJobId, None] = {}
         """Released by this process, which is to be stored with the next write of slots."""
@@ -226,8 +227,10 @@ class Ledger(LedgerTables):
             return []
         async with self._changing():
             delta = await self._store.grant(self.epoch, grants, CLAIM_S)
-            self._claimed.update((update.jobid, None) for update in delta.workload_updates if update.jobid)
             self.apply(delta)
+            for row in (self.by_jobid(update.jobid) for update in delta.workload_updates if update.jobid):
+                if row is not None and row.jobid is not None:
+                    self._claimed.add(row.namespace, row.jobid)
             stored = {allocation.jobid for allocation in delta.allocations}
             refused = [grant for grant in grants if grant.jobid not in stored]
             if refused:
@@ -275,7 +278,7 @@ class Ledger(LedgerTables):
         """
         due = await self._store.claim_releases(self.epoch, limit, retry_after_s) if self._any_unclaimed() else []
         for _, allocation in due:
-            self._claimed.pop(allocation.jobid, None)
+            self._claimed.discard(allocation.jobid)
         claimed = [each for each in due if each[1].jobid not in self._releasing]
         claimed += self._take_claimed(limit - len(claimed))
         self._releasing.update(allocation.jobid for _, allocation in claimed)
@@ -284,8 +287,7 @@ class Ledger(LedgerTables):
     def _take_claimed(self, limit: int) -> list[tuple[Workload, Allocation]]:
         claimed: list[tuple[Workload, Allocation]] = []
         while self._claimed and len(claimed) < limit:
-            jobid = next(iter(self._claimed))
-            del self._claimed[jobid]
+            jobid = self._claimed.take()
             workload, allocation = self.by_jobid(jobid), self.allocation_of_job(jobid)
             if self._releasable(jobid) and workload is not None and allocation is not None and jobid not in self._releasing:
                 claimed.append((workload, allocation))

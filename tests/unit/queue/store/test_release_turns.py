@@ -1,0 +1,41 @@
+"""Who starts much at once does not delay the release of others."""
+
+from __future__ import annotations
+
+from support.memory_store import memory_ledger
+from support.queue_builders import a_new_workload
+
+from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.model.records import FluxionJobId, Grant
+from fluxqueue.queue.store.release_turns import ReleaseTurns
+
+
+def test_namespaces_take_turns_each_in_its_own_order() -> None:
+    turns = ReleaseTurns()
+    for namespace, jobid in (("crowd", 1), ("crowd", 2), ("crowd", 3), ("one", 4), ("crowd", 5), ("other", 6)):
+        turns.add(namespace, FluxionJobId(jobid))
+    turns.discard(FluxionJobId(2))
+    turns.discard(FluxionJobId(99))
+    assert FluxionJobId(2) not in turns
+    assert FluxionJobId(4) in turns
+    assert [turns.take() for _ in range(len(turns))] == [1, 4, 6, 3, 5]
+    assert not turns
+    turns.add("crowd", FluxionJobId(7))
+    turns.clear()
+    assert not turns
+
+
+async def test_the_job_of_a_stranger_is_among_the_first_releases_beside_a_crowd() -> None:
+    ledger = await memory_ledger()
+    await ledger.upsert([*(a_new_workload(f"crowd-{number}") for number in range(200)), a_new_workload("own", namespace="stranger")])
+    jobids = await ledger.next_jobids(201)
+    shares, now = (NodeShare("n0", {"pod": 1}),), ledger.clock()
+    await ledger.grant(
+        [
+            Grant(workload=row.id, jobid=jobid, shares=shares, hosts=("n0",), start=now, end=None)
+            for row, jobid in zip(ledger.pending(), jobids, strict=True)
+        ]
+    )
+    first = [workload.name for workload, _ in await ledger.claim_releases(2)]
+    assert "job-own" in first
+    assert len(await ledger.claim_releases(500)) == 199
