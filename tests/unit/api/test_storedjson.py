@@ -22,6 +22,13 @@ def test_only_what_is_long_is_stored_and_reads_as_before() -> None:
     assert stored(kept) is kept
 
 
+def test_names_of_nodes_take_a_third_of_their_text_at_most() -> None:
+    names = [f"node-{number * 7_919 % 100_003:05}.example.com" for number in range(500)]
+    kept = stored({"values": names})
+    assert isinstance(kept, StoredJson)
+    assert kept.size < len(msgspec.json.encode(names)) / 3
+
+
 def test_equal_values_are_equal_however_they_are_kept() -> None:
     assert stored(LONG) == LONG == stored({**LONG})
     assert stored(LONG) != {**LONG, "more": 1}
