@@ -159,8 +159,12 @@ class CyclePhases:
         self._refresh()  # before the graph learns what work asks for: all that is matched must be known to it
         await self._graph.ensure()
         if self.book is not None:
-            if await self.book.refresh(self._graph.call().now or 0):
+            known = self.book.ready
+            changed = await self.book.refresh(self._graph.call().now or 0)
+            if changed:
                 self._graph.note_capacity_changed()
+            if changed or not known:
+                self._reasons.note_set_aside(self.book.wanted())
             await self._graph.set_aside(self.book.wanted())
 
     def _refresh(self) -> None:

@@ -6,6 +6,7 @@ they have none. Several sources then refine the reasons, one after the other.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Provision
-from fluxqueue.fluxion.messages import MatchResult
+from fluxqueue.fluxion.messages import AdvanceReservation, MatchResult
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.reasons import LIMIT_REASONS
 from fluxqueue.queue.model.records import Workload, WorkloadId
@@ -34,6 +35,7 @@ from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["WaitReasons"]
 
+_WORDS = re.compile(r"[^\s,;:]+(?::\d\d)*Z?")
 _RESERVED = "reserved for it from"
 _MOST_EXACT = 100
 """Workloads that get a reason of their own where that costs something for each."""
@@ -76,6 +78,8 @@ class WaitReasons:
         self._untold = False
         self._told: dict[WorkloadId, int | None] = {}
         """Start of the reservation that the reason of a workload names; None: not known, since a former leader wrote it."""
+        self._kept_out: set[WorkloadId] = set()
+        """Work whose reason names what is set aside for people."""
         self._matcher_away: set[WorkloadId] = set()
         self._provisions: dict[str, Provision] = {}
 
@@ -83,16 +87,24 @@ class WaitReasons:
         """Find out which of the changed workloads have no reason yet."""
         for workload_id in workloads:
             self._unexplained.discard(workload_id)
+            self._kept_out.discard(workload_id)
             workload = self._ledger.get(workload_id) if workload_id in self._backlogs else None
             if workload is None:
                 continue
             self._blocking.note_told(workload)
+            if workload.reason is Reason.RESERVATION:
+                self._kept_out.add(workload_id)
             if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
                 self._unexplained.add(workload_id)
             elif workload.reason in LIMIT_REASONS:
                 self._limited.add(workload_id)
             elif _RESERVED in workload.message:
                 self._told.setdefault(workload_id, None)
+
+    def note_set_aside(self, reservations: Sequence[AdvanceReservation]) -> None:
+        """Explain again the work whose reason names none of what is set aside now: it is over, was deleted or has other times."""
+        kept_out = (workload for workload_id in self._kept_out if (workload := self._ledger.get(workload_id)) is not None)
+        self._unexplained |= {each.id for each in kept_out if not any(_names(each.message, one) for one in reservations)}
 
     def begin_cycle(self, cycle: Cycle) -> None:
         """Explain again where a queue changed whether it requests nodes, to the work that waits for nodes to be added."""
@@ -212,6 +224,14 @@ class WaitReasons:
         workload = self._ledger.get(change.workload)
         waits = change.reason in (Reason.WAITING_FOR_NODES, Reason.BLOCKED_BY_RESERVATION)
         return waits and workload is not None and workload.reason is Reason.PREEMPTED
+
+
+def _names(message: str, reservation: AdvanceReservation) -> bool:
+    """True if a message names a reservation of people, with one of its times if it names any."""
+    words = _WORDS.findall(message)
+    times = {word for word in words if word.endswith("Z")}
+    edges = {f"{datetime.fromtimestamp(edge, UTC):%Y-%m-%dT%H:%M:%SZ}" for time in reservation.times for edge in time}
+    return reservation.name in words and (not times or not times.isdisjoint(edges))
 
 
 def _reserved(workload: WorkloadId, answer: MatchResult) -> ReasonChange:

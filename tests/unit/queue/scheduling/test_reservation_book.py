@@ -60,6 +60,23 @@ async def test_work_that_ends_before_a_maintenance_starts_and_longer_work_waits(
     assert long.message.startswith("would overlap the maintenance power at 2026-11-21T09:00:00Z")
 
 
+async def test_a_reason_names_nothing_that_is_not_set_aside_any_more(bench: Bench) -> None:
+    bench.reserve("power", start=NINE, nodes=ALL, maintenance=True)
+    bench.reserve("course", start="2026-11-22T09:00:00", nodes=ALL)
+    bench.policy = Policy.FCFS
+    await bench.submit(job("long", 1, "8", "9h"))
+    await bench.cycle()
+    await bench.submit(job("shorter", 1, "8", "8h", priority=5))  # from now on the longer one is not matched
+    await bench.cycle()
+    assert "power" in bench.row("long").message
+    bench.reservations = {name: plan for name, plan in bench.reservations.items() if name != "power"}
+    await bench.submit(job("runs", 4, "8", "7h", priority=9))
+    await bench.cycle()
+    assert [bench.row(name).state for name in ("runs", "shorter", "long")] == [State.ALLOCATED, State.PENDING, State.PENDING]
+    assert bench.row("long").reason is Reason.WAITING_FOR_NODES
+    assert "power" not in bench.row("long").message
+
+
 async def test_what_has_no_end_does_not_start_before_a_maintenance(bench: Bench) -> None:
     bench.reserve("power", start="2026-12-21T09:00:00", nodes=ALL, maintenance=True)
     await bench.submit(replace(job("endless", 1, "2"), duration_s=None))
