@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -98,6 +98,11 @@ test-takeover: setup-test controlplane
 # From the previous release to this one, with work that runs and work that waits: two minutes.
 test-upgrade: setup-test controlplane
 	$(PYTEST) tests/upgrade
+
+# End-to-end tests on the oldest and the newest version of Kubernetes, a few on those between: hours. VERSIONS="--kubernetes 1.37" takes
+# one, --files some. The result is the table of docs/install.md, by `make reference`.
+test-versions: setup-test controlplane
+	PYTHONPATH=tests $(BIN)/python tests/e2e/on_versions.py $(VERSIONS)
 
 # Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
 test-walk: setup-test controlplane

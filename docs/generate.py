@@ -25,6 +25,7 @@ from reference_metrics import metrics_page
 from reference_proto import proto_page
 from reference_reasons import reasons_page
 from reference_values import values_page
+from reference_versions import versions_table
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.states import ENDED, sources
@@ -209,14 +210,21 @@ def with_pictures(page: str, pictures: Mapping[str, Sequence[str]]) -> str:
     return re.sub(r"<!-- generated: (?P<name>[a-z-]+) -->.*?<!-- end -->", filled, page, flags=re.DOTALL)
 
 
+def with_table(page: str, name: str, lines: Sequence[str]) -> str:
+    """Return a page with a generated region filled with a table."""
+    begin, end = f"<!-- generated: {name} -->", "<!-- end -->"
+    return re.sub(f"{begin}.*?{end}", "\n".join((begin, "", *lines, "", end)), page, flags=re.DOTALL)
+
+
 def pages() -> dict[Path, str]:
     """Return the generated pages by their path."""
-    architecture = ROOT / "docs" / "architecture.md"
+    architecture, install = ROOT / "docs" / "architecture.md", ROOT / "docs" / "install.md"
     pictures = {"states": states_picture(), "queue-rooms": rooms_picture("queue"), "fluxion-rooms": rooms_picture("fluxion")}
     return {
         ROOT / "docs" / "reference" / "logs.md": logs_page(log_events(list(modules(*PROGRAMS)))),
         **{ROOT / "docs" / "reference" / f"{name}.md": page() for name, page in REFERENCES.items()},
         architecture: with_pictures(architecture.read_text(), pictures),
+        install: with_table(install.read_text(), "kubernetes-versions", versions_table()),
     }
 
 
