@@ -20,6 +20,7 @@ import pytest
 from support.builders import JobBuilder, Json, make_job, make_minicluster, make_pod, make_queue
 from support.end_to_end import Stage, managed_namespace, scheduler_paused
 from support.invariants import unfinished, violations
+from support.kubernetes_gates import OLDER_GATES
 from support.replicas import leader, queue_environment
 from support.walk import Walk
 
@@ -34,14 +35,15 @@ RUN_SECONDS = "fluxqueue.local/run-seconds"
 STUCK = "fluxqueue.local/stuck"
 THEIRS = "example.com/wait"
 LARGER: Json = {"name": "larger", "allocatable": {"cpu": "64", "memory": "64Gi"}, "labels": {"pool": "larger"}, "maxNodes": 2}
-OLDER = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResourcesForSuspendedJobs": False}
 
 
 @pytest.fixture(scope="module")
 def impatient_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     soon = {"startTimeoutSeconds": 5, "nodeLostSeconds": 2, "pinWindowSeconds": 2, "successorGraceSeconds": 10}
     impatient = {"queue": {"config": {**soon, "nodeShapes": [LARGER]}}}
-    cluster = InProcessCluster(service_folder / "changes", ClusterOptions(nodes=6, durable=False, feature_gates=OLDER, values=impatient))
+    cluster = InProcessCluster(
+        service_folder / "changes", ClusterOptions(nodes=6, durable=False, feature_gates=OLDER_GATES, values=impatient)
+    )
     cluster.start()
     yield cluster
     cluster.destroy()

@@ -34,7 +34,8 @@ from support.gang_standins import (
     training,
     wrapped,
 )
-from support.hostile_gangs import GANG_KINDS
+from support.hostile_gangs import GANG_KINDS, NATIVE_KIND
+from support.kubernetes_gates import NATIVE_FLAGS, NATIVE_GATES, NATIVE_VERSION
 
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
@@ -50,21 +51,21 @@ UNREAD = {
     "daskclusters.kubernetes.dask.org": ("v1", "DaskCluster"),
 }
 """A JobSet is read without being named in values. The others are not read: a TrainJob makes a JobSet, and pods of engines are no gang."""
-NATIVE = {"GenericWorkload": True, "GangScheduling": True}
+NATIVE = [NATIVE_KIND] if NATIVE_VERSION is not None else []
 
 
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes of 4 cpu. The queue runs before any CRD of another project exists, with the rights to read them."""
-    read = [*sorted(SERVED), "podgroups.scheduling.k8s.io"]
+    read = [*sorted(SERVED), *NATIVE]
     values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}, "gangs": {"resources": read}}
     options = ClusterOptions(
         nodes=4,
         node_cpu="4",
         durable=False,
         values=values,
-        feature_gates=NATIVE,
-        api_server_flags=["--runtime-config=scheduling.k8s.io/v1alpha2=true"],
+        feature_gates=NATIVE_GATES,
+        api_server_flags=NATIVE_FLAGS,
     )
     cluster = InProcessCluster(service_folder / "ecosystem", options)
     cluster.start()
@@ -112,7 +113,12 @@ GANGS = [
     pytest.param("PyTorchJob", training, id="PyTorchJob"),
     pytest.param("RayCluster", ray_nodes, id="RayCluster"),
     pytest.param("PodGroup", pod_groups("podgroup-volcano"), id="PodGroup of Volcano"),
-    pytest.param("PodGroup", pod_groups("podgroup-kubernetes"), id="PodGroup of Kubernetes"),
+    pytest.param(
+        "PodGroup",
+        pod_groups("podgroup-kubernetes"),
+        id="PodGroup of Kubernetes",
+        marks=pytest.mark.skipif(not NATIVE, reason="this version of Kubernetes has no PodGroups"),
+    ),
     pytest.param("AppWrapper", wrapped, id="AppWrapper"),
 ]
 JOBSETS = [pytest.param(jobset_jobs, id="JobSet"), pytest.param(trainer_jobs, id="TrainJob")]

@@ -22,6 +22,7 @@ from support.gang_discovery import until_followed
 from support.gang_standins import serve
 from support.hostile import Attack
 from support.hostile_gangs import GANG_KINDS, NATIVE_KIND
+from support.kubernetes_gates import NATIVE_FLAGS, NATIVE_GATES, NATIVE_VERSION
 from support.replicas import metrics
 
 from fluxqueue.api import names
@@ -30,6 +31,7 @@ from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluste
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 MALLORY, OWN = "mallory", ("node-1", "node-2")
 JOBSETS = "jobsets.jobset.x-k8s.io"
+NATIVE = [NATIVE_KIND] if NATIVE_VERSION is not None else []
 LONG = 120.0
 _RESTARTS = re.compile(r"^fluxqueue_controller_restarts_total\{controller=\"([^\"]*)\"\} (\S+)", re.MULTILINE)
 _FAILED = re.compile(
@@ -41,14 +43,14 @@ _FAILED = re.compile(
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes, of which two take only pods that tolerate their taint."""
-    read = [*sorted(GANG_KINDS.keys() - {JOBSETS}), NATIVE_KIND]
+    read = [*sorted(GANG_KINDS.keys() - {JOBSETS}), *NATIVE]
     config = {"devices": True, "pinWindowSeconds": 2, "successorGraceSeconds": 10}
     options = ClusterOptions(
         nodes=4,
         durable=False,
         values={"queue": {"config": config}, "gangs": {"resources": read}},
-        feature_gates={"GenericWorkload": True, "GangScheduling": True},
-        api_server_flags=["--runtime-config=scheduling.k8s.io/v1alpha2=true"],
+        feature_gates=NATIVE_GATES,
+        api_server_flags=NATIVE_FLAGS,
     )
     made = InProcessCluster(service_folder / "hostile", options)
     made.start()
@@ -128,7 +130,7 @@ def let_edit(stage: Stage, user: str) -> None:
     """Give a user the role ``edit``, and the same rights on the kinds of gangs, which a cluster adds to that role."""
     client, group = stage.cluster.control_plane.client, "rbac.authorization.k8s.io"
     path = f"/apis/{group}/v1/namespaces/{stage.namespace}"
-    kinds = [name.partition(".") for name in (*GANG_KINDS, NATIVE_KIND)]
+    kinds = [name.partition(".") for name in (*GANG_KINDS, *NATIVE)]
     rules = [{"apiGroups": [of], "resources": [plural], "verbs": ["create", "delete", "get", "list", "patch"]} for plural, _, of in kinds]
     client.request("POST", f"{path}/roles", {"metadata": {"name": "gangs"}, "rules": rules})
     for kind, name in (("ClusterRole", "edit"), ("Role", "gangs")):

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from support.builders import Json, make_account, make_job, make_minicluster, make_owner, make_pod, make_queue, make_reservation
 from support.end_to_end import Stage, managed_namespace
+from support.kubernetes_gates import OLDER_GATES
 from support.rights import Right, granted, refused, used
 
 from fluxqueue.api import names
@@ -27,7 +28,6 @@ from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluste
 from fluxqueue.local.operator_requests import OperatorRefused
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
-OLDER = {"MutableSchedulingDirectivesForSuspendedJobs": False, "MutablePodResourcesForSuspendedJobs": False}
 LARGER: Json = {"name": "larger", "allocatable": {"cpu": "64", "memory": "64Gi"}, "labels": {"pool": "larger"}, "maxNodes": 2}
 QUEUE = "fluxqueue-queue"
 
@@ -48,7 +48,7 @@ RARE = {
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     soon = {"pinWindowSeconds": 1, "successorGraceSeconds": 10, "nodeShapes": [LARGER]}
     values = {"queue": {"config": soon, "host": "0.0.0.0"}, "reservations": {"enabled": True}}
-    options = ClusterOptions(nodes=6, durable=False, audit=True, scheduler="fluxion", feature_gates=OLDER, values=values)
+    options = ClusterOptions(nodes=6, durable=False, audit=True, scheduler="fluxion", feature_gates=OLDER_GATES, values=values)
     cluster = InProcessCluster(service_folder / "rights", options)
     cluster.start()
     yield cluster

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from support.builders import Json, PodBuilder, make_job, make_pod
 from support.end_to_end import Stage
+from support.kubernetes_gates import EXAMPLE_VERSION, NATIVE_VERSION
 
 from fluxqueue.local.inprocess import InProcessCluster
 
@@ -59,7 +60,10 @@ def serve(cluster: InProcessCluster, name: str, version: str, kind: str) -> None
 
 
 def example(name: str) -> list[Json]:
-    return list(yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text()))
+    """Return the objects of an example, those of Kubernetes in the version that its API server serves."""
+    text = (EXAMPLES / f"{name}.yaml").read_text()
+    served = NATIVE_VERSION or EXAMPLE_VERSION
+    return list(yaml.safe_load_all(text.replace(f"scheduling.k8s.io/{EXAMPLE_VERSION}", f"scheduling.k8s.io/{served}")))
 
 
 def owned(stage: Stage, name: str) -> tuple[Json, Json]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import yaml
 from support.builders import Json, make_pod
-from support.gang_standins import EXAMPLES, RUN_SECONDS, jobs_of_jobset
+from support.gang_standins import RUN_SECONDS, example, jobs_of_jobset
+from support.kubernetes_gates import EXAMPLE_VERSION, NATIVE_VERSION
 
 from fluxqueue.queue.model.sources.registry import SOURCES
 
@@ -40,20 +40,20 @@ GANG_EXAMPLES = (
     "appwrapper",
 )
 _COLLECTIONS = {(f"{name.partition('.')[2]}/{version}", kind): name for name, (version, kind) in GANG_KINDS.items()}
-_COLLECTIONS |= {("scheduling.k8s.io/v1alpha2", "PodGroup"): NATIVE_KIND, ("v1", "Pod"): "pods"}
+_COLLECTIONS |= {(f"scheduling.k8s.io/{NATIVE_VERSION or EXAMPLE_VERSION}", "PodGroup"): NATIVE_KIND, ("v1", "Pod"): "pods"}
 _MARKS = sorted({mark for source in SOURCES for mark in source.marks})
 
 
 def group_and_plural(collection: str) -> tuple[str, str]:
     """Return the API path and the plural of a kind of `GANG_KINDS`, or of the native one."""
     plural, _, group = collection.partition(".")
-    version = GANG_KINDS[collection][0] if collection in GANG_KINDS else "v1alpha2"
+    version = GANG_KINDS[collection][0] if collection in GANG_KINDS else NATIVE_VERSION or EXAMPLE_VERSION
     return f"/apis/{group}/{version}", plural
 
 
-def gang(example: str, name: str) -> list[tuple[str, Json]]:
+def gang(kind: str, name: str) -> list[tuple[str, Json]]:
     """Return the objects of an example under another name, each with its collection."""
-    things = [each for each in yaml.safe_load_all((EXAMPLES / f"{example}.yaml").read_text()) if each]
+    things = [each for each in example(kind) if each]
     if len(things) > 1:  # pods name their group in several ways
         former = next((each["metadata"]["name"] for each in things if each["kind"] != "Pod"), "sample")
         things = json.loads(json.dumps(things).replace(former, name))
