@@ -26,6 +26,7 @@ from fluxqueue.local.binaries import Binaries, Tool, find_binaries
 from fluxqueue.local.components import Command, Component, ComponentCommands, ControlPlaneOptions, etcd_is_healthy
 from fluxqueue.local.fake_nodes import LEASES, FakeNodes, FakeNodeShape
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
+from fluxqueue.local.kubernetes_versions import remember_version
 from fluxqueue.local.pki import Authority, KeyPair, make_signing_keys, write_private
 from fluxqueue.local.ports import free_port, is_free
 from fluxqueue.local.processes import Process, ProcessEnded, ProcessError, wait_until
@@ -146,10 +147,13 @@ class ControlPlane:
             A component ended, or is not ready in time; with its last log lines.
         BinariesError
             The programs are missing and cannot be built.
+        StateIsNewer
+            A newer Kubernetes has used the folder.
         """
         self._stopping = False
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            remember_version(self.folder, self.binaries.kubernetes)
             self._make_certificates()
             self.start_component(Component.ETCD, timeout_s)
             self.start_component(Component.API_SERVER, timeout_s)
