@@ -17,7 +17,7 @@ from typing import Any
 
 from cluster.kueue import KUEUE_VERSION
 from cluster.scenarios import SCENARIOS
-from fluxqueue.local.kubernetes_versions import KUBERNETES_VERSION
+from fluxqueue.local.kubernetes_versions import VERSIONS, chosen_minor
 
 __all__ = ["Results", "Run", "checked_out_commit", "planned"]
 
@@ -69,7 +69,7 @@ class Results:
         self.document: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": _machine(),
-            "versions": {"Kubernetes": KUBERNETES_VERSION, "Kueue": KUEUE_VERSION},
+            "versions": {"Kubernetes": VERSIONS[chosen_minor()], "Kueue": KUEUE_VERSION},
             "scale": scale,
             "outcomes": [],
             "failures": [],
