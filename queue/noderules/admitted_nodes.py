@@ -6,8 +6,8 @@ placed pods and the labels of nodes into a constraint on nodes (RFC 31), and, fo
 
 - A placed pod's required anti-affinity keeps the pods that it selects out of its domains, whatever their own rules are.
 - Affinity is met only by pods that match all terms. While there is no such pod, a pod that matches its own terms may go anywhere.
-- Spread counts pods that are not being deleted, on nodes that have all topology keys of the pod and that its policies admit. Spread and
-  affinity never use a node without a key. Anti-affinity does not restrict such a node.
+- Spread counts pods that are not being deleted, on nodes that have all topology keys of the pod and that its policies admit; with an empty
+  selector it counts none. Spread and affinity never use a node without a key. Anti-affinity does not restrict such a node.
 - The scheduler sees our pods pinned to a node. With ``nodeAffinityPolicy: Honor`` only the pinned node counts for the scheduler, so it
   would accept any spread, and only the queue keeps it. But the scheduler measures ``minDomains`` above 1 on that one node, so the queue
   keeps that as well.
@@ -174,9 +174,10 @@ class _Evaluation:
             if topologies <= node.labels.keys() and rules.counts_on(node, spread)
         }
         self._parts.append({"properties": [spread.topology]})
+        selective = bool(spread.selector.requirements)
         on_node = Counter(
             pod.node
-            for pod in self._pods.selected(spread.selector)
+            for pod in (self._pods.selected(spread.selector) if selective else ())
             if pod.namespace == rules.namespace and not pod.deleting and pod.node in eligible
         )
         filled = dict.fromkeys(eligible.values(), 0)
@@ -185,7 +186,7 @@ class _Evaluation:
         itself = spread.selector.matches(rules.labels)
         zero = len(filled) < spread.min_domains
         pinned = spread.min_domains > 1 and spread.honor_affinity
-        if self._gang and itself:
+        if self._gang and itself and selective:
             self._domains.append(Skew(spread.topology, spread.max_skew, tuple(sorted(filled.items())), zero))
             if pinned:
                 nodes = dict.fromkeys(eligible, 0) | on_node

@@ -138,6 +138,7 @@ def pod_topology_spread(pod: APod, node: ANode, nodes: Sequence[ANode], placed: 
             counts[domain] = counts.get(domain, 0) + sum(
                 other.node == other_node.name and other.namespace == pod.namespace and not other.going and spread_selects(each, pod, other)
                 for other in placed
+                if not counts_nothing(each, pod)
             )
         if each["topologyKey"] not in node.labels:
             return False
@@ -148,6 +149,11 @@ def pod_topology_spread(pod: APod, node: ANode, nodes: Sequence[ANode], placed: 
         if here + spread_selects(each, pod, pod) - least > each["maxSkew"]:
             return False
     return True
+
+
+def counts_nothing(spread: Any, pod: APod) -> bool:
+    """A selector that selects every pod is empty to the scheduler, and then it counts none (countPodsMatchSelector)."""
+    return spread.get("labelSelector") == {} and not any(key in pod.labels for key in spread.get("matchLabelKeys") or [])
 
 
 def spread_selects(spread: Any, pod: APod, other: APod) -> bool:
@@ -343,3 +349,14 @@ def test_a_gang_is_placed_where_the_scheduler_takes_all_of_it(seed: int, rules: 
         assert not found.problem([name for name, each in where.items() for _ in range(each)], cluster_of(nodes))
     elif rules == 1:
         assert not any(in_turn(pod, way, nodes, placed) for way in ways(count, nodes)), (pod, found)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_spread_with_an_empty_selector_counts_no_pod(count: int) -> None:
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    rules = rules_of(msgspec.convert({"topologySpreadConstraints": [spread]}, PodSpec), "mine", {"app": "a"})
+    pods = PlacedPods()
+    for number in range(3):
+        pods.put(PlacedPod(f"p{number}", "mine", {}, "n1"))
+    nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
+    assert admitted_nodes(rules, pods, NodeTopology(nodes, lambda _: {}), count) == AdmittedNodes({"properties": [ZONE]})
