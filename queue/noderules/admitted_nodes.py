@@ -141,8 +141,9 @@ class _Evaluation:
 
     def _symmetric(self) -> None:
         rules = self._rules
-        for term, nodes in self._pods.repelling(rules.namespace, self._own_namespace, rules.labels):
-            self._exclude(term.topology, self._values(nodes, term.topology))
+        for labels in rules.all_labels:
+            for term, nodes in self._pods.repelling(rules.namespace, self._own_namespace, labels):
+                self._exclude(term.topology, self._values(nodes, term.topology))
 
     def _anti_affinity(self, term: Term) -> None:
         self._exclude(term.topology, self._values((pod.node for pod in self._selected((term,))), term.topology))
@@ -183,7 +184,7 @@ class _Evaluation:
         filled = dict.fromkeys(eligible.values(), 0)
         for node, count in on_node.items():
             filled[eligible[node]] += count
-        itself = spread.selector.matches(rules.labels)
+        itself = rules.counts_itself(spread)
         zero = len(filled) < spread.min_domains
         pinned = spread.min_domains > 1 and spread.honor_affinity
         if self._gang and itself and selective:

@@ -32,11 +32,14 @@ __all__ = [
     "repelling_terms",
     "rules_of",
     "rules_of_all",
+    "with_labels",
 ]
 
 MAX_RULES = 16
 """Terms and spread constraints of one pod. Each is checked against other pods in every match."""
 
+_OF_ONE_POD = (names.JOB_INDEX_LABEL, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
+"""Labels by which controllers number their pods."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -125,6 +128,8 @@ class PodRules(_Value, frozen=True):
         Rules of other pods select it by these. For a group, the labels that all its pods have in common.
     affinity, anti_affinity, spreads
         What it requires.
+    labels_of_each
+        The different labels of the pods of a group; empty if they differ by no more than the index of the pod.
     node_selector, node_affinity, tolerations
         Set only if it has spread constraints. They say which nodes count.
     """
@@ -134,6 +139,7 @@ class PodRules(_Value, frozen=True):
     affinity: tuple[Term, ...] = ()
     anti_affinity: tuple[Term, ...] = ()
     spreads: tuple[Spread, ...] = ()
+    labels_of_each: tuple[dict[str, str], ...] = ()
     node_selector: dict[str, str] = {}
     node_affinity: dict[str, Any] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -143,9 +149,18 @@ class PodRules(_Value, frozen=True):
         """True if it requires anything of other pods."""
         return bool(self.affinity or self.anti_affinity or self.spreads)
 
+    @property
+    def all_labels(self) -> tuple[dict[str, str], ...]:
+        """The labels of each pod that has these rules, at least one."""
+        return self.labels_of_each or (self.labels,)
+
     def selects_itself(self, term: Term, namespace_labels: Mapping[str, str]) -> bool:
-        """True if a term selects pods like this one."""
-        return term.selects(self.namespace, namespace_labels, self.labels)
+        """True if a term selects pods like this one. Of a group, it selects all or none (`rules_of_all`)."""
+        return term.selects(self.namespace, namespace_labels, self.all_labels[0])
+
+    def counts_itself(self, spread: Spread) -> bool:
+        """True if a spread constraint counts pods like this one."""
+        return spread.selector.matches(self.all_labels[0])
 
     def keeps_apart(self, namespace_labels: Mapping[str, str]) -> bool:
         """True if no two pods like this one may share a node."""
@@ -158,9 +173,7 @@ class PodRules(_Value, frozen=True):
     def ties_itself(self, namespace_labels: Mapping[str, str]) -> bool:
         """True if pods like this one depend on each other by more rules than one node per pod."""
         others = (term for term in (*self.affinity, *self.anti_affinity) if term.topology != names.HOSTNAME_LABEL or term in self.affinity)
-        return any(self.selects_itself(term, namespace_labels) for term in others) or any(
-            spread.selector.matches(self.labels) for spread in self.spreads
-        )
+        return any(self.selects_itself(term, namespace_labels) for term in others) or any(map(self.counts_itself, self.spreads))
 
     def selectors(self) -> Iterable[tuple[str, Selector]]:
         """Yield each label selector, with the path of its field."""
@@ -231,15 +244,14 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
         The pods have different rules, a pod has too many rules, or a selector selects some of the pods and not others.
     """
     first = members[0]
-    common = dict(set(first.labels.items()).intersection(*(each.labels.items() for each in members)))
-    alike = msgspec.structs.replace(first, labels=dict(sorted(common.items())))
+    alike = with_labels(first, [each.labels for each in members])
     number = len(first.affinity) + len(first.anti_affinity) + len(first.spreads)
     if number > MAX_RULES:
         raise InexpressibleConstraint(
             f"spec.affinity and spec.topologySpreadConstraints hold {number} required rules about other pods: no more than {MAX_RULES} "
             "are matched, so prefer some of them only"
         )
-    if any(msgspec.structs.replace(each, labels=alike.labels) != alike for each in members):
+    if any(msgspec.structs.replace(each, labels=alike.labels, labels_of_each=alike.labels_of_each) != alike for each in members):
         raise InexpressibleConstraint(
             "its pods have different rules about other pods (spec.affinity, spec.topologySpreadConstraints): one group is matched by one "
             "set of rules, so give all its pods the same"
@@ -250,6 +262,14 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
                 f"{where} selects some of its own pods and not others: select by labels that all of them have, or prefer it only"
             )
     return alike
+
+
+def with_labels(rules: PodRules, labels: Sequence[Mapping[str, str]]) -> PodRules:
+    """Return the rules for pods with these labels, at least one."""
+    common = set(labels[0].items()).intersection(*(each.items() for each in labels))
+    told_apart = {tuple(sorted((key, value) for key, value in each.items() if key not in _OF_ONE_POD)) for each in labels}
+    different = sorted(told_apart) if len(told_apart) > 1 else []
+    return msgspec.structs.replace(rules, labels=dict(sorted(common)), labels_of_each=tuple(dict(each) for each in different))
 
 
 def repelling_terms(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:

@@ -29,7 +29,7 @@ from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload, Wor
 from fluxqueue.queue.noderules.admitted_nodes import AdmittedNodes, NodeTopology, admitted_nodes, selectors_of
 from fluxqueue.queue.noderules.jobspec_rules import nodes_of_pods, rule_pods, rules_in, with_admitted_nodes
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods, SelectorIndex
-from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Selector, repelling_terms, rules_of
+from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, Selector, repelling_terms, rules_of, with_labels
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["PodRuleTracker"]
@@ -97,7 +97,7 @@ class PodRuleTracker:
         if not pods.any_repel or (rules := self._rules(workload)) is None:
             return False
         labels = self._labels_of(rules.namespace)
-        return next(iter(pods.repelling(rules.namespace, labels, rules.labels)), None) is not None
+        return any(next(iter(pods.repelling(rules.namespace, labels, each)), None) is not None for each in rules.all_labels)
 
     def constrained(self, workload: Workload) -> tuple[str, str]:
         """Return the request of a workload as the rules constrain it now; or an empty request and why no node is admitted."""
@@ -155,8 +155,8 @@ class PodRuleTracker:
             members = self._caches.members_of(workload, self._ledger.allocation(workload.id))
             if not members:
                 return None
-            common = set((members[0].metadata.labels or {}).items()).intersection(*((pod.metadata.labels or {}).items() for pod in members))
-            return rules_of(members[0].spec, workload.namespace, dict(common))
+            labels = [pod.metadata.labels or {} for pod in members]
+            return with_labels(rules_of(members[0].spec, workload.namespace, labels[0]), labels)
         job = self._caches.jobs.get_by_uid(workload.uid)
         if job is not None:
             return rules_of(job.spec.template.spec, workload.namespace, job.spec.template.metadata.labels or {})
@@ -219,7 +219,8 @@ class PodRuleTracker:
         names = self._slot_names[workload.id] = []
         for number, node in enumerate(slots.elements()):
             names.append(f"slot-{workload.id}-{number}")
-            placed = PlacedPod(names[-1], rules.namespace, rules.labels, node, repels=rules.anti_affinity)
+            labels = rules.all_labels[number % len(rules.all_labels)]
+            placed = PlacedPod(names[-1], rules.namespace, labels, node, repels=rules.anti_affinity)
             self._pods.put(placed)
             self._note_change(placed)
 

@@ -15,11 +15,11 @@ import pytest
 from fluxqueue.api.nodes import Taint
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.fluxion.engine.engine import Engine
-from fluxqueue.fluxion.match.domains import write_domains
+from fluxqueue.fluxion.match.domains import Skew, write_domains
 from fluxqueue.fluxion.messages import CallContext, GraphNodeSpec, JobMatchRequest, MatchVerdict, Pool
 from fluxqueue.queue.noderules.admitted_nodes import AdmittedNodes, NodeTopology, admitted_nodes
 from fluxqueue.queue.noderules.placed_pods import PlacedPod, PlacedPods
-from fluxqueue.queue.noderules.pod_rules import NodeFacts, repelling_terms, rules_of
+from fluxqueue.queue.noderules.pod_rules import NodeFacts, PodRules, repelling_terms, rules_of, rules_of_all
 
 HOST, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "rack"
 NAMESPACES: Mapping[str, Mapping[str, str]] = {"mine": {"team": "x"}, "theirs": {"team": "y"}}
@@ -360,3 +360,28 @@ def test_spread_with_an_empty_selector_counts_no_pod(count: int) -> None:
         pods.put(PlacedPod(f"p{number}", "mine", {}, "n1"))
     nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
     assert admitted_nodes(rules, pods, NodeTopology(nodes, lambda _: {}), count) == AdmittedNodes({"properties": [ZONE]})
+
+
+def group_of_two(spec: dict[str, Any]) -> PodRules:
+    """The rules of a group of a pod ``app: a`` and one ``app: b``."""
+    return rules_of_all([rules_of(msgspec.convert(spec, PodSpec), "mine", {"app": app, "all": "of them"}) for app in "ab"])
+
+
+def test_a_group_of_different_labels_that_are_all_selected_is_spread() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}
+    spread = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
+    rules = group_of_two({"topologySpreadConstraints": [spread]})
+    admitted = admitted_nodes(rules, PlacedPods(), NodeTopology(nodes, lambda _: {}), 2)
+    assert admitted.domains == (Skew(ZONE, 1, (("n1", 0), ("n2", 0)), zero=False),)
+
+
+def test_a_placed_pod_that_repels_some_of_a_group_keeps_all_of_it_off() -> None:
+    terms = [{"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "b"}}}]
+    repels = repelling_terms(msgspec.convert({"affinity": {"podAntiAffinity": {REQUIRED: terms}}}, PodSpec), "mine", {})
+    pods = PlacedPods()
+    pods.put(PlacedPod("p", "mine", {}, "n1", repels=repels))
+    nodes = {name: NodeFacts(name, {ZONE: name}, ()) for name in ("n1", "n2")}
+    assert admitted_nodes(group_of_two({}), pods, NodeTopology(nodes, lambda _: {}), 2).constraint == {
+        "not": [{"properties": [f"{ZONE}=n1"]}]
+    }
