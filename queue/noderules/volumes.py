@@ -216,7 +216,7 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> t
     if storage_class is None or not storage_class.waits:
         return (), f"{where} has no volume yet: the work is matched when it is bound"
     if claim.selected_node:
-        return ({"hostlist": [claim.selected_node]},), ""
+        return ({"hostlist": [claim.selected_node]}, *(_allowed(storage_class) if storage_class.provisions else ())), ""
     if storage_class.provisions:
         return _allowed(storage_class), ""
     kept = kept_volume(claim, storage)

@@ -120,6 +120,9 @@ def test_a_volume_that_is_made_for_its_pod_may_be_in_the_topologies_of_its_class
 def test_a_volume_that_is_being_made_for_a_node_is_there() -> None:
     selected = {"annotations": {"volume.kubernetes.io/selected-node": "b"}}
     assert needs(Cluster().has_claim("data", metadata=selected).has_class(), "data").rules == ({"hostlist": ["b"]},)
+    allowed = [{"matchLabelExpressions": [{"key": ZONE, "values": ["eu-1a"]}]}]
+    found = needs(Cluster().has_claim("data", metadata=selected).has_class(allowedTopologies=allowed), "data")
+    assert found.rules == ({"hostlist": ["b"]}, {"properties": [f"{ZONE}=eu-1a"]})
 
 
 def test_free_and_large_enough_static_volumes_decide_about_the_node() -> None:
