@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fluxqueue.api.metadata import ObjectCondition, ObjectMeta, PartialObject
-from fluxqueue.api.pods import PodTemplateSpec
+from fluxqueue.api.pods import PodTemplateSpec, SchedulingConstraints
 
 __all__ = [
     "Job",
     "JobSpec",
     "JobStatus",
 ]
+
+
+class JobScheduling(PartialObject, frozen=True):
+    """What a Job asks of the scheduler of the cluster for all its pods (Kubernetes 1.37, KEP-5547)."""
+
+    scheduling_constraints: SchedulingConstraints | None = None
 
 
 class JobSpec(PartialObject, frozen=True):
@@ -27,6 +33,7 @@ class JobSpec(PartialObject, frozen=True):
     managed_by: str | None = None
     ttl_seconds_after_finished: int | None = None
     template: PodTemplateSpec = PodTemplateSpec()
+    scheduling: JobScheduling | None = None
 
     @property
     def indexed(self) -> bool:
@@ -77,3 +84,9 @@ class Job(PartialObject, frozen=True):
     def starts_no_pods(self) -> bool:
         """True if the Job is finished, or about to be: its controller has decided how it ends and waits for pods that terminate."""
         return self.finished or self.status.has_condition("FailureTarget") or self.status.has_condition("SuccessCriteriaMet")
+
+    @property
+    def pod_group(self) -> str:
+        """Name of the PodGroup of Kubernetes that its template names; empty if it names none."""
+        group = self.spec.template.spec.scheduling_group
+        return (group.pod_group_name or "") if group is not None else ""

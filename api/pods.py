@@ -33,8 +33,10 @@ __all__ = [
     "PodTemplateSpec",
     "PodVolume",
     "ResourceRequirements",
+    "SchedulingConstraints",
     "SchedulingGate",
     "Toleration",
+    "TopologyConstraint",
     "WorkloadReference",
 ]
 
@@ -133,6 +135,18 @@ class PodSchedulingGroup(PartialObject, frozen=True):
     """The PodGroup of Kubernetes' Workload API that a pod belongs to (KEP-5832)."""
 
     pod_group_name: str | None = None
+
+
+class TopologyConstraint(PartialObject, frozen=True):
+    """A node label that has one value on the nodes of all pods of a group."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(PartialObject, frozen=True):
+    """What Kubernetes' Workload API can require of the nodes of a group (KEP-5732)."""
+
+    topology: list[TopologyConstraint] | None = None
 
 
 class WorkloadReference(PartialObject, frozen=True):

@@ -27,6 +27,7 @@ __all__ = [
     "read_slice",
     "topology_of",
     "unreadable_topology",
+    "within_domain",
 ]
 
 NODE_LEVEL = "node"
@@ -89,6 +90,8 @@ class TopologyRequest:
         Most of its pods on one node.
     optional_slices
         True if pods that cannot be divided into slices prefer their level instead.
+    together
+        Label of nodes that has one value on the nodes of all pods; it need not be that of a level.
     """
 
     required: str = ""
@@ -98,6 +101,7 @@ class TopologyRequest:
     exclusive: bool = False
     pods_per_node: int = 0
     optional_slices: bool = False
+    together: str = ""
 
 
 ANYWHERE = TopologyRequest()
@@ -146,6 +150,24 @@ def topology_of(
         pods_per_node=reader.number(names.PODS_PER_NODE_ANNOTATION),
     )
     return reader.in_order(request)
+
+
+def within_domain(request: TopologyRequest, label: str, levels: Sequence[TopologyLevel]) -> TopologyRequest:
+    """Return the request with all its pods in one domain of a node label: below one vertex, if that is the label of a level.
+
+    Parameters
+    ----------
+    request
+        What the object asks otherwise.
+    label
+        The key.
+    levels
+        The levels of this installation, from the top down.
+    """
+    level = next((name for name, each in levels if each == label), NODE_LEVEL if label == names.HOSTNAME_LABEL else "")
+    if not level or request != ANYWHERE:
+        return replace(request, together=label)
+    return replace(request, required=level)
 
 
 def unreadable_topology(*annotations: Mapping[str, str] | None) -> Iterator[str]:

@@ -25,6 +25,7 @@ from fluxqueue.queue.cluster.watched_objects import (
     BY_MINICLUSTER,
     BY_NODE_NAME,
     BY_OBJECT,
+    BY_POD_GROUP,
     BY_REPLICA_OWNER,
     GangObject,
     WatchedObjects,
@@ -213,6 +214,10 @@ class Caches(WatchedObjects):
         """Return the gangs whose size an object says; with an empty name those of all objects of a source."""
         found = GangObject(source, namespace, name) if name else GangObject(source, "", "")
         return {key for pod in self.pods.by_index(BY_GROUP, found) if (key := self.group_of(pod)) is not None}
+
+    def jobs_of_pod_group(self, source: str, namespace: str, name: str) -> list[Job]:
+        """Return the Jobs whose template names a PodGroup of Kubernetes; with an empty name those that name any."""
+        return self.jobs.by_index(BY_POD_GROUP, GangObject(source, namespace, name))
 
     def members_of(self, workload: Workload, allocation: Allocation | None = None) -> list[Pod]:
         """Return the pods of a group: those in its slots, or, while no slot has a pod, those that wait. Not pods that are matched alone."""

@@ -28,6 +28,7 @@ from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of, jobset_of
 from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import owning_job_uid
 from fluxqueue.queue.model.replacement_rules import replica_owner_of
+from fluxqueue.queue.model.sources.native_groups import NATIVE_POD_GROUPS
 from fluxqueue.queue.model.sources.registry import source_named
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "BY_MINICLUSTER",
     "BY_NODE_NAME",
     "BY_OBJECT",
+    "BY_POD_GROUP",
     "BY_REPLICA_OWNER",
     "GangObject",
     "WatchedObjects",
@@ -51,6 +53,7 @@ BY_REPLICA_OWNER = "replica owner"
 BY_NODE_NAME = "node name"
 BY_CLAIM = "claim"
 BY_DEVICE_SOURCE = "device source"
+BY_POD_GROUP = "pod group"
 _WITHOUT_BOOKMARKS = WatchTimes(lasts_s=(40, 60))
 """The API server sends no bookmarks for Events, so it must end an idle watch before that counts as broken."""
 _FAILED_CREATIONS = "reason=FailedCreate,involvedObject.kind=Job"
@@ -112,6 +115,7 @@ class WatchedObjects:
         self.pods.add_index(BY_DEVICE_SOURCE, lambda pod: sources_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_CLAIM, lambda job: claims_used(job.metadata.namespace, job.spec.template.spec))
         self.jobs.add_index(BY_DEVICE_SOURCE, lambda job: sources_used(job.metadata.namespace, job.spec.template.spec))
+        self.jobs.add_index(BY_POD_GROUP, _pod_group_of)
         self.fluxjobs.add_index(BY_OBJECT, _object_of)
 
     def _watch(self, api: Api, *, miniclusters: bool, devices: bool) -> Watches:
@@ -178,6 +182,11 @@ def _node_of(pod: Pod) -> Iterable[Hashable]:
 def _jobset_of(job: Job) -> Iterable[Hashable]:
     name = jobset_of(job)
     return (GroupKey(job.metadata.namespace, name, JOB_SET),) if name else ()
+
+
+def _pod_group_of(job: Job) -> Iterable[Hashable]:
+    name, source = job.pod_group, NATIVE_POD_GROUPS.name
+    return (GangObject(source, job.metadata.namespace, name), GangObject(source, "", "")) if name else ()
 
 
 def _object_of(fluxjob: FluxJob) -> Iterable[Hashable]:

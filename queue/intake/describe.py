@@ -56,6 +56,7 @@ def describe_job(
     has_gated_pods: bool = False,
     minicluster: MiniCluster | None = None,
     blocked_by: str = "",
+    domain: str = "",
 ) -> NewWorkload | None:
     """Describe a Job.
 
@@ -73,6 +74,8 @@ def describe_job(
         The MiniCluster that the Job belongs to, if any. The slot of its services pod is matched with those of the brokers.
     blocked_by
         Why an object that its pods need cannot be made; empty if nothing is known to block them.
+    domain
+        Label of nodes that must have one value on all its nodes; empty: any nodes.
 
     Returns
     -------
@@ -103,6 +106,7 @@ def describe_job(
             annotations=(meta.annotations, spec.template.metadata.annotations),
             size=JobSize(spec.indexed, spec.completions, spec.parallelism, is_flux_cluster(job) or minicluster is not None),
             partly_done=wanted < spec.pods_at_once,
+            domain=domain,
             problem=_job_problem(job, flux.problem or blocked_by),
         ),
         cluster,
@@ -252,6 +256,7 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
             ends=all(pod.spec.ends for pod in members),
             release_mode=ReleaseMode.GROUP,
             annotations=(meta.annotations,),
+            domain=group.domain,
             problem=Problem(group.reason, group.message) if group.reason else None,
         ),
         cluster,

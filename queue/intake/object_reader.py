@@ -18,6 +18,7 @@ from fluxqueue.queue.intake.group_reader import GroupReader
 from fluxqueue.queue.intake.job_domains import properties_beside
 from fluxqueue.queue.intake.known_descriptions import DescribedFrom, KnownDescriptions
 from fluxqueue.queue.intake.namespace_budgets import NamespaceBudgets
+from fluxqueue.queue.intake.native_scheduling import native_scheduling
 from fluxqueue.queue.intake.workload_contexts import workload_context
 from fluxqueue.queue.model.groups import group_of_job
 from fluxqueue.queue.model.job_slots import JobSlots
@@ -137,6 +138,7 @@ class ObjectReader:
             self._extra_requests.of(uid, namespace, row),
             any(pod.held for pod in self._caches.pods_of_job(uid)),
             self._blockers.of(job),
+            native_scheduling(job, self._caches),
         )
         return DescribedFrom(job, self._caches.cluster_context(namespace), row, others)
 
@@ -170,14 +172,15 @@ class ObjectReader:
         held_by_us = job.metadata.annotation(names.SUSPENDED_BY_ANNOTATION) == names.SUSPENDED_BY_WEBHOOK
         if not (gated or held_by_us or self._caches.manages(namespace)):
             return None
-        context = workload_context(uid, row, self._caches)
+        context, native = workload_context(uid, row, self._caches), native_scheduling(job, self._caches)
         return describe_job(
             job,
             self._caches.cluster_context(namespace),
             replace(context, extra_requests=self._extra_requests.of(uid, namespace, row)),
             has_gated_pods=gated,
             minicluster=self._caches.minicluster_of(job),
-            blocked_by=self._blockers.of(job),
+            blocked_by=self._blockers.of(job) or native.problem,
+            domain=native.domain,
         )
 
     def _describe_pod(self, pod: Pod, row: Workload | None) -> NewWorkload | None:

@@ -144,6 +144,8 @@ class ObjectWatch:
         """Enqueue the gangs whose size an object of another project says."""
         for key in self._caches.groups_of_gang_object(source, namespace, name):
             self._enqueue(key)
+        for job in self._caches.jobs_of_pod_group(source, namespace, name):
+            self._enqueue(job.metadata.uid)
 
     def _fluxjob_changed(self, change: Change[FluxJob]) -> None:
         """Enqueue what a person edited; what the queue wrote is acknowledged in the same write."""

@@ -20,7 +20,7 @@ from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.storedjson import plain
-from fluxqueue.api.topology import InvalidTopology, TopologyRequest, topology_of
+from fluxqueue.api.topology import InvalidTopology, TopologyRequest, topology_of, within_domain
 from fluxqueue.queue.cluster.context import ClusterContext, QueueDefaults
 from fluxqueue.queue.intake.min_pods_resolver import min_pods_of
 from fluxqueue.queue.intake.problems import Problem, Resolved
@@ -124,6 +124,8 @@ def _topology(submission: Submission, queue: QueueDefaults, cluster: ClusterCont
     if submission.topology is not None:
         return submission.topology
     request = topology_of(submission.annotations, queue.topology, cluster.levels)
+    if submission.domain:
+        request = within_domain(request, submission.domain, cluster.levels)
     return replace(request, optional_slices=True) if submission.partly_done and request.slice_size else request
 
 

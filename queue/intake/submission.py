@@ -99,6 +99,8 @@ class Submission:
         Of a Job, for whether it may start with fewer pods; None: it is none.
     partly_done
         True if some of its pods have completed, so that fewer run at once than its spec says.
+    domain
+        Label of nodes that must have one value on the nodes of all its pods, as its object says; empty: none.
     beside
         Properties that its node must have, because its pods lie below one vertex with others.
     problem
@@ -120,6 +122,7 @@ class Submission:
     topology: TopologyRequest | None = None
     size: JobSize | None = None
     partly_done: bool = False
+    domain: str = ""
     beside: tuple[str, ...] = ()
     problem: Problem | None = None
 

@@ -123,6 +123,8 @@ class GatheredGroup:
         Of the object that the group belongs to, which counts after that of its pods; None if there is none.
     later_pods
         Pods that are created only once others run; ``size`` counts them.
+    domain
+        Label of nodes that must have one value on all its nodes; empty: any nodes.
     """
 
     members: tuple[Pod, ...]
@@ -133,6 +135,7 @@ class GatheredGroup:
     alike: bool = False
     metadata: ObjectMeta | None = None
     later_pods: tuple[LaterPods, ...] = ()
+    domain: str = ""
 
     @property
     def uid(self) -> str:

@@ -67,8 +67,9 @@ def _level(kind: str, count: int, label: str, below: Sequence[Part]) -> Part:
 
 
 def node_rules_of(request: TopologyRequest) -> list[dict[str, Any]]:
-    """Return the rules by domains for how pods share nodes."""
+    """Return the rules by domains: for how pods share nodes, and for the label by which they are together."""
     rules: list[dict[str, Any]] = [{"whole": True}] if request.exclusive else []
+    rules += [{"together": [request.together]}] if request.together else []
     return [*rules, {"key": "", "most": request.pods_per_node}] if request.pods_per_node else rules
 
 

@@ -63,11 +63,14 @@ class Gang:
         A gang that is incomplete for this many seconds is reported as late; None is the queue's own time.
     active
         False if no pod of it is created any more.
+    domain
+        Label of nodes that must have one value on all nodes of its pods; empty: any nodes.
     """
 
     roles: tuple[Role, ...]
     late_after_s: float | None = None
     active: bool = True
+    domain: str = ""
 
     @property
     def pods(self) -> int:

@@ -87,7 +87,7 @@ def gather_gang_of_source(pods: GangPods, owner: Any, since: datetime | None, no
     if queues := _different_queues(members):
         message = f"{pods.where}: its pods name different queues, {queues}: name one"
         return GatheredGroup(tuple(members), tuple(excess), size, Reason.INVALID_REQUEST, message, metadata=metadata)
-    return GatheredGroup(tuple(members), tuple(excess), size, metadata=metadata, later_pods=later)
+    return GatheredGroup(tuple(members), tuple(excess), size, metadata=metadata, later_pods=later, domain=gang.domain)
 
 
 def later_pods_of_source(pods: GangPods, owner: Any) -> Sequence[LaterPods]:

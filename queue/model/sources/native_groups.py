@@ -1,7 +1,7 @@
 """Kubernetes' own gangs: PodGroup of the Workload API, and the Workload that Kubernetes 1.35 had before it.
 
 * From Kubernetes 1.36 on a pod names a PodGroup (``spec.schedulingGroup.podGroupName``), which has the policy: ``gang`` with ``minCount``,
-  or ``basic``, which is no gang (KEP-4671, KEP-5832).
+  or ``basic``, which is no gang (KEP-4671, KEP-5832). All its pods may have to run in one domain of a node label (KEP-5732).
 * In 1.35 a pod names a Workload, one of its pod groups, and optionally one replica of that (``spec.workloadRef``).
 
 Both are alpha: the fields are on pods only where the feature gate ``GenericWorkload`` is on.
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, SchedulingConstraints
 from fluxqueue.queue.model.sources.gang_sources import ANY_ROLE, Gang, GangSource, InvalidGang, Resource, Role, named, whole_number
 
-__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS"]
+__all__ = ["NATIVE_POD_GROUPS", "NATIVE_WORKLOADS", "domain_of"]
 
 _GROUP = "scheduling.k8s.io"
 
@@ -31,6 +31,7 @@ class _Policy(PartialObject, frozen=True):
 
 class _PodGroupSpec(PartialObject, frozen=True):
     scheduling_policy: _Policy = _Policy()
+    scheduling_constraints: SchedulingConstraints | None = None
 
 
 class _PodGroup(PartialObject, frozen=True):
@@ -52,10 +53,25 @@ class _Workload(PartialObject, frozen=True):
     spec: _WorkloadSpec = _WorkloadSpec()
 
 
-def _gang(policy: _Policy, path: str) -> Gang:
+def _gang(policy: _Policy, path: str, domain: str = "") -> Gang:
+    """Return the gang of a policy. The first pod of a group that is none decides about the domain, if it must have one."""
     if policy.gang is None:
-        return Gang(())
-    return Gang((Role(ANY_ROLE, whole_number(policy.gang.min_count, f"{path}.gang.minCount")),))
+        return Gang((Role(ANY_ROLE, 1),), domain=domain) if domain else Gang(())
+    return Gang((Role(ANY_ROLE, whole_number(policy.gang.min_count, f"{path}.gang.minCount")),), domain=domain)
+
+
+def domain_of(constraints: SchedulingConstraints | None, path: str) -> str:
+    """Return the label of nodes by which all pods of a group must be in one domain; empty if there is none.
+
+    Raises
+    ------
+    InvalidGang
+        There are several.
+    """
+    topology = (constraints.topology or []) if constraints is not None else []
+    if len(topology) > 1:
+        raise InvalidGang(f"{path}.topology has {len(topology)} constraints: one is matched, so remove the others")
+    return topology[0].key if topology else ""
 
 
 def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
@@ -64,7 +80,8 @@ def _pod_group_of(pod: Pod, _job: Job | None) -> str | None:
 
 
 def _read_pod_group(_pods: Sequence[Pod], group: _PodGroup) -> Gang:
-    return _gang(group.spec.scheduling_policy, "spec.schedulingPolicy")
+    domain = domain_of(group.spec.scheduling_constraints, "spec.schedulingConstraints")
+    return _gang(group.spec.scheduling_policy, "spec.schedulingPolicy", domain)
 
 
 def _workload_group_of(pod: Pod, _job: Job | None) -> str | None:
@@ -93,7 +110,7 @@ NATIVE_POD_GROUPS = GangSource(
     kind="PodGroup",
     group_of=_pod_group_of,
     read=_read_pod_group,
-    resource=Resource(_GROUP, "podgroups", "PodGroup", ("v1beta1", "v1alpha3", "v1alpha2"), _PodGroup),
+    resource=Resource(_GROUP, "podgroups", "PodGroup", ("v1", "v1beta1", "v1alpha3", "v1alpha2"), _PodGroup),
 )
 
 NATIVE_WORKLOADS = GangSource(

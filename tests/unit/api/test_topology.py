@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.api import names
-from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, InvalidTopology, TopologyRequest, levels_problem, topology_of
+from fluxqueue.api.topology import ANYWHERE, DEFAULT_LEVELS, InvalidTopology, TopologyRequest, levels_problem, topology_of, within_domain
 
 RACK = "topology.kubernetes.io/rack"
 
@@ -135,3 +135,16 @@ def test_the_default_levels_are_fine_and_so_is_any_depth() -> None:
     assert levels_problem(DEFAULT_LEVELS) == ""
     assert levels_problem(tuple((f"l{number}", f"example.com/l{number}") for number in range(16))) == ""
     assert set(names.TOPOLOGY_KEYS) >= {names.REQUIRED_TOPOLOGY_ANNOTATION, names.KUEUE_SLICE_SIZE_ANNOTATION}
+
+
+@pytest.mark.parametrize(
+    ("request_", "label", "expected"),
+    [
+        pytest.param(ANYWHERE, names.ZONE_LABEL, TopologyRequest("zone"), id="a level"),
+        pytest.param(ANYWHERE, names.HOSTNAME_LABEL, TopologyRequest("node"), id="one node"),
+        pytest.param(ANYWHERE, "example.com/island", TopologyRequest(together="example.com/island"), id="another label"),
+        pytest.param(TopologyRequest("rack"), names.ZONE_LABEL, TopologyRequest("rack", together=names.ZONE_LABEL), id="both hold"),
+    ],
+)
+def test_a_domain_is_a_level_or_a_label(request_: TopologyRequest, label: str, expected: TopologyRequest) -> None:
+    assert within_domain(request_, label, DEFAULT_LEVELS) == expected

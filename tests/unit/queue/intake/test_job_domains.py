@@ -39,3 +39,10 @@ def test_only_a_required_level_binds_a_further_pod_while_another_has_a_node() ->
     )
     assert beside(TopologyRequest("rack"), None) == beside(TopologyRequest("rack")) == beside(TopologyRequest(), there) == ()
     assert beside(TopologyRequest("row"), there) == ()
+
+
+def test_a_further_pod_follows_a_label_that_is_no_level() -> None:
+    there = node(zone="z", island="i")
+    assert beside(TopologyRequest(together="topology.kubernetes.io/island"), there) == ("topology.kubernetes.io/island=i",)
+    both = TopologyRequest("zone", together="topology.kubernetes.io/island")
+    assert beside(both, there) == ("topology.kubernetes.io/zone=z", "topology.kubernetes.io/island=i")

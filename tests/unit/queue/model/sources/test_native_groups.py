@@ -75,3 +75,23 @@ def test_in_1_35_no_two_groups_of_workloads_are_one_gang() -> None:
 def test_a_pod_group_that_its_workload_does_not_have_is_one_sentence() -> None:
     with pytest.raises(InvalidGang, match="Workload train has no pod group strange"):
         NATIVE_WORKLOADS.read(pods_of(older("a", podGroup="strange")), workload({"basic": {}}))
+
+
+def test_the_topology_of_a_group_is_its_domain() -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}
+    found = gather(NATIVE_POD_GROUPS, pods_of(member("a"), member("b")), read_object(NATIVE_POD_GROUPS, spec))
+    assert found is not None
+    assert (found.size, found.domain) == (2, "example.com/rack")
+
+
+def test_the_first_pod_of_a_basic_group_decides_about_its_domain() -> None:
+    spec = {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "zone"}]}}
+    found = gather(NATIVE_POD_GROUPS, pods_of(member("a"), member("b")), read_object(NATIVE_POD_GROUPS, spec))
+    assert found is not None
+    assert (found.size, len(found.excess), found.domain) == (1, 1, "zone")
+
+
+def test_several_topologies_are_one_sentence() -> None:
+    spec = {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "zone"}, {"key": "rack"}]}}
+    with pytest.raises(InvalidGang, match=r"spec\.schedulingConstraints\.topology has 2 constraints"):
+        NATIVE_POD_GROUPS.read((), read_object(NATIVE_POD_GROUPS, spec))
