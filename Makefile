@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
+.PHONY: demo demo-picture docs test test-browser screenshots test-node test-cert-manager test-clients test-ecosystem test-fuzz reference test-flux test-walk test-differential test-hostile test-takeover test-faults test-faults-long test-long-life test-postgres test-river test-upgrade test-versions images requirements deploy lint bench bench-cluster bench-requests bench-check bench-publish bench-fluxion bench-topology bench-scale bench-growth bench-attacks bench-dashboard proto krew clean setup setup-test setup-lint setup-docs setup-browser setup-proto pins pins-check unit integration e2e conformance controlplane
 
 # The environment: .venv with what the package needs, pinned in constraints.txt; Postgres binaries only where the machine has none.
 setup:
@@ -107,6 +107,10 @@ test-versions: setup-test controlplane
 # Ten minutes of nodes, pods and work of all kinds that come and go; WALK_SEED walks one again.
 test-walk: setup-test controlplane
 	WALK_SECONDS=$${WALK_SECONDS:-600} $(PYTEST) -s --timeout 1200 tests/e2e/test_cluster_changes.py -k random_walk
+
+# A thousand random worlds in which the real scheduler judges what the queue says and does: an hour. WORLDS and WORLDS_SEED choose them.
+test-differential: setup-test controlplane
+	FLUXQUEUE_WORLDS=$${WORLDS:-1000} FLUXQUEUE_WORLDS_SEED=$${WORLDS_SEED:-1} $(PYTEST) -s tests/e2e/test_differential.py
 
 # Ten minutes of hostile objects of a user with the role edit, and what a stranger notices; HOSTILE_SEED repeats them.
 test-hostile: setup-test controlplane

@@ -73,6 +73,8 @@ class ClusterOptions:
         Helm values that override those of a local cluster.
     audit
         True if the API server writes an audit log.
+    volumes
+        True if the controllers of volumes and claims run.
     feature_gates
         Feature gates of the control plane.
     api_server_flags
@@ -91,6 +93,7 @@ class ClusterOptions:
     dsn: str | None = None
     values: Mapping[str, Any] | None = None
     audit: bool = False
+    volumes: bool = False
     feature_gates: Mapping[str, bool] | None = None
     api_server_flags: Sequence[str] = ()
 
@@ -147,7 +150,10 @@ class InProcessCluster:
             nodes=self.options.nodes,
             node_shape=FakeNodeShape(self.options.node_cpu, self.options.node_memory, self.options.node_gpus, self.options.node_pods),
             options=ControlPlaneOptions(
-                feature_gates=self.options.feature_gates or {}, api_server_flags=self.options.api_server_flags, audit=self.options.audit
+                feature_gates=self.options.feature_gates or {},
+                api_server_flags=self.options.api_server_flags,
+                volumes=self.options.volumes,
+                audit=self.options.audit,
             ),
             binaries=binaries,
         )

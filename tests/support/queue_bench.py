@@ -61,7 +61,7 @@ class Bench:
         self.store, self.ledger, self.fluxion, self.nodes = store, ledger, fluxion, nodes
         self.asked: list[ControlTask] = []
         self.pods: ObjectCache[Pod] = caches.pods if caches is not None else ObjectCache()
-        self.storage = ClusterStorage()
+        self.storage = caches.storage if caches is not None else ClusterStorage()
         self.devices = ClusterDevices(counted=True, find_node=lambda name: nodes.get("", name))
         self.port_volume_pools = PortVolumePools(ledger, self.storage.limits, self.devices.capacity, self.devices.extended)
         self.daemonsets: ObjectCache[DaemonSet] = ObjectCache()

@@ -84,16 +84,39 @@ class Case:
 
 def make_case(seed: int, number: int) -> Case:
     """Return the case with this number."""
-    return _Maker(random.Random(f"{seed}/{number}"), number).make()
+    return CaseMaker(random.Random(f"{seed}/{number}"), number, str(number)).make()
 
 
-class _Maker:
-    def __init__(self, rng: random.Random, number: int) -> None:
+class CaseMaker:
+    """Makes one case.
+
+    Parameters
+    ----------
+    rng
+        Makes all choices.
+    number
+        Of the case.
+    mark
+        Part of all names that must differ between cases.
+    """
+
+    TAINTS: tuple[tuple[str, str], ...] = (
+        ("gpu", "yes"),
+        ("gpu", "no"),
+        ("gpu", ""),
+        ("team", "a"),
+        ("node.kubernetes.io/disk-pressure", ""),
+        ("node.kubernetes.io/not-ready", ""),
+        ("node.kubernetes.io/unschedulable", ""),
+    )
+    NODES: tuple[int, ...] = (1, 1, 2, 3)
+
+    def __init__(self, rng: random.Random, number: int, mark: str) -> None:
         self._rng = rng
-        self._number = number
-        self._case = Case(number, f"case-{number}")
+        self._number = mark
+        self._case = Case(number, f"case-{mark}")
         self._nodes: list[Json] = []
-        self._names = (f"thing-{number}-{serial}" for serial in itertools.count())
+        self._names = (f"thing-{mark}-{serial}" for serial in itertools.count())
         self._spread_tie = False
         self._about = {*rng.sample(ASPECTS, rng.choice((1, 1, 2, 2, 3)))}
 
@@ -103,15 +126,18 @@ class _Maker:
             labels = {"group": f"g{self._number}", "side": name.rpartition("-")[2]}
             case.add(0, "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
             case.add(1, f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
-        self._nodes = [self._node(index) for index in range(rng.choice((1, 1, 2, 3)))]
+        self._nodes = [self._node(index) for index in range(rng.choice(self.NODES))]
         case.node = self._nodes[0]["metadata"]["name"]
-        self._spread_tie = len(self._nodes) > 1 and self._chance(0.9 if "spread" in self._about else 0.3)
+        self._spread_tie = self._tied()
         for node in self._nodes:
             self._put_node(node)
         for index in range(rng.choice((0, 1, 2, 2, 3, 4))):
             self._bound_pod(f"bound-{index}")
         self._candidate()
         return case
+
+    def _tied(self) -> bool:
+        return len(self._nodes) > 1 and self._chance(0.9 if "spread" in self._about else 0.3)
 
     def _namespaces(self) -> list[str]:
         return [self._case.namespace, f"{self._case.namespace}-b"]
@@ -123,7 +149,7 @@ class _Maker:
 
     def _node(self, index: int) -> Json:
         rng, name = self._rng, f"case-{self._number}-n{index}"
-        labels = {"case": str(self._number), HOST: name}
+        labels = {"case": self._number, HOST: name}
         if self._chance(0.85):
             labels[ZONE] = f"{self._number}-{rng.choice('ab')}"
         if self._chance(0.5):
@@ -155,17 +181,7 @@ class _Maker:
         rng, name = self._rng, node["metadata"]["name"]
         taints = {}
         for _ in range(rng.choice((0, 1, 1, 2)) if "taints" in self._about else 0):
-            key, value = rng.choice(
-                (
-                    ("gpu", "yes"),
-                    ("gpu", "no"),
-                    ("gpu", ""),
-                    ("team", "a"),
-                    ("node.kubernetes.io/disk-pressure", ""),
-                    ("node.kubernetes.io/not-ready", ""),
-                    ("node.kubernetes.io/unschedulable", ""),
-                )
-            )
+            key, value = rng.choice(self.TAINTS)
             effect = rng.choice(("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"))
             taints[key, effect] = {"key": key, "value": value, "effect": effect}
         spec: Json = {"taints": [*taints.values()]}
@@ -292,11 +308,7 @@ class _Maker:
             spec["nodeSelector"] = {rng.choice(("disk", "disk", "cores")): rng.choice(("ssd", "hdd", "4"))}
         affinity: Json = {}
         terms = [self._node_term() for _ in range(rng.choice((1, 1, 2)))] if self._chance(0.8, "labels") else []
-        if self._spread_tie:
-            spec["nodeSelector"] = {**spec.get("nodeSelector", {}), "case": str(self._number)}
-        else:
-            pin = {"key": "metadata.name", "operator": "In", "values": [case.node]}
-            terms = [{**term, "matchFields": [*term.get("matchFields", ()), pin]} for term in terms or [{}]]
+        terms = self._restricted(spec, terms)
         if terms:
             affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         if self._chance(0.4, "affinity"):
@@ -308,7 +320,19 @@ class _Maker:
             spec["topologySpreadConstraints"] = [self._spread(key) for key in rng.sample((ZONE, HOST), rng.choice((1, 1, 2)))]
         if self._chance(0.9, "volumes"):
             spec["volumes"] = [self._claimed(self._any_claim()) for _ in range(rng.choice((1, 1, 2)))]
-        case.add(2, f"/api/v1/namespaces/{case.namespace}/pods", pod)
+        self._put_work(pod)
+
+    def _restricted(self, spec: Json, terms: list[Json]) -> list[Json]:
+        """Restrict the candidate to its node; return the terms of its node affinity."""
+        case = self._case
+        if self._spread_tie:
+            spec["nodeSelector"] = {**spec.get("nodeSelector", {}), "case": self._number}
+            return terms
+        pin = {"key": "metadata.name", "operator": "In", "values": [case.node]}
+        return [{**term, "matchFields": [*term.get("matchFields", ()), pin]} for term in terms or [{}]]
+
+    def _put_work(self, pod: Json) -> None:
+        self._case.add(2, f"/api/v1/namespaces/{self._case.namespace}/pods", pod)
 
     def _toleration(self) -> Json:
         rng = self._rng

@@ -1,0 +1,242 @@
+"""Judges the matching of the queue by the checks of our own scheduler, in memory, thousands of random worlds in an hour.
+
+These checks agree with kube-scheduler's in every verdict (`tests/integration/scheduler_plugin/test_oracle.py`). Here all placements of the
+work are tried with them, on the world as it is and on an empty copy, and compared with one scheduling cycle. The real scheduler judges the
+same worlds in ``tests/e2e/test_differential.py``, a thousand times more slowly.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from support.differential_worlds import DELETED, SHARED, World, is_work
+from support.known_differences import known_difference
+from support.memory_api import MemoryApi
+from support.queue_bench import a_machine
+from support.queue_builders import around
+
+from fluxqueue.api import names
+from fluxqueue.api.clusterobjects import ScaledWorkload
+from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import Namespace
+from fluxqueue.api.nodes import Node
+from fluxqueue.api.poddefaults import RuntimeClass
+from fluxqueue.api.pods import Pod
+from fluxqueue.api.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from fluxqueue.kube.object_cache import ObjectCache
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.intake.describe import describe_group, describe_job, describe_pod
+from fluxqueue.queue.model.groups import GatheredGroup, gather, gather_gang, group_of
+from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.scheduler_plugin.caches import SchedulerCaches
+from fluxqueue.scheduler_plugin.checks import FitStatus, check_gang
+
+__all__ = ["Finding", "judge_in_memory"]
+
+Json = dict[str, Any]
+FOR_EVER = (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST)
+PASSING = ("ReadWriteOncePod", "is being made for node")
+"""Words of refusals that do not count: the intake keeps such claims from others, and a volume that is made for one pod comes for all."""
+TRIES = 4000
+"""Placements that are tried at most; then nothing is known."""
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one world: the queue's verdict, the rule that was broken (empty: none), and a known difference instead."""
+
+    verdict: str
+    fault: str = ""
+    known: str = ""
+
+
+async def judge_in_memory(world: World) -> Finding:
+    """Run one scheduling cycle in a world, and judge it."""
+    documents = world.marked("w")
+    caches = Caches(MemoryApi().api)
+    _fill(caches, documents)
+    async with a_machine(lambda: NOW, caches) as bench:
+        pods = _pods(documents)
+        workloads = [each for each in _described(documents, pods, caches) if each is not None]
+        await bench.submit(*workloads)
+        await bench.cycle()
+        rows = [bench.row(each.uid) for each in workloads]
+        granted = [bench.ledger.allocation(row.id) for row in rows]
+    reasons = [row.reason for row in rows]
+    verdict = next((each for each in FOR_EVER if each in reasons), None) or next((each for each in reasons if each), Reason.NONE)
+    message = next((row.message for row in rows if row.reason == verdict), "")
+    if all(granted):
+        nodes = [node for each in granted if each is not None for node in each.hosts]
+        return Finding("started", _refused(documents, pods, nodes))
+    fault = ""
+    if verdict in FOR_EVER and _places(world.marked("w", empty=True)):
+        fault = f"false {verdict}, the empty world has a place: {message}"
+    elif _places(documents):
+        fault = f"the scheduler would place it; {verdict}: {message}"
+    known = known_difference(world, message) if fault else ""
+    return Finding(verdict, "" if known else fault, known)
+
+
+# ---- the queue ---------------------------------------------------------------------------------------------------------------------
+
+
+def _described(documents: list[Json], pods: list[Json], caches: Caches) -> Iterator[NewWorkload | None]:
+    (work, *others) = [each for each in documents if is_work(each)]
+    context = around(
+        storage=caches.storage,
+        runtime_classes={each.metadata.name: each for each in caches.runtime_classes.list()},
+        priority_classes={"meek": 0},
+    )
+    if work["kind"] == "Job":
+        body = copy.deepcopy(work)
+        body["spec"]["suspend"] = True
+        body["metadata"] |= {"uid": "job", "generation": 1, "resourceVersion": "1", "annotations": {"fluxqueue/suspended-by": "webhook"}}
+        caches.jobs.apply(job := msgspec.convert(body, Job))
+        yield describe_job(job, context)
+        return
+    gated = [_gated(each) for each in pods]
+    for pod in gated:
+        caches.pods.apply(pod)
+    key = group_of(gated[0])
+    if key is None:
+        for pod in gated:
+            yield describe_pod(pod, context)
+        return
+    owner = msgspec.convert({"spec": {"replicas": len(pods)}}, ScaledWorkload)
+    group: GatheredGroup | None = gather(key, gated, None, NOW) if others or work["kind"] == "Pod" else gather_gang(gated, owner)
+    assert group is not None
+    yield describe_group(key, group, context)
+
+
+def _gated(pod: Json) -> Pod:
+    return msgspec.convert({**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": names.GATE}]}}, Pod)
+
+
+def _pods(documents: list[Json]) -> list[Json]:
+    """Return the pods of the work, as their controllers and admission make them."""
+    pods = []
+    for work in (each for each in documents if is_work(each)):
+        template = work["spec"].get("template", work)
+        count = work["spec"].get("replicas", work["spec"].get("parallelism", 1))
+        for index in range(count):
+            pod = copy.deepcopy({"metadata": template["metadata"], "spec": template["spec"]})
+            name = work["metadata"]["name"] if work["kind"] == "Pod" else f"work-{index}"
+            pod["metadata"] |= {"name": name, "namespace": work["metadata"]["namespace"], "uid": f"uid-{name}", "generation": 1}
+            pod["metadata"]["resourceVersion"] = "1"
+            if work["kind"] in ("StatefulSet", "Deployment"):
+                owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "work", "uid": "uid-of-work", "controller": True}
+                pod["metadata"]["ownerReferences"] = [owner]
+            pods.append(_admitted(pod))
+    return pods
+
+
+def _admitted(pod: Json) -> Json:
+    spec = pod["spec"]
+    if spec.get("runtimeClassName") == "heavy":
+        spec["overhead"] = dict(SHARED[0][1]["overhead"]["podFixed"])
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        resources = container.setdefault("resources", {})
+        resources["requests"] = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return pod
+
+
+# ---- the cluster -------------------------------------------------------------------------------------------------------------------
+
+
+def _fill(caches: Caches | SchedulerCaches, documents: list[Json]) -> None:
+    shared = [{"kind": "StorageClass", **body} for path, body in SHARED if path.endswith("storageclasses")]
+    stores: dict[str, tuple[ObjectCache[Any], Any]] = {
+        "Node": (caches.nodes, Node),
+        "Namespace": (caches.namespaces, Namespace),
+        "Pod": (caches.pods, Pod),
+        "PersistentVolume": (caches.storage.volumes, PersistentVolume),
+        "PersistentVolumeClaim": (caches.storage.claims, PersistentVolumeClaim),
+        "StorageClass": (caches.storage.classes, StorageClass),
+        "CSINode": (caches.storage.csi_nodes, CSINode),
+    }
+    for kind, (store, struct) in stores.items():
+        store.replace(
+            [msgspec.convert(_stored(each), struct) for each in (*shared, *documents) if each["kind"] == kind and not is_work(each)]
+        )
+    if isinstance(caches, Caches):
+        caches.runtime_classes.replace([msgspec.convert(SHARED[0][1], RuntimeClass)])
+
+
+def _stored(document: Json) -> Json:
+    """Return a document as the API server and the kubelet complete it."""
+    made = copy.deepcopy(document)
+    meta = made["metadata"]
+    meta |= {"uid": f"{made['kind']}/{meta.get('namespace', '')}/{meta['name']}", "resourceVersion": "1"}
+    if DELETED in (meta.get("labels") or {}):
+        meta["deletionTimestamp"] = "2026-11-21T07:59:00Z"
+    if made["kind"] == "Node":
+        made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        if made["spec"].get("unschedulable"):
+            taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+            made["spec"]["taints"] = [*made["spec"].get("taints", ()), taint]
+    if made["kind"] == "Pod":
+        _admitted(made).setdefault("status", {"phase": "Running"})
+    return made
+
+
+# ---- the scheduler -----------------------------------------------------------------------------------------------------------------
+
+
+class _Placing:
+    """Tries placements of pods, one pod after the other as the scheduler does."""
+
+    def __init__(self, documents: list[Json], pods: list[Json]) -> None:
+        self._caches = SchedulerCaches(MemoryApi().api)
+        _fill(self._caches, documents)
+        self._pods = [msgspec.convert(each, Pod) for each in pods]
+        self._tried = 0
+
+    def anywhere(self, placed: tuple[tuple[Pod, str], ...] = ()) -> bool:
+        """True if there is a placement of all pods, in some order of the first of them."""
+        if len(placed) == len(self._pods):
+            return True
+        left = [pod for pod in self._pods if pod.metadata.uid not in {each.metadata.uid for each, _ in placed}]
+        for pod in left if not placed else left[:1]:
+            for node in self._caches.nodes.list():
+                self._tried += 1
+                if self._tried > TRIES:
+                    return False
+                if self._fits((*placed, (pod, node.metadata.name))) and self.anywhere((*placed, (pod, node.metadata.name))):
+                    return True
+        return False
+
+    def on(self, nodes: Sequence[str]) -> str:
+        """Return why these pods cannot be bound to these nodes in any order; empty if they can.
+
+        Which pod gets which node is not told here.
+        """
+        why = ""
+        for order in itertools.islice(itertools.permutations(self._pods), 130):
+            for hosts in {*itertools.islice(itertools.permutations(nodes), 130)}:
+                results = check_gang([*zip(order, hosts, strict=True)], self._caches)
+                why = next((each.message for each in results.values() if each.status is not FitStatus.FITS), "")
+                if not why or any(words in why for words in PASSING):
+                    return ""
+        return why
+
+    def _fits(self, members: tuple[tuple[Pod, str], ...]) -> bool:
+        return all(each.status is FitStatus.FITS for each in check_gang(members, self._caches).values())
+
+
+def _places(documents: list[Json]) -> bool:
+    return _Placing(documents, _pods(documents)).anywhere()
+
+
+def _refused(documents: list[Json], pods: list[Json], nodes: Sequence[str]) -> str:
+    if len(nodes) != len(pods):
+        return f"{len(pods)} pods have the nodes {nodes}"
+    why = _Placing(documents, pods).on(nodes)
+    return f"the scheduler would refuse it on {', '.join(nodes)}: {why}" if why else ""

@@ -1,0 +1,86 @@
+"""Where the queue is known to be stricter than kube-scheduler: docs/behaviour.md lists each. Such a world is not held against the queue."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from support.differential_worlds import World, is_work, pods_of
+
+from fluxqueue.api.hostports import OpenPort, open_ports
+from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.quantities import parse_quantity
+from fluxqueue.api.requests import pod_requests, sum_requests
+
+__all__ = ["known_difference"]
+
+Json = dict[str, Any]
+INEXPRESSIBLE = ("selects some of its own pods and not others", "have different rules")
+"""Messages of `InvalidRequest` about rules of a gang that the match cannot express."""
+STEP_BY_STEP = "rules about other pods leave no place for it as pods lie now"
+"""Message of a gang for which no arrangement was found."""
+
+
+def known_difference(world: World, message: str = "") -> str:
+    """Return why the queue may let work wait that kube-scheduler would start, in a few words; empty if there is no known reason.
+
+    Parameters
+    ----------
+    world
+        The world.
+    message
+        What the queue says.
+    """
+    documents = world.marked("w")
+    return next(_found(documents, message), "")
+
+
+def _found(documents: list[Json], message: str) -> Iterator[str]:
+    if any(words in message for words in INEXPRESSIBLE):
+        yield "rules that the match cannot express"
+    specs = [each["spec"].get("template", each)["spec"] for each in documents if is_work(each)]
+    if STEP_BY_STEP in message and pods_of(documents) > 1 and max(map(_rules, specs)) > 1:
+        yield "a gang with several rules is matched step by step"
+    if any(each["kind"] == "CSINode" for each in documents) and any(each.get("volumes") for each in specs) and pods_of(documents) > 1:
+        yield "a claim of several pods counts once for each against the limit of a driver"
+    nodes = [each for each in documents if each["kind"] == "Node"]
+    if any(node["spec"].get("unschedulable") for node in nodes) and any(map(_tolerates_cordon, specs)):
+        yield "a cordoned node takes no pod, also none that tolerates it"
+    others = [each for each in documents if each["kind"] == "Pod" and not is_work(each)]
+    if any(_overbooked(node, others) for node in nodes):
+        yield "a node on which more is used than it has takes no pod"
+    if _addresses([*specs, *(each["spec"] for each in others)]):
+        yield "the address of a host port does not count"
+
+
+def _rules(spec: Json) -> int:
+    """Return how many required rules about other pods a pod has."""
+    affinity = spec.get("affinity", {})
+    kinds = [
+        affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", ()) for kind in ("podAffinity", "podAntiAffinity")
+    ]
+    return sum(map(len, kinds)) + len(spec.get("topologySpreadConstraints", ()))
+
+
+def _tolerates_cordon(spec: Json) -> bool:
+    return any(
+        each.get("key", "node.kubernetes.io/unschedulable") == "node.kubernetes.io/unschedulable" for each in spec.get("tolerations", ())
+    )
+
+
+def _overbooked(node: Json, pods: list[Json]) -> bool:
+    here = [each for each in pods if each["spec"].get("nodeName") == node["metadata"]["name"]]
+    used = sum_requests([*(pod_requests(msgspec.convert(each["spec"], PodSpec)) for each in here), {"pods": Decimal(len(here))}])
+    return any(amount > parse_quantity(node["status"]["allocatable"].get(name, "0")) for name, amount in used.items())
+
+
+def _addresses(specs: list[Json]) -> bool:
+    """True if some pods of a world open one port on different addresses, so that they could share a node."""
+    opened: dict[tuple[str, int], list[OpenPort]] = defaultdict(list)
+    for spec in specs:
+        for port in {*open_ports(msgspec.convert(spec, PodSpec))}:
+            opened[port[:2]].append(port)
+    return any(not one.excludes(other) for ports in opened.values() for one in ports for other in ports)
