@@ -14,76 +14,16 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.api.pods import Pod, PodSpec
+from fluxqueue.api.reasons import REASONS
 from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.cli.jobs import object_name, state_of, times
 from fluxqueue.cli.moldable_words import duration_with_started_pods, moldable_words, was_started_with_fewer
 from fluxqueue.cli.node_words import least_pods, node_words
 from fluxqueue.cli.tables import age, clock, columns, in_zone, instant, paint, printable
 
-__all__ = ["HELPS", "WHY", "Observed", "explain", "has_services", "headline", "placement", "pod_state"]
+__all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
-
-WHY = {
-    Reason.NONE: "the queue has not processed it yet",
-    Reason.HELD: "somebody holds it",
-    Reason.USER_SUSPENDED: "the Job was applied with suspend: true, and only who suspended it may resume it",
-    Reason.QUEUE_HELD: "its queue is held or drained",
-    Reason.UNKNOWN_QUEUE: "there is no queue of that name",
-    Reason.QUEUE_LIMIT: "its queue, a ResourceQuota of its namespace, or what may wait of its namespace at once, is at a limit",
-    Reason.DEADLINE_UNREACHABLE: "as it is planned now, it ends after its deadline",
-    Reason.TIME_LIMIT: "it reached the end of its duration, and its queue ends it",
-    Reason.ACCOUNT_LIMIT: "its account, or one above it, is at a limit",
-    Reason.WAITING_FOR_NODES: "there is not enough free at once",
-    Reason.BLOCKED_BY_RESERVATION: "what is free is reserved for a workload ahead of it",
-    Reason.RESERVATION: "nodes that it needs are set aside by a FluxReservation, or its own has not begun",
-    Reason.UNSATISFIABLE: "no set of nodes of this cluster could hold it, even if all were empty",
-    Reason.WAITING_FOR_GROUP: "members of its pod group are missing",
-    Reason.WAITING_FOR_VOLUMES: "a claim of its pods (of a volume, or of devices) cannot be used yet",
-    Reason.WAITING_FOR_DEPENDENCY: "another workload has to start or end first",
-    Reason.DEPENDENCY_NEVER_SATISFIED: "what it waits for can never happen",
-    Reason.WAITING_FOR_BEGIN: "it may not begin yet",
-    Reason.NODES_UNAVAILABLE: "nodes that could hold it are cordoned, not ready or gone",
-    Reason.RELEASE_FAILED: "the API server refused its release, or its pods",
-    Reason.BIND_FAILED: "a pod could not be bound to its node",
-    Reason.START_TIMEOUT: "its pods did not start in time, so it was stopped and waits again",
-    Reason.PREEMPTED: "a workload of higher priority took its nodes",
-    Reason.INVALID_REQUEST: "its request cannot be read",
-    Reason.RESERVATION_NOT_ALLOWED: "there is no such reservation, or it is not for this work",
-    Reason.QUEUE_NOT_ALLOWED: "its namespace may not use that queue, or the queue is drained",
-    Reason.PROVISIONING: "only nodes that do not exist yet could hold it: they are requested from the autoscaler",
-}
-
-HELPS = {
-    Reason.NONE: "nothing is needed; if this lasts, see whether the queue is running",
-    Reason.HELD: "kubectl fluxqueue release lets it start",
-    Reason.USER_SUSPENDED: "set spec.suspend of the Job to false",
-    Reason.QUEUE_HELD: "open the queue, or move the workload to another one (kubectl fluxqueue move)",
-    Reason.UNKNOWN_QUEUE: f"create that FluxQueue, or correct the label {names.QUEUE_LABEL}",
-    Reason.QUEUE_LIMIT: "wait until others of the queue or the namespace end, delete what is not needed, or have the limit raised",
-    Reason.DEADLINE_UNREACHABLE: "it starts all the same when it can: a shorter duration, a smaller request or a higher priority may help",
-    Reason.TIME_LIMIT: "ask for a longer duration (annotation fluxqueue/duration) the next time, or have it save what it has",
-    Reason.ACCOUNT_LIMIT: "wait until others of the account end, or have its limit raised (spec.limits of the FluxAccount)",
-    Reason.WAITING_FOR_NODES: "it starts when enough of what runs has ended; asking for less, or for less time, may start it sooner",
-    Reason.BLOCKED_BY_RESERVATION: "a shorter duration may let it fit in before the reservation begins",
-    Reason.RESERVATION: "it starts afterwards; a shorter duration may let it end before (kubectl fluxqueue reservations)",
-    Reason.UNSATISFIABLE: "ask for less per pod or for other nodes, or add nodes that fit; it is tried again when nodes change",
-    Reason.WAITING_FOR_GROUP: f"create the missing pods, or correct the annotation {names.POD_GROUP_SIZE_ANNOTATION}",
-    Reason.WAITING_FOR_VOLUMES: "see kubectl describe of the claim; it can start when the claim exists, is bound and is free",
-    Reason.WAITING_FOR_DEPENDENCY: f"see what the other one waits for; meanwhile the annotation {names.AFTER_ANNOTATION} may be edited",
-    Reason.DEPENDENCY_NEVER_SATISFIED: f"edit the annotation {names.AFTER_ANNOTATION}, or delete the object: it never starts as it is",
-    Reason.WAITING_FOR_BEGIN: f"nothing is needed; while it waits, the annotation {names.BEGIN_ANNOTATION} may be edited",
-    Reason.NODES_UNAVAILABLE: "bring the nodes back (kubectl get nodes)",
-    Reason.RELEASE_FAILED: "correct what the API server names (a quota, a ServiceAccount, a policy); it is retried automatically",
-    Reason.BIND_FAILED: "see the pod's Events; a bare Pod that the stock scheduler binds keeps its place on the node until it is deleted",
-    Reason.START_TIMEOUT: "see the Events of its pods (quota, LimitRange, image, volume); it is retried automatically",
-    Reason.PREEMPTED: "nothing is needed: it keeps its submit time and starts again when nodes are free",
-    Reason.INVALID_REQUEST: "correct the field that the message names and apply the object again",
-    Reason.RESERVATION_NOT_ALLOWED: f"edit or remove its annotation {names.RESERVATION_ANNOTATION}, or have the FluxReservation edited",
-    Reason.QUEUE_NOT_ALLOWED: "move it to another queue (kubectl fluxqueue move), or have the queue opened for it",
-    Reason.PROVISIONING: "nothing is needed: it starts when they are ready; kubectl get provisioningrequests shows the progress",
-}
-
 
 _SERVICES_SLOT = '"label":"services"'
 """In a jobspec, which is canonical JSON: the slot of a MiniCluster's services pod."""
@@ -231,12 +171,12 @@ def _waiting(job: FluxJob, now: datetime) -> list[tuple[str, str]]:
     if state_of(job) != State.PENDING and not reason:
         return []
     known = Reason(reason) if reason in list(Reason) else None
-    why = status.message or (WHY[known] if known is not None else "")
+    why = status.message or (REASONS[known].why if known is not None else "")
     if not reason and (last := next(reversed(status.requeue_reasons or ()), None)) is not None:
         why = f"it was requeued ({last.reason}) and waits for nodes again"
     facts = [("Why", f"{reason}: {why}" if reason and why else reason or why)]
     if known is not None:
-        facts.append(("What helps", HELPS[known]))
+        facts.append(("What helps", REASONS[known].helps))
     expected = instant(status.reserved_at or status.eta)
     if expected is not None:
         left = (expected - now).total_seconds()

@@ -10,7 +10,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, Reason
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.cli.explain import HELPS, WHY, Observed, explain
+from fluxqueue.api.reasons import REASONS
+from fluxqueue.cli.explain import Observed, explain
 from fluxqueue.client.statuses import WorkStatus, status_of
 
 __all__ = ["Explanation", "explained"]
@@ -65,6 +66,6 @@ def explained(fluxjob: FluxJob, job: Job | None, pods: Sequence[Pod], now: datet
     return Explanation(
         text=explain(Observed(fluxjob, template, stated, pods), now),
         status=status,
-        why=(status.message or WHY[reason]) if waits else "",
-        remedy=HELPS[reason] if waits else "",
+        why=(status.message or REASONS[reason].why) if waits else "",
+        remedy=REASONS[reason].helps if waits else "",
     )

@@ -11,24 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.reasons import REASONS
 
 __all__ = ["NO_PROBLEM", "Problem", "Resolved", "most_urgent"]
 
 _T = TypeVar("_T")
 
 _LONGEST_MESSAGE = 1_000
-_ORDER = (
-    Reason.QUEUE_NOT_ALLOWED,
-    Reason.INVALID_REQUEST,
-    Reason.RESERVATION_NOT_ALLOWED,
-    Reason.UNKNOWN_QUEUE,
-    Reason.HELD,
-    Reason.USER_SUSPENDED,
-    Reason.QUEUE_HELD,
-    Reason.WAITING_FOR_GROUP,
-    Reason.WAITING_FOR_VOLUMES,
-)
-"""What only an edit can repair is shown before what passes by itself."""
+_URGENCY = {reason: facts.urgency for reason, facts in REASONS.items() if facts.urgency is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +42,7 @@ class Resolved(Generic[_T]):
 
 def most_urgent(problems: Iterable[Problem]) -> Problem:
     """Return the problem to show, its message cut to a length that fits a status; `NO_PROBLEM` if there is none."""
-    problem = min(problems, key=lambda each: _ORDER.index(each.reason), default=NO_PROBLEM)
+    problem = min(problems, key=lambda each: _URGENCY[each.reason], default=NO_PROBLEM)
     if len(problem.message) <= _LONGEST_MESSAGE:
         return problem
     return Problem(problem.reason, f"{problem.message[:_LONGEST_MESSAGE]}...")

@@ -27,6 +27,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.hostlists import decode
+from fluxqueue.api.reasons import Report, reasons_that
 from fluxqueue.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.kinds import JOBS, PODS, Kind, T
@@ -63,39 +64,9 @@ _WAITS_AT_ONCE = 100
 _WAITS_LATER_S = 30.0
 _LONGEST_NODES = 200
 
-_NEEDS_A_PERSON = frozenset(
-    {
-        Reason.UNSATISFIABLE,
-        Reason.INVALID_REQUEST,
-        Reason.UNKNOWN_QUEUE,
-        Reason.QUEUE_NOT_ALLOWED,
-        Reason.RESERVATION_NOT_ALLOWED,
-        Reason.RELEASE_FAILED,
-        Reason.BIND_FAILED,
-        Reason.START_TIMEOUT,
-        Reason.DEPENDENCY_NEVER_SATISFIED,
-        Reason.DEADLINE_UNREACHABLE,
-    }
-)
-"""Reported at once, and again when the message changes."""
-_WAITING = frozenset(
-    {
-        Reason.WAITING_FOR_NODES,
-        Reason.BLOCKED_BY_RESERVATION,
-        Reason.RESERVATION,
-        Reason.NODES_UNAVAILABLE,
-        Reason.QUEUE_LIMIT,
-        Reason.ACCOUNT_LIMIT,
-        Reason.WAITING_FOR_GROUP,
-        Reason.WAITING_FOR_VOLUMES,
-        Reason.WAITING_FOR_DEPENDENCY,
-        Reason.WAITING_FOR_BEGIN,
-        Reason.PROVISIONING,
-    }
-)
-"""They replace each other as the cluster changes: the first is reported, and from time to time the present one."""
-_QUIET = frozenset({Reason.NONE, Reason.USER_SUSPENDED})
-"""A user who suspended a Job knows it."""
+_NEEDS_A_PERSON = reasons_that(lambda facts: facts.report is Report.TO_A_PERSON)
+_WAITING = reasons_that(lambda facts: facts.report is Report.WHILE_WAITING)
+_QUIET = reasons_that(lambda facts: facts.report is Report.NEVER)
 
 
 @dataclass(frozen=True, slots=True)

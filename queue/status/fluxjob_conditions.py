@@ -12,21 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.api.fluxjobs import Condition, ConditionReason, FluxJobStatus, Reason, State
+from fluxqueue.api.fluxjobs import Condition, ConditionReason, FluxJobStatus, State
+from fluxqueue.api.reasons import reasons_that
 
 __all__ = ["conditions_of"]
 
-_STALLED = frozenset(
-    {
-        Reason.UNSATISFIABLE,
-        Reason.INVALID_REQUEST,
-        Reason.UNKNOWN_QUEUE,
-        Reason.QUEUE_NOT_ALLOWED,
-        Reason.RESERVATION_NOT_ALLOWED,
-        Reason.DEPENDENCY_NEVER_SATISFIED,
-    }
-)
-"""Nothing happens by itself: somebody edits the work, or changes the cluster."""
+_STALLED = reasons_that(lambda facts: facts.stalled)
 _ON_ITS_WAY = {
     State.PENDING: ConditionReason.WAITING,
     State.ALLOCATED: ConditionReason.STARTING,
