@@ -175,7 +175,13 @@ class LeaderLease:
             await asyncio.wait({work, renewals}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return await work
-            self._log.error("lease.lost", holder=self.holder, remedy="stopping; another replica leads")
+            self._log.error(
+                "lease.lost",
+                holder=self.holder,
+                asked_s_ago=round(time.monotonic() - self._tried_at, 2),
+                main_loop_answers=self._may_renew(),
+                remedy="stopping; another replica leads",
+            )
         finally:
             # The Lease is renewed until the work has ended, so that no other process starts before.
             if (error := await _stop(work)) is not None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 from support.memory_api import MemoryApi
 
 from fluxqueue.kube.lease import LeaderLease, LeaseLost
@@ -144,3 +145,21 @@ async def test_an_api_server_that_answers_late_does_not_cost_the_lease(monkeypat
 
     await asyncio.wait_for(server.lease.run(lead), 60)
     assert server.held[:5] == [True] * 5
+
+
+class SilentServer(WatchableServer):
+    """Answers no renewal."""
+
+    async def call(self, request: Request, timeout_s: float | None = None, *, tries: int = 1) -> bytes:
+        if request.verb == "patch":
+            await asyncio.Event().wait()
+        return await super().call(request, timeout_s, tries=tries)
+
+
+async def test_a_lost_lease_says_whether_the_api_server_or_this_process_did_not_answer() -> None:
+    lease = candidate(SilentServer(), "a")
+    with capture_logs() as logs, pytest.raises(LeaseLost, match="it could not be renewed in time"):
+        await asyncio.wait_for(lease.run(asyncio.Event().wait), 60)  # type: ignore[arg-type]
+    (lost,) = [each for each in logs if each["event"] == "lease.lost"]
+    assert lost["main_loop_answers"]
+    assert 0 < lost["asked_s_ago"] < 60
