@@ -16,9 +16,10 @@ STATEMENTS_CHECKED = frozenset(
         "test_forecasts",
         "test_order",
         "test_preemption",
+        "test_time_limits",
     }
 )
-"""Files whose tests fail if a FluxJob says what is not so. More are added once they have passed with `STATEMENT_LIMIT_S` set."""
+"""Files whose tests fail if a FluxJob says what is not so. More are added once they have passed with the check."""
 
 
 @pytest.fixture(scope="session")

@@ -26,40 +26,8 @@ class KnownFalse:
 
 KNOWN_FALSE: tuple[KnownFalse, ...] = (
     KnownFalse(
-        "etaFirst",
-        "the first estimate is kept beside the plan only, so it vanishes with the plan",
-    ),
-    KnownFalse(
         "reason",
-        "work that is preempted is suspended by the queue, and for a moment counts as suspended by its user",
-        said=r"UserSuspended",
-    ),
-    KnownFalse(
-        "reason",
-        "the reason names a FluxReservation that is over, or was deleted",
+        "the reason named a FluxReservation that is over, or was deleted: repaired, but no end-to-end test has passed without this yet",
         said=r"Pending Reservation",
-    ),
-    KnownFalse(
-        "reason",
-        "the reason names the work that nodes were reserved for, until the work that waits is matched again",
-        said=r"Pending BlockedByReservation",
-    ),
-    KnownFalse(
-        "reason",
-        "a gang is called Allocated, with a failed start, while some of its pods run",
-        said=r"Allocated (StartTimeout|BindFailed)",
-    ),
-    KnownFalse(
-        "failed start",
-        "the same, in the words of the failed start",
-    ),
-    KnownFalse(
-        "quota",
-        "the text of a quota is that of the last match, also after pods that counted were deleted",
-    ),
-    KnownFalse(
-        "reason",
-        "the text of a time from when on work may begin is that of the last look at it",
-        said=r"WaitingForBegin",
     ),
 )

@@ -4,7 +4,7 @@ A claim may be false for a moment, because the cluster changes before anybody ca
 and why (`Claim.extra_s`). What is deliberately left out:
 
 - ``etaSoonest`` may lie in the past: it is written at most twice a minute, with the estimate.
-- That a position or an estimate is the one of the last plan: FluxJobs show them up to half a minute late.
+- That a position or an estimate is the one of the last plan: FluxJobs show them up to half a minute late while many change.
 - That work that has ended longer than a minute ago says the truth: it was compared when it ended.
 """
 
@@ -253,7 +253,7 @@ def _reserved(work: ShownWork, picture: Picture) -> str:
 
 
 _POSITION_S = 45.0
-"""Positions are shown at most twice a minute, and twenty of them every two seconds."""
+"""While many change, each is shown at most twice a minute, and twenty of them every two seconds."""
 
 
 def _positions(picture: Picture) -> Mapping[str, str]:
@@ -288,7 +288,7 @@ def _nodes(work: ShownWork, picture: Picture) -> str:
     if state not in (State.ALLOCATED, State.RUNNING):
         return ""
     if grant is None:
-        return "it holds no nodes"
+        return "" if state is State.RUNNING and _goes_on(work) else "it holds no nodes"
     shown = hostlists.decode(work.fluxjob.status.nodes)
     if shown != list(grant.hosts):
         return f"its nodes are {','.join(shown)}, and it holds {','.join(grant.hosts)}"
@@ -298,6 +298,11 @@ def _nodes(work: ShownWork, picture: Picture) -> str:
         if slot.state is SlotState.TAKEN and pod is not None and pod.active and pod.spec.node_name not in (None, "", slot.node):
             return f"its pod {pod.metadata.name} is on {pod.spec.node_name}, and its place is on {slot.node}"
     return _elsewhere(work, grant)
+
+
+def _goes_on(work: ShownWork) -> bool:
+    """True for a Job that is not over for its controller: its last pods have just ended, or are matched alone."""
+    return work.job is not None and not work.job.finished and not work.job.spec.suspend
 
 
 def _elsewhere(work: ShownWork, grant: Allocation) -> str:
@@ -505,5 +510,5 @@ CLAIMS = (
     Claim("failed start", _failed_start),
     Claim("names", _names_exist),
     Claim("reason", _reason),
-    Claim("deadline", _deadline, extra_s=15, why="deadlines are compared with each new plan, which is made every 5 s or less often"),
+    Claim("deadline", _deadline),
 )

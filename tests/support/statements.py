@@ -136,7 +136,12 @@ class StatementChecker:
     def assert_true(self) -> None:
         """Fail with what was false for too long, or if the checker failed by itself."""
         assert not self._error, f"statements are not checked any more: {self._error}"
-        assert not self.found, "FluxJobs said what was not so:\n" + "\n".join(map(str, self.found.values()))
+        assert not self.found, self.report
+
+    @property
+    def report(self) -> str:
+        """What was false for too long, in lines."""
+        return "FluxJobs said what was not so:\n" + "\n".join(map(str, self.found.values()))
 
     def _false(self, picture: Picture) -> list[False_]:
         return [each for each in false_claims(picture, self._namespace) if not any(known.covers(each) for known in self._known)]
@@ -163,13 +168,17 @@ class StatementChecker:
 
 @contextmanager
 def statements_checked(cluster: InProcessCluster, namespace: str) -> Iterator[StatementChecker]:
-    """Check what FluxJobs of a namespace say; fail at the end, unless the test failed by itself."""
+    """Check what FluxJobs of a namespace say; fail at the end. If the test failed by itself, that is noted with its failure."""
     checker = StatementChecker(PictureReader(cluster), namespace)
     checker.start()
     try:
         yield checker
-    finally:
+    except BaseException as error:
         checker.stop()
+        if checker.found:
+            error.add_note(checker.report)
+        raise
+    checker.stop()
     checker.assert_true()
 
 

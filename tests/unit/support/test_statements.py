@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,13 +19,14 @@ from support.statement_claims import CLAIMS, False_, false_claims
 from support.statement_pictures import Ledger, Picture, PictureReader, ShownWork
 from support.statement_reasons import REASONS, NotCheckable
 from support.statement_sentences import SENTENCES
-from support.statements import Patience, StatementChecker
+from support.statements import Patience, StatementChecker, statements_checked
 
 from fluxqueue.api.clusterobjects import ResourceQuota
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobSpec, ObjectRef, Outcome, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue import service as queue_code
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Reservation, SlotState, Workload
@@ -114,6 +116,10 @@ TWO_RUN = "the queue 'default' may run 2 workloads at once, and 2 run or have no
 LIMITED = {"default": a_queue(limits={"running": 2})}
 
 
+def without_nodes(job: Any) -> ShownWork:
+    return replace(running(hosts=""), allocations=(), job=job)
+
+
 def two_running(work: ShownWork) -> Picture:
     return picture(work, running(), running(), queues=LIMITED, ran=frozenset({"pod-uid"}))
 
@@ -137,6 +143,7 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     ),
     "running": lambda: alone(running()),
     "allocated": lambda: alone(running(State.ALLOCATED, pod={"spec.nodeName": None, "status.phase": "Pending"})),
+    "running, with pods that are matched alone": lambda: alone(without_nodes(a_job(make_job()))),
     "completed": lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Complete")),
     "failed": lambda: alone(ended(State.FAILED, Outcome.FAILED, "Failed")),
 }
@@ -219,6 +226,11 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "completed, and its Job failed": ("outcome", lambda: alone(ended(State.COMPLETED, Outcome.SUCCEEDED, "Failed"))),
     "failed, and its Job is complete": ("outcome", lambda: alone(ended(State.FAILED, Outcome.FAILED, "Complete"))),
     "on another node": ("nodes", lambda: alone(running(pod={"spec.nodeName": "n2"}))),
+    "runs without nodes, and is suspended": ("nodes", lambda: alone(without_nodes(suspended()))),
+    "runs without nodes, and is over": (
+        "nodes",
+        lambda: alone(without_nodes(a_job(make_job().with_("status.conditions", [{"type": "Complete", "status": "True"}])))),
+    ),
     "shows other nodes": ("nodes", lambda: alone(running(hosts="n2"))),
     "starts before it is submitted": ("times", lambda: alone(running(submitted_at=NOW))),
     "started in the future": ("times", lambda: alone(running(started_at=LATER))),
@@ -409,6 +421,22 @@ def test_a_checker_that_fails_by_itself_fails_the_test() -> None:
     checker.stop()
     with pytest.raises(AssertionError, match="KeyError"):
         checker.assert_true()
+
+
+def test_what_was_false_is_noted_with_the_failure_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATEMENT_LIMIT_S", "0")
+    monkeypatch.setattr("support.statements.PictureReader", lambda _cluster: Pictures(WRONG))
+
+    def fail_once_it_is_found() -> None:
+        until = time.monotonic() + 60
+        with statements_checked(InProcessCluster.__new__(InProcessCluster), "default") as checker:
+            while not checker.found and time.monotonic() < until:
+                time.sleep(0.01)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as failure:
+        fail_once_it_is_found()
+    assert any("UserSuspended" in note for note in failure.value.__notes__)
 
 
 def test_what_is_known_to_be_false_is_not_reported(clock: Clock) -> None:
