@@ -7,13 +7,19 @@ DeviceClass, and CEL expressions select among them. The scheduler of the cluster
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
+from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
 __all__ = [
     "ALL_DEVICES",
     "AllocationResult",
+    "CapacityPolicy",
+    "CapacityRange",
+    "CapacityRequest",
     "ClaimSpec",
     "ClaimStatus",
     "ClaimTemplateSpec",
@@ -25,9 +31,11 @@ __all__ = [
     "DeviceClaim",
     "DeviceClass",
     "DeviceClassSpec",
+    "DeviceConstraint",
     "DeviceRequest",
     "DeviceSelector",
     "DeviceTaint",
+    "DeviceTaintRule",
     "DeviceToleration",
     "ExactRequest",
     "ResourceClaim",
@@ -70,10 +78,27 @@ class DeviceTaint(PartialObject, frozen=True):
     effect: str = ""
 
 
+class CapacityRange(PartialObject, frozen=True):
+    """The amounts that an allocation may have: from a minimum in steps up to a maximum."""
+
+    min: str | int | float | None = None
+    max: str | int | float | None = None
+    step: str | int | float | None = None
+
+
+class CapacityPolicy(PartialObject, frozen=True):
+    """How much of a capacity an allocation has: one of some amounts or of a range, and what it has that asks for nothing."""
+
+    default: str | int | float | None = None
+    valid_values: list[str | int | float] | None = None
+    valid_range: CapacityRange | None = None
+
+
 class DeviceCapacity(PartialObject, frozen=True):
-    """An amount that a device has."""
+    """An amount that a device has, and how it is shared."""
 
     value: str | int | float = ""
+    request_policy: CapacityPolicy | None = None
 
 
 class Counters(PartialObject, frozen=True):
@@ -85,7 +110,7 @@ class Counters(PartialObject, frozen=True):
 
 
 class Device(PartialObject, frozen=True):
-    """A device. Values of attributes stay decoded JSON: each has one key, which is its type."""
+    """A device. Values of attributes stay decoded JSON: each has one key, which is its type. It may be allocated several times."""
 
     name: str = ""
     attributes: dict[str, dict[str, Any]] | None = None
@@ -93,6 +118,7 @@ class Device(PartialObject, frozen=True):
     taints: list[DeviceTaint] | None = None
     consumes_counters: list[Counters] | None = None
     node_name: str | None = None
+    allow_multiple_allocations: bool = False
 
 
 class SlicePool(PartialObject, frozen=True):
@@ -120,6 +146,36 @@ class ResourceSlice(PartialObject, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
+class DeviceTaintSelector(PartialObject, frozen=True):
+    """Which devices a rule taints: those that have all that is set; with nothing set, all."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(PartialObject, frozen=True):
+    """A taint, and the devices that have it; without a selector none has it."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(PartialObject, frozen=True):
+    """A DeviceTaintRule: an administrator, or a controller, taints devices that a driver publishes (KEP-5055)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+    def taints(self, driver: str, pool: str, device: str) -> bool:
+        """True if a device has the taint."""
+        selector = self.spec.device_selector
+        if selector is None:
+            return False
+        wanted = ((selector.driver, driver), (selector.pool, pool), (selector.device, device))
+        return all(name in (None, own) for name, own in wanted)
+
+
 class DeviceClassSpec(PartialObject, frozen=True):
     """The devices of a class: those for which all selectors are true. Pods may request them by the name of a resource."""
 
@@ -139,6 +195,20 @@ class DeviceClass(PartialObject, frozen=True):
         return tuple(each.cel.expression for each in self.spec.selectors or ())
 
 
+class CapacityRequest(PartialObject, frozen=True):
+    """What a request asks of the capacities of each of its devices."""
+
+    requests: dict[str, str | int | float] | None = None
+
+
+class DeviceConstraint(PartialObject, frozen=True):
+    """What the devices of some requests (all, if none is named) have in common, or have each of its own."""
+
+    requests: list[str] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
 class ExactRequest(PartialObject, frozen=True):
     """A request for devices of one class. One with ``admin_access`` takes none away from others."""
 
@@ -148,7 +218,7 @@ class ExactRequest(PartialObject, frozen=True):
     count: int = 1
     admin_access: bool = False
     tolerations: list[DeviceToleration] | None = None
-    capacity: dict[str, Any] | None = None
+    capacity: CapacityRequest | None = None
 
 
 class DeviceRequest(PartialObject, frozen=True):
@@ -163,7 +233,7 @@ class DeviceClaim(PartialObject, frozen=True):
     """The requests of a claim, and constraints between their devices."""
 
     requests: list[DeviceRequest] | None = None
-    constraints: list[dict[str, Any]] | None = None
+    constraints: list[DeviceConstraint] | None = None
 
 
 class ClaimSpec(PartialObject, frozen=True):
@@ -173,12 +243,22 @@ class ClaimSpec(PartialObject, frozen=True):
 
 
 class DeviceAllocation(PartialObject, frozen=True):
-    """A device that a claim has."""
+    """A device that a claim has, or the share of it."""
 
     driver: str = ""
     pool: str = ""
     device: str = ""
     admin_access: bool = False
+    consumed_capacity: dict[str, str | int | float] | None = None
+
+    @property
+    def amounts(self) -> dict[str, Decimal]:
+        """What it has of the capacities of a device that is shared; what cannot be read is left out."""
+        found: dict[str, Decimal] = {}
+        for name, amount in (self.consumed_capacity or {}).items():
+            with suppress(InvalidQuantity):
+                found[name] = parse_quantity(amount)
+        return found
 
 
 class AllocatedDevices(PartialObject, frozen=True):

@@ -17,6 +17,7 @@ __all__ = [
     "MEMORY",
     "POD_SLOTS",
     "ROUGH",
+    "SET",
     "device_resource",
     "display_name",
     "is_countable",
@@ -42,6 +43,8 @@ POD_SLOTS: Final = "pods"
 
 ROUGH: Final = "~"
 """End of the tag of devices of which the queue cannot check all that is asked."""
+SET: Final = "+"
+"""End of the tag of sets of devices that a claim gets together."""
 _TAINT: Final = "taint:"
 _ROUGHLY: Final = " (counted without some of what is asked of them)"
 _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
@@ -115,7 +118,8 @@ def display_name(kind: str) -> str:
         return f"host port {number}/{protocol}"
     if is_device(kind):
         _, device_class, tag = kind.split(":")
-        return f"devices of class {device_class}" + (_ROUGHLY if tag.endswith(ROUGH) else "")
+        sets = "sets of " if tag.removesuffix(ROUGH).endswith(SET) else ""
+        return f"{sets}devices of class {device_class}" + (_ROUGHLY if tag.endswith(ROUGH) else "")
     return f"volumes of {kind.removeprefix('volumes:csi:')}" if is_countable(kind) else resource_name(kind)
 
 

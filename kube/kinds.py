@@ -22,7 +22,7 @@ from fluxqueue.api.clusterobjects import (
     Secret,
     WebhookConfiguration,
 )
-from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
@@ -53,6 +53,7 @@ __all__ = [
     "DEVICE_CLAIM_TEMPLATES",
     "DEVICE_CLASSES",
     "DEVICE_SLICES",
+    "DEVICE_TAINT_RULES",
     "DISRUPTION_BUDGETS",
     "EVENTS",
     "FLUXACCOUNTS",
@@ -209,6 +210,10 @@ DEVICE_CLAIMS: Final = Kind("resource.k8s.io", "v1", "resourceclaims", "Resource
 DEVICE_CLAIM_TEMPLATES: Final = Kind(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True, ResourceClaimTemplate
 )
+DEVICE_TAINT_RULES: Final = tuple(
+    Kind("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False, DeviceTaintRule) for version in ("v1", "v1beta2")
+)
+"""In the versions that are understood, the preferred one first: 1.37 serves the first, 1.36 the second behind a gate."""
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 FLUXACCOUNTS: Final = Kind(names.GROUP, names.VERSION, names.FLUXACCOUNTS, "FluxAccount", False, FluxAccount)
 FLUXJOBS: Final = Kind(names.GROUP, names.VERSION, names.FLUXJOBS, "FluxJob", True, FluxJob)

@@ -26,7 +26,7 @@ from fluxqueue.queue.admin.access import REVIEWS_AT_ONCE
 from fluxqueue.queue.admin.history_endpoints import history_endpoints
 from fluxqueue.queue.admin.server import AdminServer, metrics_endpoint, status_endpoint
 from fluxqueue.queue.cluster.caches import Caches
-from fluxqueue.queue.cluster.device_api import devices_are_served
+from fluxqueue.queue.cluster.device_api import devices_are_served, served_taint_rules
 from fluxqueue.queue.health import ReplicaRole, health_server
 from fluxqueue.queue.leadership.leader import Leader
 from fluxqueue.queue.leadership.matcher import connect_matcher
@@ -136,12 +136,14 @@ class QueueService:
             status.shown.held = lambda: lease.held
             status.wait_for("caches", "the caches are being filled: the API server has not answered yet")
             limit_pods(settings.config.max_pods)
+            devices = settings.config.devices and await devices_are_served(api)
             caches = Caches(
                 api,
                 all_but_system=settings.config.namespaces == "allButSystem",
                 own_namespace=settings.namespace,
                 miniclusters=await miniclusters_are_ours(api),
-                devices=settings.config.devices and await devices_are_served(api),
+                devices=devices,
+                device_taint_rules=await served_taint_rules(api) if devices else None,
                 levels=settings.config.levels,
             )
             watching = [group.create_task(keep_running(type(each).__name__, each.run)) for each in (caches.watches, caches.gang_objects)]

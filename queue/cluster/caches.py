@@ -6,12 +6,13 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache
 
 from fluxqueue.api import names
+from fluxqueue.api.devices import DeviceTaintRule
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel
-from fluxqueue.kube.kinds import Key
+from fluxqueue.kube.kinds import Key, Kind
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.context_builder import ContextBuilder
@@ -56,6 +57,8 @@ class Caches(WatchedObjects):
         True if this queue runs the MiniClusters, so that they are watched.
     devices
         True if claims of devices are counted, so that they are watched.
+    device_taint_rules
+        In which version the cluster serves DeviceTaintRules; None if it does not.
     levels
         The levels of the topology, from the top down.
     """
@@ -68,9 +71,10 @@ class Caches(WatchedObjects):
         own_namespace: str = "",
         miniclusters: bool = False,
         devices: bool = False,
+        device_taint_rules: Kind[DeviceTaintRule] | None = None,
         levels: tuple[TopologyLevel, ...] = DEFAULT_LEVELS,
     ) -> None:
-        super().__init__(api, miniclusters=miniclusters, devices=devices)
+        super().__init__(api, miniclusters=miniclusters, devices=devices, device_taint_rules=device_taint_rules)
         self._contexts = ContextBuilder(self, levels)
         self.accounts = self._contexts.accounts
         self.reservations = self._contexts.reservations
@@ -127,9 +131,14 @@ class Caches(WatchedObjects):
             if node in refused:
                 return True
             present = [pod for pod in self.pods.by_index(BY_NODE_NAME, node) if pod.metadata.uid not in leaving]
-            return bool(node_checks.obstacle(self.nodes.get("", node), spec, present, from_devices=self.devices.extended))
+            return bool(self.obstacle(node, job.metadata.namespace, spec, present))
 
         return cache(has_obstacle)
+
+    def obstacle(self, node: str, namespace: str, spec: PodSpec, present: Iterable[Pod]) -> str:
+        """Return why a node does not take a pod of this spec now, beside the pods that are bound to it; empty if it may."""
+        checked = node_checks.obstacle(self.nodes.get("", node), spec, present, from_devices=self.devices.extended)
+        return checked or self.devices.shortage(node, namespace, spec)
 
     # ---- objects of workloads --------------------------------------------------------------------------------------------------
 

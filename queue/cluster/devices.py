@@ -15,16 +15,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from fluxqueue.api.devices import Device, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from fluxqueue.api.graphnames import is_device
+import msgspec
+
+from fluxqueue.api.devices import Device, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.graphnames import display_name, is_device, resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
+from fluxqueue.api.requests import InvalidRequest, pod_requests
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.queue.cluster.extended_resources import ExtendedResources
-from fluxqueue.queue.noderules.device_counters import DeviceKey, SharedCounters, shared_counters
-from fluxqueue.queue.noderules.device_requests import DeviceKind, DeviceQuery, KindKey, key_in, kinds_of, plain_kind
+from fluxqueue.queue.model.constraints import InexpressibleConstraint
+from fluxqueue.queue.noderules.device_counters import SharedCounters, shared_counters
+from fluxqueue.queue.noderules.device_requests import DeviceKind, DeviceQuery, KindKey, device_needs, key_in, kinds_of, plain_kind
+from fluxqueue.queue.noderules.device_selection import Held, KnownDevice, Selection, select
 
 __all__ = ["ANY_CLAIM", "DEVICE_CLAIMS", "ClusterDevices", "DeviceSource", "sources_used"]
 
@@ -42,18 +47,6 @@ _NODE, _POOL, _KIND = "node", "pool", "kind"
 
 Slots = Callable[[str, str], Mapping[str, int]]
 """Uid of a pod, node -> what is booked for the pod there, by type; empty for pods that are not the queue's."""
-
-
-class _Known(NamedTuple):
-    """A device of a node."""
-
-    driver: str
-    pool: str
-    device: Device
-
-    @property
-    def key(self) -> DeviceKey:
-        return self.driver, self.pool, self.device.name
 
 
 def sources_used(namespace: str, spec: PodSpec) -> list[DeviceSource]:
@@ -81,7 +74,7 @@ class ClusterDevices:
     ----------
     extended
         The resources that classes stand for.
-    classes, slices, claims, templates
+    classes, slices, taint_rules, claims, templates
         The watched objects.
     """
 
@@ -90,11 +83,12 @@ class ClusterDevices:
         self.classes: ObjectCache[DeviceClass] = ObjectCache()
         self.extended = ExtendedResources(self.classes.list, find_node)
         self.slices: ObjectCache[ResourceSlice] = ObjectCache()
+        self.taint_rules: ObjectCache[DeviceTaintRule] = ObjectCache()
         self.claims: ObjectCache[ResourceClaim] = ObjectCache()
         self.templates: ObjectCache[ResourceClaimTemplate] = ObjectCache()
         self._kinds: dict[KindKey, DeviceKind] = {}
         """Kinds that were asked for. The tag is a digest of the selection, so none can become another one."""
-        self._selected: dict[tuple[str, KindKey], frozenset[DeviceKey]] = {}
+        self._selected: dict[tuple[str, KindKey], Selection] = {}
         self._counters: dict[str, SharedCounters] = {}
         self._listeners: list[Callable[[frozenset[str] | None], None]] = []
         self.slices.add_index(_NODE, _nodes_of)
@@ -104,6 +98,7 @@ class ClusterDevices:
         self.templates.add_index(_KIND, lambda template: kinds_of(template.spec.spec))
         self.slices.add_handler(self._slice_changed)
         self.classes.add_handler(self._class_changed)
+        self.taint_rules.add_handler(self._taint_rule_changed)
         self.claims.add_handler(self._claim_changed)
 
     def subscribe(self, listener: Callable[[frozenset[str] | None], None]) -> None:
@@ -131,8 +126,9 @@ class ClusterDevices:
         """Return how many devices of each of these kinds (vertex types) a node has; without resources that it reports."""
         found: dict[str, int] = {}
         for kind, key in self._counted_on(node, kinds).items():
-            of_kind, devices = self._kind(key), self._devices_of(node, key)
-            found[kind] = _units(of_kind, self._counters_of(node).most(devices))
+            selection = self._selection(node, key)
+            there = selection.left(self._counters_of(node)) if selection is not None else 0
+            found[kind] = min(there, 1) if selection is not None and selection.kind.every else there
         return found
 
     def taken(self, node: str, kinds: Iterable[str], slots: Slots) -> dict[str, int]:
@@ -155,16 +151,36 @@ class ClusterDevices:
         if not held:
             return taken
         booked = {uid: slots(uid, node) for uid in held if uid}
-        counters, allocated = self._counters_of(node), frozenset[DeviceKey]().union(*held.values())
+        counters, everything = self._counters_of(node), [each for own in held.values() for each in own]
         for kind, key in counted.items():
-            of_kind, devices = self._kind(key), self._devices_of(node, key)
-            there = counters.most(devices)
-            used = there - counters.most(devices, allocated)
-            used = _units(of_kind, there) if of_kind is not None and of_kind.every and used else used
-            through_slots = sum(min(booked[uid].get(kind, 0), _units(of_kind, len(devices & own))) for uid, own in held.items() if uid)
+            selection = self._selection(node, key)
+            if selection is None:
+                continue
+            there = selection.left(counters)
+            used = there - selection.left(counters, everything)
+            if selection.kind.every:
+                used = min(there, 1) if used else 0
+            through_slots = sum(min(booked[uid].get(kind, 0), selection.units_of(own)) for uid, own in held.items() if uid)
             if used > through_slots:
                 taken[kind] = used - through_slots
         return taken
+
+    def shortage(self, node: str, namespace: str, spec: PodSpec) -> str:
+        """Return of which devices a node has fewer than a pod needs, whoever has them now; empty if it has enough.
+
+        Devices may be tainted or withdrawn after work was matched. Its next pod must then not go to the same node.
+        """
+        if not spec.resource_claims and not self.extended.types:
+            return ""
+        try:
+            wanted = Counter({name: int(amount) for name, amount in device_needs(spec, namespace, self).requests.items()})
+            wanted.update({name: int(amount) for name, amount in pod_requests(spec).items() if name in self.extended})
+        except (InvalidRequest, InexpressibleConstraint):
+            return ""
+        kinds = {resource_type(name): amount for name, amount in wanted.items()}
+        has = self.capacity(node, kinds) if kinds else {}
+        short = next((kind for kind, amount in sorted(kinds.items()) if has.get(kind, amount) < amount), "")
+        return f"node {node} has too few {display_name(short)}" if short else ""
 
     # ---- devices of a node -------------------------------------------------------------------------------------------------------
 
@@ -188,18 +204,14 @@ class ClusterDevices:
             self._kinds[key] = known
         return known
 
-    def _devices_of(self, node: str, key: KindKey) -> frozenset[DeviceKey]:
-        """Return the devices of a kind that a node has, by driver, pool and name."""
+    def _selection(self, node: str, key: KindKey) -> Selection | None:
+        """Return the devices of a kind that a node has; None if nothing says what the kind is."""
         known = self._selected.get((node, key))
-        if known is None:
-            kind = self._kind(key)
-            if kind is None:
-                return frozenset()
+        if known is None and (kind := self._kind(key)) is not None:
             classes = {query.device_class: self.device_class(query.device_class) for query in kind.queries}
-            found = (each.key for each in self._devices(node) if kind.selects(each.driver, each.device, classes))
             if len(self._selected) >= _MOST_SELECTED:
                 self._selected.clear()
-            known = self._selected[node, key] = frozenset(found)
+            known = self._selected[node, key] = select(kind, self._devices(node), classes)
         return known
 
     def _counters_of(self, node: str) -> SharedCounters:
@@ -214,14 +226,19 @@ class ClusterDevices:
         of_node = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
         return (each for each in of_node if self._is_current(each))
 
-    def _devices(self, node: str) -> Iterator[_Known]:
+    def _devices(self, node: str) -> Iterator[KnownDevice]:
         """Yield the devices of a node."""
         number = 0
         for each in self._slices(node):
             spec = each.spec
             for device in spec.devices or ():
                 if device.node_name in (None, "", node) and (number := number + 1) <= _MOST_ON_NODE:
-                    yield _Known(spec.driver, spec.pool.name, device)
+                    yield KnownDevice(spec.driver, spec.pool.name, self._with_taints(spec.driver, spec.pool.name, device))
+
+    def _with_taints(self, driver: str, pool: str, device: Device) -> Device:
+        """Return a device with the taints that rules give it."""
+        added = [rule.spec.taint for rule in self.taint_rules.list() if rule.taints(driver, pool, device.name)]
+        return msgspec.structs.replace(device, taints=[*(device.taints or ()), *added]) if added else device
 
     def _is_current(self, each: ResourceSlice) -> bool:
         """True if a slice is of the newest generation of its pool, and all slices of that are there."""
@@ -230,15 +247,15 @@ class ClusterDevices:
         newest = max(other.generation for other in of_pool)
         return pool.generation == newest and sum(other.generation == newest for other in of_pool) == pool.resource_slice_count
 
-    def _held(self, node: str) -> dict[str, set[DeviceKey]]:
+    def _held(self, node: str) -> dict[str, list[Held]]:
         """Return the allocated devices of a node by the uid of the pod that has them; empty: no pod does."""
         slices = (*self.slices.by_index(_NODE, node), *self.slices.by_index(_NODE, _EVERY_NODE))
-        held: dict[str, set[DeviceKey]] = {}
+        held: dict[str, list[Held]] = {}
         for pool in {(each.spec.driver, each.spec.pool.name) for each in slices}:
             for claim in self.claims.by_index(_POOL, pool):
                 uid = next((each.uid for each in claim.status.reserved_for or () if each.resource == "pods"), "")
-                devices = {(each.driver, each.pool, each.device) for each in claim.allocated if (each.driver, each.pool) == pool}
-                held.setdefault(uid, set()).update(devices)
+                devices = [each for each in claim.allocated if (each.driver, each.pool) == pool]
+                held.setdefault(uid, []).extend(Held((each.driver, each.pool, each.device), each.amounts) for each in devices)
         return held
 
     # ---- changes -----------------------------------------------------------------------------------------------------------------
@@ -252,6 +269,11 @@ class ClusterDevices:
     def _class_changed(self, change: Change[DeviceClass]) -> None:
         self.extended.refresh(change)
         self._forget(None)
+
+    def _taint_rule_changed(self, change: Change[DeviceTaintRule]) -> None:
+        """Select again, unless only the status changed: it says how many pods are evicted."""
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._forget(None)
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         """Tell that other devices are allocated: heartbeats and new claims without devices change nothing."""
@@ -282,8 +304,3 @@ def _nodes_of(each: ResourceSlice) -> Iterable[str]:
         return (each.spec.node_name,)
     counts = Counter(device.node_name or _EVERY_NODE for device in each.spec.devices or ())
     return tuple(counts) or (_EVERY_NODE,)
-
-
-def _units(kind: DeviceKind | None, devices: int) -> int:
-    """Return how many units of a kind so many devices are: one, if all of a node are wanted."""
-    return min(devices, 1) if kind is not None and kind.every else devices

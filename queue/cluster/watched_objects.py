@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.api.clusterobjects import DaemonSet, Event, ResourceQuota
+from fluxqueue.api.devices import DeviceTaintRule
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, is_named_for_its_object
 from fluxqueue.api.fluxqueues import FluxQueue
@@ -18,6 +19,7 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.poddefaults import LimitRange, RuntimeClass
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube import kinds
+from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.object_cache import ObjectCache
 from fluxqueue.kube.reflector import Reflector, WatchTimes
 from fluxqueue.kube.transport import Api
@@ -80,9 +82,13 @@ class WatchedObjects:
         True if this queue runs the MiniClusters, so that they are watched.
     devices
         True if claims of devices are counted, so that they are watched.
+    device_taint_rules
+        In which version the cluster serves DeviceTaintRules; None if it does not.
     """
 
-    def __init__(self, api: Api, *, miniclusters: bool, devices: bool = False) -> None:
+    def __init__(
+        self, api: Api, *, miniclusters: bool, devices: bool = False, device_taint_rules: Kind[DeviceTaintRule] | None = None
+    ) -> None:
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.nodes: ObjectCache[Node] = ObjectCache()
@@ -102,7 +108,9 @@ class WatchedObjects:
         self.storage = ClusterStorage()
         self.devices = ClusterDevices(counted=devices, find_node=lambda name: self.nodes.get("", name))
         self._add_indexes()
-        self.watches = self._watch(api, miniclusters=miniclusters, devices=devices)
+        self.watches = self._watch(
+            api, miniclusters=miniclusters, devices=[*self._device_watches(api, device_taint_rules)] if devices else []
+        )
 
     def _add_indexes(self) -> None:
         self.pods.add_index(BY_JOB, _job_of)
@@ -118,7 +126,7 @@ class WatchedObjects:
         self.jobs.add_index(BY_POD_GROUP, _pod_group_of)
         self.fluxjobs.add_index(BY_OBJECT, _object_of)
 
-    def _watch(self, api: Api, *, miniclusters: bool, devices: bool) -> Watches:
+    def _watch(self, api: Api, *, miniclusters: bool, devices: Iterable[Reflector[Any]]) -> Watches:
         return Watches(
             Reflector(api, kinds.JOBS, self.jobs),
             Reflector(api, kinds.PODS, self.pods),
@@ -140,14 +148,16 @@ class WatchedObjects:
             Reflector(api, kinds.STORAGE_CLASSES, self.storage.classes),
             Reflector(api, kinds.CSI_NODES, self.storage.csi_nodes),
             *((Reflector(api, kinds.MINICLUSTERS, self.miniclusters),) if miniclusters else ()),
-            *(self._device_watches(api) if devices else ()),
+            *devices,
         )
 
-    def _device_watches(self, api: Api) -> Iterable[Reflector[Any]]:
+    def _device_watches(self, api: Api, taint_rules: Kind[DeviceTaintRule] | None) -> Iterable[Reflector[Any]]:
         yield Reflector(api, kinds.DEVICE_CLASSES, self.devices.classes)
         yield Reflector(api, kinds.DEVICE_SLICES, self.devices.slices)
         yield Reflector(api, kinds.DEVICE_CLAIMS, self.devices.claims)
         yield Reflector(api, kinds.DEVICE_CLAIM_TEMPLATES, self.devices.templates)
+        if taint_rules is not None:
+            yield Reflector(api, taint_rules, self.devices.taint_rules)
 
 
 def _job_of(pod: Pod) -> Iterable[Hashable]:

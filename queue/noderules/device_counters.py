@@ -14,7 +14,7 @@ from decimal import Decimal
 from fluxqueue.api.devices import Counters, ResourceSlice
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["DeviceKey", "SharedCounters", "shared_counters"]
+__all__ = ["CounterRoom", "DeviceKey", "SharedCounters", "shared_counters"]
 
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
@@ -42,17 +42,48 @@ class SharedCounters:
         wanted = set(devices) - allocated
         if not self.needed:
             return len(wanted)
-        left = dict(self.there)
-        for device in allocated:
-            for counter, amount in self.needed.get(device, {}).items():
-                left[counter] = left.get(counter, Decimal()) - amount
-        count = 0
-        for device in sorted(wanted, key=lambda each: (sum(self.needed.get(each, {}).values()), each)):
-            needed = self.needed.get(device, {})
-            if all(left.get(counter, Decimal()) >= amount for counter, amount in needed.items()):
-                left.update({counter: left.get(counter, Decimal()) - amount for counter, amount in needed.items()})
-                count += 1
-        return count
+        room = self.room(allocated)
+        return sum(map(room.take, sorted(wanted, key=lambda each: (sum(self.needed.get(each, {}).values()), each))))
+
+    def room(self, allocated: Iterable[DeviceKey] = ()) -> CounterRoom:
+        """Return what is left of the counters while devices are allocated."""
+        room = CounterRoom(self.needed, dict(self.there))
+        for device in allocated if self.needed else ():
+            room.add(device, -1)
+        return room
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRoom:
+    """What is left of counters.
+
+    Attributes
+    ----------
+    needed
+        How much each device takes.
+    left
+        How much of each counter is left.
+    """
+
+    needed: Mapping[DeviceKey, Mapping[_Counter, Decimal]]
+    left: dict[_Counter, Decimal]
+
+    def take(self, device: DeviceKey) -> bool:
+        """Take what a device needs; False if there is not enough."""
+        fits = all(self.left.get(counter, Decimal()) >= amount for counter, amount in self.needed.get(device, {}).items())
+        if fits:
+            self.add(device, -1)
+        return fits
+
+    def give_back(self, devices: Iterable[DeviceKey]) -> None:
+        """Give back what devices took."""
+        for device in devices:
+            self.add(device, 1)
+
+    def add(self, device: DeviceKey, times: int) -> None:
+        """Add what a device needs so many times."""
+        for counter, amount in self.needed.get(device, {}).items():
+            self.left[counter] = self.left.get(counter, Decimal()) + amount * times
 
 
 def shared_counters(slices: Iterable[ResourceSlice]) -> SharedCounters:

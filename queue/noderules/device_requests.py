@@ -4,8 +4,11 @@ A claim requests numbers of devices of a class, among which expressions select. 
 kind is a resource: a node has as many of it as it has devices that are selected, and a pod takes its count. So gangs, reservations and
 backfill handle devices without rules of their own. Which devices they are is decided by the scheduler of the cluster, on the chosen node.
 
+Devices that a claim gets together are one unit of a kind: those of requests with a common attribute (``matchAttribute``), or the first
+alternative that is there (`fluxqueue.queue.noderules.device_sets`). A request may be for a share of a device's capacity.
+
 Where the queue cannot check all that a claim asks, the name of the resource ends with a tilde, and messages say it: an expression that is
-not evaluated (`fluxqueue.queue.noderules.device_selectors`), alternatives, constraints between devices, shares of a device's capacity.
+not evaluated (`fluxqueue.queue.noderules.device_selectors`), and constraints between devices of other forms.
 Such work may get a node on which its pods cannot be bound. It is then matched again elsewhere, as after any failed start.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -26,17 +29,20 @@ from fluxqueue.api.devices import (
     ClaimSpec,
     Device,
     DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
     DeviceTaint,
     DeviceToleration,
     ExactRequest,
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from fluxqueue.api.graphnames import ROUGH, device_resource
+from fluxqueue.api.graphnames import ROUGH, SET, device_resource
 from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.queue.model.constraints import node_terms
 from fluxqueue.queue.noderules.device_selectors import InexactSelector, selector_of
+from fluxqueue.queue.noderules.device_shares import consumed
 
 __all__ = [
     "NO_DEVICES",
@@ -75,15 +81,20 @@ class DeviceQuery:
     ----------
     tolerations
         Key, operator, value and effect of each.
+    capacity
+        Name and quantity of each capacity of which a share is asked for.
     """
 
     device_class: str
     expressions: tuple[str, ...] = ()
     tolerations: tuple[tuple[str, str, str, str], ...] = ()
+    capacity: tuple[tuple[str, str], ...] = ()
 
     def selects(self, driver: str, device: Device, of_class: DeviceClass | None) -> bool:
         """True if a device may be allocated; expressions that are not evaluated count as true."""
         if of_class is None or not all(self._tolerates(taint) for taint in device.taints or () if taint.effect in _HARD):
+            return False
+        if self.capacity and consumed(device, dict(self.capacity)) is None:
             return False
         selectors = map(selector_of, (*of_class.expressions, *self.evaluated))
         return all(isinstance(each, InexactSelector) or each.selects(driver, device) for each in selectors)
@@ -117,25 +128,32 @@ class DeviceKind:
     Attributes
     ----------
     queries
-        One of them selects a device; more than one only for alternatives.
+        One of them selects a device; more than one only for alternatives and sets.
     every
         True if all devices of a node that are selected are wanted, so that a node has one unit of this kind.
     rough
         True if more is asked of the devices than expressions say, so that the queue does not check it.
+    sets
+        What one unit is, if it is not a single device: alternatives, each with the numbers of devices of some queries.
+    match
+        The attribute that is one for all devices of a set; empty: none.
     """
 
     queries: tuple[DeviceQuery, ...]
     every: bool = False
     rough: bool = False
+    sets: tuple[tuple[tuple[int, int], ...], ...] = ()
+    match: str = ""
 
     @property
     def tag(self) -> str:
         """What tells it apart from other selections of devices of its class."""
         query = self.queries[0]
-        if len(self.queries) == 1 and not self.every and not query.expressions and not query.tolerations:
+        if self == DeviceKind((DeviceQuery(query.device_class),), rough=self.rough):
             return _ANY
-        text = orjson.dumps([[asdict(each) for each in self.queries], self.every])
-        return hashlib.sha256(text).hexdigest()[:_TAG]
+        queries = [{name: value for name, value in asdict(each).items() if value or name != "capacity"} for each in self.queries]
+        text = orjson.dumps([queries, self.every, *((self.sets, self.match) if self.sets else ())])
+        return hashlib.sha256(text).hexdigest()[:_TAG] + (SET if self.sets else "")
 
     @property
     def key(self) -> KindKey:
@@ -145,10 +163,6 @@ class DeviceKind:
     def resource(self, *, rough: bool = False) -> str:
         """Return its resource name; ``rough`` if what its classes select is not known either."""
         return device_resource(self.queries[0].device_class, self.tag + (ROUGH if rough or self.rough else ""))
-
-    def selects(self, driver: str, device: Device, classes: Mapping[str, DeviceClass | None]) -> bool:
-        """True if a device is one of this kind."""
-        return any(query.selects(driver, device, classes.get(query.device_class)) for query in self.queries)
 
 
 def key_in(kind: str) -> KindKey:
@@ -284,8 +298,9 @@ def _counts(spec: ClaimSpec, devices: Devices) -> dict[str, int]:
         )
     for kind, count in kinds:
         classes = [devices.device_class(query.device_class) for query in kind.queries]
-        if len(kind.queries) == 1 and classes[0] is None:
-            raise _missing("DeviceClass", kind.queries[0].device_class)
+        missing = [query.device_class for query, each in zip(kind.queries, classes, strict=True) if each is None]
+        if missing and (len(kind.queries) == 1 or kind.match):
+            raise _missing("DeviceClass", missing[0])
         rough = any(query.rough for query in kind.queries) or any(_inexact(each.expressions) for each in classes if each is not None)
         counts[kind.resource(rough=rough)] += count
     return counts
@@ -296,22 +311,50 @@ def kinds_of(spec: ClaimSpec) -> dict[KindKey, DeviceKind]:
     return {kind.key: kind for kind, _ in _requests_of(spec)}
 
 
-@lru_cache(maxsize=4_096)
-def _kind(queries: tuple[DeviceQuery, ...], every: bool, rough: bool) -> DeviceKind:
-    return DeviceKind(queries, every, rough)
+_kind: Final = lru_cache(maxsize=4_096)(DeviceKind)
 
 
 def _requests_of(spec: ClaimSpec) -> Iterator[tuple[DeviceKind, int]]:
     """Yield kind and number of devices of each request; without those that take no device away from others."""
-    between = bool(spec.devices.constraints)
-    for request in spec.devices.requests or ():
+    constraints, requests = spec.devices.constraints or [], spec.devices.requests or []
+    matched = _matched(requests, constraints[0]) if len(constraints) == 1 else []
+    if matched:
+        yield _matched_kind(matched, constraints[0].match_attribute or ""), 1
+    between = bool(constraints) and not matched
+    for request in requests:
         exact, options = request.exactly, request.first_available
+        if request in matched:
+            continue
         if exact is not None and not exact.admin_access:
             every = exact.allocation_mode == ALL_DEVICES
-            yield _kind((_query(exact),), every, between or bool(exact.capacity)), 1 if every else max(exact.count, 1)
+            yield _kind((_query(exact),), every, between), 1 if every else max(exact.count, 1)
+        elif options and not between and not any(each.allocation_mode == ALL_DEVICES for each in options):
+            sets = tuple(((at, max(each.count, 1)),) for at, each in enumerate(options))
+            yield _kind(tuple(map(_query, options)), sets=sets), 1
         elif options:
             least = min(1 if each.allocation_mode == ALL_DEVICES else max(each.count, 1) for each in options)
             yield _kind(tuple(map(_query, options)), False, True), least
+
+
+def _matched(requests: Sequence[DeviceRequest], constraint: DeviceConstraint) -> list[DeviceRequest]:
+    """Return the requests whose devices must have one attribute in common; none if that is not all that is asked of them."""
+    names = {request.name for request in requests}
+    wanted = set(constraint.requests or names)
+    matched = [request for request in requests if request.name in wanted]
+    plain = all(
+        request.exactly is not None and not request.exactly.admin_access and request.exactly.allocation_mode != ALL_DEVICES
+        for request in matched
+    )
+    return matched if constraint.match_attribute and wanted <= names and plain else []
+
+
+def _matched_kind(requests: Iterable[DeviceRequest], attribute: str) -> DeviceKind:
+    counts: Counter[DeviceQuery] = Counter()
+    for request in requests:
+        if request.exactly is not None:
+            counts[_query(request.exactly)] += max(request.exactly.count, 1)
+    parts = tuple((at, count) for at, count in enumerate(counts.values()))
+    return _kind(tuple(counts), sets=(parts,), match=attribute)
 
 
 def _inexact(expressions: Iterable[str]) -> bool:
@@ -323,7 +366,12 @@ def _query(request: ExactRequest) -> DeviceQuery:
         request.device_class_name,
         tuple(sorted(selector.cel.expression for selector in request.selectors or ())),
         tuple(sorted(_toleration(each) for each in request.tolerations or ())),
+        tuple(sorted((name, str(amount)) for name, amount in _capacity(request).items())),
     )
+
+
+def _capacity(request: ExactRequest) -> Mapping[str, str | int | float]:
+    return (request.capacity.requests or {}) if request.capacity is not None else {}
 
 
 def _toleration(each: DeviceToleration) -> tuple[str, str, str, str]:

@@ -40,7 +40,6 @@ from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.jobspecs import SERVICES_SLOT
 from fluxqueue.queue.model.pods import pinned_node
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, RequeueState, Slot, Workload, WorkloadId
-from fluxqueue.queue.noderules.node_checks import obstacle
 from fluxqueue.queue.requeue.deletion_budget import DeletionBudget
 from fluxqueue.queue.requeue.evictions import evict_after_lost_node
 from fluxqueue.queue.requeue.job_backoffs import JobBackoffs
@@ -323,7 +322,7 @@ class StartupMonitor:
         if now - self._unbound_since.get(pod.metadata.uid, now) < min(_SETTLED_S, self._start_timeout_s):
             return ""
         present = [each for each in self._caches.pods.by_index(BY_NODE_NAME, node) if not each.metadata.deletion_timestamp]
-        return obstacle(self._caches.nodes.get("", node), pod.spec, present, from_devices=self._caches.devices.extended)
+        return self._caches.obstacle(node, pod.metadata.namespace, pod.spec, present)
 
     def _lacks_pods(self, workload: Workload) -> bool:
         job = self._caches.jobs.get_by_uid(workload.uid)

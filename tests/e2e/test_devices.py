@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.builders import Json, make_job, make_pod
-from support.device_objects import CLASS, a_claim, a_class, a_slice, a_template, claiming, request, resource_claims
+from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, claiming, request, resource_claims
 from support.end_to_end import Stage, managed_namespace
 from support.stage_accounts import Accounts
 
@@ -17,6 +17,7 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 RUN_SECONDS = "fluxqueue.local/run-seconds"
 API = "/apis/resource.k8s.io/v1"
+RULES = "/apis/resource.k8s.io/v1beta2"
 LARGE = "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
 GPU = "example.com/gpu"
 SMALL, BIG = ("node-1", "node-2"), "node-3"
@@ -26,7 +27,10 @@ SMALL, BIG = ("node-1", "node-2"), "node-3"
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     """Four nodes: two with two small devices each, one with two large ones, one without; a class of all of them."""
     values = {"queue": {"config": {"pinWindowSeconds": 2}}}
-    made = InProcessCluster(service_folder / "devices", ClusterOptions(nodes=4, durable=False, values=values))
+    flags = ["--runtime-config=resource.k8s.io/v1beta2=true"]
+    gates = {"DRADeviceTaintRules": True}
+    options = ClusterOptions(nodes=4, durable=False, values=values, feature_gates=gates, api_server_flags=flags)
+    made = InProcessCluster(service_folder / "devices", options)
     made.start()
     create(made, "deviceclasses", a_class())
     for node in SMALL:
@@ -258,6 +262,83 @@ def test_parts_that_share_counters_are_given_as_far_as_they_fit_together(stage: 
     assert hosts(stage, "two") == {"node-4": 2}
     for path in ("resourceslices/parts-counters", "resourceslices/parts-devices", "deviceclasses/part"):
         delete(stage.cluster, path)
+
+
+def test_devices_of_a_claim_have_an_attribute_in_common(stage: Stage) -> None:
+    create(stage.cluster, "resourceslices", a_slice("node-4", ["small", "large"]))
+    pair = a_template("pair", request(2), constraints=[{"requests": ["devices-0"], "matchAttribute": f"{DRIVER}/model"}])
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", pair)
+    stage.apply(gang("four", 4, "pair"))
+    assert f"sets of devices of class {CLASS}" in stage.until_reason("four", Reason.UNSATISFIABLE).status.message
+    stage.apply(gang("three", 3, "pair"))
+    stage.until_state("three", State.RUNNING)
+    assert hosts(stage, "three") == {"node-1": 1, "node-2": 1, "node-3": 1}
+    delete(stage.cluster, f"resourceslices/{a_slice('node-4', [])['metadata']['name']}")
+
+
+def test_the_first_alternative_that_is_there_is_counted(stage: Stage) -> None:
+    options = [
+        {"name": "large", "deviceClassName": CLASS, "count": 1, "selectors": [{"cel": {"expression": LARGE}}]},
+        {"name": "small", "deviceClassName": CLASS, "count": 2},
+    ]
+    template = a_template("either", {"firstAvailable": options})
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", template)
+    stage.apply(gang("five", 5, "either"))
+    stage.until_reason("five", Reason.UNSATISFIABLE)
+    stage.apply(gang("four", 4, "either"))
+    stage.until_state("four", State.RUNNING)
+    assert hosts(stage, "four") == {"node-1": 1, "node-2": 1, BIG: 2}
+    assert allocated(stage) == 6
+
+
+def test_shares_of_a_device_are_given_until_it_is_full(stage: Stage) -> None:
+    create(stage.cluster, "deviceclasses", a_class("shared", "device.driver == 'shared.example.com'"))
+    body = a_slice("node-4", ["large"], driver="shared.example.com")
+    body["spec"]["devices"][0]["allowMultipleAllocations"] = True
+    create(stage.cluster, "resourceslices", body)
+    template = a_template("share", request(device_class="shared", capacity={"requests": {"memory": "30Gi"}}))
+    create(stage.cluster, f"namespaces/{stage.namespace}/resourceclaimtemplates", template)
+    stage.apply(gang("three", 3, "share"))
+    stage.until_reason("three", Reason.UNSATISFIABLE)
+    for name in ("first", "second"):  # one after the other: kube-scheduler may overlook a share while it gives another one of the device
+        stage.apply(gang(name, 1, "share"))
+        stage.until_state(name, State.RUNNING)
+        assert hosts(stage, name) == {"node-4": 1}
+    stage.apply(gang("third", 1, "share"))
+    stage.until_reason("third", Reason.WAITING_FOR_NODES)
+    stage.succeed("first")
+    stage.until_state("third", State.RUNNING)
+    for path in (f"resourceslices/{body['metadata']['name']}", "deviceclasses/shared"):
+        delete(stage.cluster, path)
+
+
+def taint(cluster: InProcessCluster, name: str, effect: str, **selector: str) -> str:
+    rule = {"metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": {"key": "example.com/broken", "effect": effect}}}
+    body = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", **rule}
+    cluster.control_plane.client.request("POST", f"{RULES}/devicetaintrules", body)
+    return f"{RULES}/devicetaintrules/{name}"
+
+
+def test_devices_that_a_rule_taints_are_not_given(stage: Stage) -> None:
+    rule = taint(stage.cluster, "no-large", "NoSchedule", driver=DRIVER, pool=BIG)
+    stage.apply(gang("five", 5))
+    stage.until_reason("five", Reason.UNSATISFIABLE)
+    stage.apply(gang("four", 4))
+    stage.until_state("four", State.RUNNING)
+    assert set(hosts(stage, "four")) == set(SMALL)
+    stage.cluster.control_plane.client.request("DELETE", rule)
+    stage.succeed("four")
+    stage.until_state("five", State.RUNNING)
+
+
+def test_a_pod_that_a_rule_evicts_starts_where_its_devices_are(stage: Stage) -> None:
+    stage.apply(gang("moves", 1, "large"))
+    stage.until_state("moves", State.RUNNING)
+    create(stage.cluster, "resourceslices", a_slice("node-4", ["large"]))
+    rule = taint(stage.cluster, "evict", "NoExecute", driver=DRIVER, pool=BIG)
+    stage.until("its next pod runs elsewhere", lambda: hosts(stage, "moves").get("node-4") == 1)
+    stage.cluster.control_plane.client.request("DELETE", rule)
+    delete(stage.cluster, f"resourceslices/{a_slice('node-4', [])['metadata']['name']}")
 
 
 def parts_of_a_gpu(node: str) -> list[Json]:

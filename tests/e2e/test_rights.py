@@ -39,6 +39,7 @@ RARE = {
     Right(QUEUE, "update", "batch", "jobs/finalizers"): "OwnerReferencesPermissionEnforcement asks for it, and no request is made",
     Right(QUEUE, "update", "flux-framework.org", "miniclusters/finalizers"): "the same, where a MiniCluster owns the object",
     Right(QUEUE, "watch", "coordination.k8s.io", "leases"): "another replica holds the Lease: one that is free is acquired before",
+    Right(QUEUE, "watch", "resource.k8s.io", "devicetaintrules"): "the cluster serves them, in 1.36 behind a feature gate",
     Right("fluxqueue-scheduler", "patch", "", "events"): "the same refusal of the same pod repeats, and its Event is counted",
 }
 """Rights that this test does not bring about, with what uses them; unit tests do."""

@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.kinds import DEVICE_TAINT_RULES
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster import device_api
-from fluxqueue.queue.cluster.device_api import devices_are_served
+from fluxqueue.queue.cluster.device_api import devices_are_served, served_taint_rules
 
 
 class _Api:
@@ -39,3 +40,9 @@ async def test_devices_are_counted_where_they_can_be_read(errors: tuple[ApiError
     api = _Api(*errors)
     assert await devices_are_served(cast(Api, api)) is served
     assert api.errors == []
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(0, DEVICE_TAINT_RULES[0]), (1, DEVICE_TAINT_RULES[1]), (2, None)])
+async def test_taint_rules_are_read_in_the_version_that_is_served(missing: int, expected: object) -> None:
+    api = _Api(*(NotFound(404, "NotFound", "no such version"),) * missing)
+    assert await served_taint_rules(cast(Api, api)) is expected

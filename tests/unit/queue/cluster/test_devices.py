@@ -10,7 +10,7 @@ import pytest
 from support.builders import make_node
 from support.device_objects import CLASS, DRIVER, a_claim, a_class, a_slice, a_template, request, resource_claims
 
-from fluxqueue.api.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import PodSpec
@@ -194,3 +194,84 @@ def test_devices_of_claims_are_taken_from_the_resource_once() -> None:
     cluster.claims_of("theirs", ("a", "gpu-0"), pod="p")
     assert cluster.taken("a", [GPU, IMPLICIT, ANY], nobody) == {GPU: 1, IMPLICIT: 1, ANY: 1}
     assert cluster.taken("a", [GPU, ANY], lambda uid, _node: {GPU: 1} if uid == "p" else {}) == {GPU: 0, ANY: 1}
+
+
+def taint_rule(name: str, selector: Any, effect: str = "NoSchedule", version: int = 1) -> DeviceTaintRule:
+    meta = {"name": name, "uid": name, "resourceVersion": str(version)}
+    taint = {"key": "example.com/broken", "effect": effect}
+    return msgspec.convert({"metadata": meta, "spec": {"deviceSelector": selector, "taint": taint}}, DeviceTaintRule)
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        pytest.param({"driver": DRIVER, "pool": "a", "device": "gpu-0"}, 1, id="one device"),
+        pytest.param({"pool": "a"}, 0, id="a pool"),
+        pytest.param({}, 0, id="an empty selector selects all"),
+        pytest.param({"driver": "other"}, 2, id="another driver"),
+        pytest.param(None, 2, id="no selector"),
+    ],
+)
+def test_rules_taint_devices(selector: Any, left: int) -> None:
+    cluster = Cluster().has("a", "small", "small")
+    assert cluster.capacity("a", [ANY]) == {ANY: 2}
+    cluster.taint_rules.apply(taint_rule("broken", selector))
+    tolerant = cluster.selection(request(1, tolerations=[{"operator": "Exists"}]))
+    assert cluster.capacity("a", [ANY, tolerant]) == {ANY: left, tolerant: 2}
+    cluster.taint_rules.replace([])
+    assert cluster.capacity("a", [ANY]) == {ANY: 2}
+
+
+def test_a_rule_that_only_says_what_it_would_do_taints_nothing_and_its_status_tells_nobody() -> None:
+    cluster = Cluster().has("a", "small")
+    cluster.taint_rules.apply(taint_rule("dry", {}, effect="None"))
+    assert cluster.capacity("a", [ANY]) == {ANY: 1}
+    cluster.told.clear()
+    cluster.taint_rules.apply(taint_rule("dry", {}, effect="None", version=2))
+    assert cluster.told == []
+
+
+def test_sets_of_devices_are_counted_within_one_value_and_as_held_by_their_pod() -> None:
+    cluster = Cluster().has("a", "small", "small", "small", "large")
+    pairs = _pairs(cluster)
+    assert cluster.capacity("a", [pairs, ANY]) == {pairs: 1, ANY: 4}
+    cluster.claims_of("own", ("a", "gpu-0"), ("a", "gpu-1"), pod="p")
+    assert cluster.taken("a", [pairs], lambda _uid, _node: {pairs: 1}) == {}
+    assert cluster.taken("a", [pairs], nobody) == {pairs: 1}
+    cluster.claims_of("own", ("a", "gpu-3"), pod="p", version=2)
+    assert cluster.taken("a", [pairs], nobody) == {}, "the large one belongs to no pair"
+
+
+def _pairs(cluster: Cluster) -> str:
+    constraint = {"matchAttribute": f"{DRIVER}/model"}
+    template = msgspec.convert(a_template("pairs", request(2), namespace="ns", constraints=[constraint]), ResourceClaimTemplate)
+    cluster.templates.apply(template)
+    (kind,) = kinds_of(template.spec.spec).values()
+    return resource_type(kind.resource())
+
+
+def test_shares_of_a_device_are_counted_by_what_claims_have_of_it() -> None:
+    cluster = Cluster()
+    body = a_slice("a", ["large"])
+    body["spec"]["devices"][0]["allowMultipleAllocations"] = True
+    cluster.slices.apply(msgspec.convert(body, ResourceSlice))
+    share = cluster.selection(request(1, capacity={"requests": {"memory": "20Gi"}}))
+    assert cluster.capacity("a", [share, ANY]) == {share: 4, ANY: 1}
+    claim = a_claim("c", namespace="ns", has=[("a", "gpu-0")], pod="p")
+    claim["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] = {"memory": "30Gi"}
+    cluster.claims.apply(msgspec.convert(claim, ResourceClaim))
+    assert cluster.taken("a", [share, ANY], nobody) == {share: 2, ANY: 1}
+    assert cluster.taken("a", [share], lambda _uid, _node: {share: 1}) == {share: 1}
+
+
+def test_a_node_that_has_fewer_devices_than_a_pod_needs_is_named() -> None:
+    cluster = extended_cluster()
+    cluster.selection(request(1, LARGE))
+    claims = msgspec.convert({"resourceClaims": resource_claims("t")}, PodSpec)
+    assert cluster.shortage("a", "ns", claims) == ""
+    assert cluster.shortage("b", "ns", claims) == f"node b has too few devices of class {CLASS}"
+    assert cluster.shortage("b", "elsewhere", claims) == "", "a claim that does not exist is said elsewhere"
+    resource = msgspec.convert({"containers": [{"resources": {"requests": {"example.com/gpu": "2"}}}]}, PodSpec)
+    assert cluster.shortage("a", "ns", resource) == ""
+    assert cluster.shortage("b", "ns", resource) == "node b has too few example.com/gpu"
+    assert Cluster().shortage("b", "ns", PodSpec()) == ""

@@ -87,11 +87,12 @@ def test_names_of_kinds_are_countable_types_that_people_can_read() -> None:
     [
         ([request(1, COSTLY)], {}),
         ([request(1, *(f"device.driver == '{'x' * 800}{number}'" for number in range(3)))], {}),
-        ([request(1), request(1)], {"constraints": [{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]}),
-        ([request(1, capacity={"requests": {"memory": "1Gi"}})], {}),
+        ([request(1), request(1)], {"constraints": [{"distinctAttribute": f"{DRIVER}/model"}]}),
+        ([request(1), request(0, allocationMode="All")], {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}),
+        ([request(1), request(1)], {"constraints": [{"matchAttribute": f"{DRIVER}/model"}, {"matchAttribute": f"{DRIVER}/uuid"}]}),
         (
-            [{"firstAvailable": [{"name": "a", "deviceClassName": CLASS, "count": 2}, {"name": "b", "deviceClassName": "x", "count": 1}]}],
-            {},
+            [{"firstAvailable": [{"name": "a", "deviceClassName": CLASS, "count": 2}]}],
+            {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]},
         ),
     ],
 )
@@ -106,10 +107,31 @@ def test_a_class_that_cannot_be_evaluated_makes_its_devices_rough() -> None:
     assert key_in(resource_type(f"{ANY}~")) == key_in(resource_type(ANY))
 
 
-def test_alternatives_ask_for_the_least_and_all_devices_of_a_node_are_one_unit() -> None:
+def test_alternatives_are_one_set_and_all_devices_of_a_node_are_one_unit() -> None:
     options = [{"name": "a", "deviceClassName": CLASS, "count": 4}, {"name": "b", "deviceClassName": CLASS, "count": 2}]
-    assert [*needs(Cluster().has_template({"firstAvailable": options})).requests.values()] == [2]
+    ((name, count),) = needs(Cluster().has_template({"firstAvailable": options})).requests.items()
+    assert (display_name(resource_type(name)), int(count)) == (f"sets of devices of class {CLASS}", 1)
     assert [*needs(Cluster().has_template(request(0, allocationMode="All"))).requests.values()] == [1]
+
+
+def test_devices_with_a_common_attribute_are_one_set() -> None:
+    constraint = {"requests": ["devices-0", "devices-1"], "matchAttribute": f"{DRIVER}/model"}
+    cluster = Cluster().has_template(request(2), request(1, LARGE), request(3), constraints=[constraint])
+    (kind,) = (each for each in kinds_of(cluster.templates.list()[0].spec.spec).values() if each.sets)
+    assert (kind.sets, kind.match, len(kind.queries), kind.rough) == ((((0, 2), (1, 1)),), f"{DRIVER}/model", 2, False)
+    assert needs(cluster).requests == {kind.resource(): 1, ANY: 3}
+
+
+def test_equal_requests_of_a_set_are_counted_together() -> None:
+    cluster = Cluster().has_template(request(1), request(2), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
+    (kind,) = kinds_of(cluster.templates.list()[0].spec.spec).values()
+    assert kind.sets == (((0, 3),),)
+
+
+def test_a_share_of_a_capacity_is_a_selection_of_its_own() -> None:
+    (name,) = needs(Cluster().has_template(request(1, capacity={"requests": {"memory": "1Gi"}}))).requests
+    assert name != ANY
+    assert not name.endswith("~")
 
 
 def test_administrative_access_takes_nothing() -> None:
@@ -161,11 +183,10 @@ def test_devices_with_taints_are_for_who_tolerates_them(tolerations: tuple[tuple
     assert DeviceQuery(CLASS, (), tolerations).selects(DRIVER, tainted, of_class) is selects
 
 
-def test_a_kind_selects_by_any_of_its_queries_and_without_its_class_nothing() -> None:
+def test_a_query_without_its_class_selects_nothing() -> None:
     plain = plain_kind((CLASS, "any"))
     assert plain == DeviceKind((DeviceQuery(CLASS),))
     assert plain_kind((CLASS, "abc")) is None
-    classes = {CLASS: msgspec.convert(a_class(), DeviceClass), "none": None}
     device = msgspec.convert({"name": "gpu-0"}, Device)
-    assert DeviceKind((DeviceQuery("none"), DeviceQuery(CLASS))).selects(DRIVER, device, classes)
-    assert not DeviceKind((DeviceQuery("none"),)).selects(DRIVER, device, classes)
+    assert DeviceQuery(CLASS).selects(DRIVER, device, msgspec.convert(a_class(), DeviceClass))
+    assert not DeviceQuery("none").selects(DRIVER, device, None)

@@ -160,3 +160,12 @@ def test_the_rules_of_a_pod_that_names_hundreds_of_nodes_can_be_compared() -> No
     kept = msgspec.structs.replace(spec, affinity=StoredJson(msgspec.json.encode(affinity)))
     assert node_rules(kept) == node_rules(msgspec.structs.replace(spec, affinity=affinity))
     assert node_rules(kept) != node_rules(spec)
+
+
+def test_a_resource_that_devices_stand_for_is_checked_where_the_kubelet_reports_it() -> None:
+    gpu = "example.com/gpu"
+    pod = a_pod(make_pod().with_("spec.containers", [{"name": "main", "resources": {"requests": {gpu: "2"}}}]))
+    assert obstacle(node(), pod.spec, ()) == f"node n1 has too little {gpu} left"
+    assert obstacle(node(), pod.spec, (), from_devices={gpu}) == ""
+    reports = node(status__allocatable={"pods": "10", gpu: "1"})
+    assert obstacle(reports, pod.spec, (), from_devices={gpu}) == f"node n1 has too little {gpu} left"
