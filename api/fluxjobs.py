@@ -10,10 +10,13 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
+from typing import Final
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
 __all__ = [
+    "ENDED",
+    "LIVE",
     "Condition",
     "ConditionReason",
     "FluxJob",
@@ -49,7 +52,13 @@ class State(enum.StrEnum):
     @property
     def ended(self) -> bool:
         """True if the state is final."""
-        return self in (State.COMPLETED, State.FAILED, State.CANCELLED)
+        return self in ENDED
+
+
+ENDED: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+"""Final states, except that a cancelled Job can be resubmitted."""
+LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
+"""States of work that holds, or may hold, nodes."""
 
 
 class Reason(enum.StrEnum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.cli.api_client import ApiClient, ClusterError, ServerUnreachable
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.listing import collection
@@ -191,7 +191,7 @@ def _only_what_waits(done: str) -> Callable[[FluxJob], str]:
 
 def _not_a_running_pod(job: FluxJob) -> str:
     state = state_of(job)
-    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+    if state in ENDED:
         return f"has ended already ({state})"
     if job.spec.object_ref.kind == "Pod" and state in (State.RUNNING, State.DRAINING):
         name = job.spec.object_ref.name

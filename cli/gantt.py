@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, State
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.reservedtimes import InvalidTimes, read_times
 from fluxqueue.cli.jobs import object_name, state_of
@@ -77,7 +77,7 @@ def job_bars(jobs: Iterable[FluxJob], view: Chart, *, namespaces: bool = False) 
         state = state_of(job)
         if state == State.PENDING:
             start, kind = instant(status.reserved_at or status.eta), "reserved" if status.reserved_at else "planned"
-        elif state in (State.ALLOCATED, State.RUNNING, State.DRAINING):
+        elif state in LIVE:
             start, kind = instant(status.started_at or status.allocated_at), "runs"
         else:
             continue

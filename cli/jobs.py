@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from fluxqueue.api import hostlists
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
 from fluxqueue.cli.tables import age, in_zone, instant
@@ -126,7 +126,7 @@ def info(job: FluxJob, now: datetime, *, wide: bool = False, alone: bool = True)
     state = state_of(job)
     if state == State.PENDING:
         return _why_it_waits(job, now, wide=wide, alone=alone)
-    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+    if state in ENDED:
         ended = status.outcome or state
         return f"{ended}: {in_zone(status.message, now)}" if status.message and (wide or state == State.FAILED) else ended
     nodes = format_nodes(status.nodes) if wide else _short_nodes(status.nodes)

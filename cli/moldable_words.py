@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.hostlists import InvalidHostlist
 from fluxqueue.api.moldable import molded_duration
 from fluxqueue.api.pods import Pod
 
 __all__ = ["duration_with_started_pods", "moldable_words", "was_started_with_fewer"]
-
-_ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 
 def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
@@ -35,7 +33,7 @@ def moldable_words(job: FluxJob, least: int, pods: Sequence[Pod]) -> str:
     if started >= job.spec.pods:
         return f"all {job.spec.pods} since its start"
     at_start = f"{started} of {job.spec.pods} at its start"
-    if job.status.state in _ENDED:
+    if job.status.state in ENDED:
         return at_start
     now = sum(1 for pod in pods if pod.active and pod.spec.node_name)
     return f"{at_start}, {now} now: it grows when nodes are free that no other work can use"

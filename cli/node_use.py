@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import msgspec
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob
 from fluxqueue.api.graphnames import CPU, MEMORY, is_gpu, resource_name
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.nodes import Node
@@ -28,7 +28,6 @@ from fluxqueue.cli.remedies import not_found
 __all__ = ["NODE_STATES", "Amounts", "NodeUse", "asked_by_pod", "chosen", "count_cores", "list_nodes", "node_uses", "read_cluster"]
 
 NODE_STATES: Final = ("idle", "mixed", "allocated", "draining", "drained", "down")
-_LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
 _FORBIDDEN = 403
 _PAGE = "500"
 _NODES = "/api/v1/nodes"
@@ -182,7 +181,7 @@ def node_uses(nodes: Iterable[Node], jobs: Iterable[FluxJob]) -> list[NodeUse]:
     """Return the nodes in the order of their names, with the use of live work."""
     uses = {node.metadata.name: NodeUse(node, _total(node)) for node in nodes}
     for job in jobs:
-        if state_of(job) in _LIVE and job.status.nodes:
+        if state_of(job) in LIVE and job.status.nodes:
             _count(uses, job)
     return [uses[name] for name in sorted(uses, key=_natural)]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import TextIO
 
 import msgspec
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import ENDED, LIVE, FluxJob, Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.cli.api_client import ApiClient, ClusterError, ObjectNotFound
 from fluxqueue.cli.job_changes import job_changes
@@ -24,8 +24,6 @@ from fluxqueue.cli.listing import collection, list_jobs
 from fluxqueue.cli.remedies import described
 
 __all__ = ["RequeueOptions", "objection", "requeue"]
-
-_STOPS: Final = (State.ALLOCATED, State.RUNNING, State.DRAINING)
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def objection(job: FluxJob) -> str:
     state, ref = state_of(job), job.spec.object_ref
     if state == State.PENDING:
         return "" if job.status.reason == Reason.USER_SUSPENDED and ref.kind == "Job" else "waits already"
-    if state not in _STOPS:
+    if state not in LIVE:
         return f"has ended ({state}): create it again"
     if ref.kind == "Job":
         return ""
@@ -107,7 +105,7 @@ def _seen(client: ApiClient, stopping: dict[str, FluxJob], job: FluxJob, options
     state = state_of(job)
     if uid not in stopping:
         return
-    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+    if state in ENDED:
         del stopping[uid]
         out.write(f"{object_name(job)} ended meanwhile ({state})\n")
     elif state == State.PENDING and job.status.reason == Reason.USER_SUSPENDED:

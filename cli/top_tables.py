@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, State
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.cli import jobs as rows
 from fluxqueue.cli.live_queue import QueueView
@@ -18,7 +18,7 @@ __all__ = ["MOST_ROWS", "Table", "job_table", "node_table", "queue_table", "summ
 
 MOST_ROWS = 1_000
 """Of a table: nobody scrolls further, and a terminal shows fewer; the filter finds the others."""
-_WAITING, _LIVE = State.PENDING, (State.ALLOCATED, State.RUNNING, State.DRAINING)
+_WAITING = State.PENDING
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Table:
 def summary(view: QueueView) -> str:
     """Return one line about the whole queue."""
     states = Counter(rows.state_of(job) for job in view.jobs)
-    live = sum(states[state] for state in _LIVE)
+    live = sum(states[state] for state in LIVE)
     ready = sum(node.status.ready and not node.spec.unschedulable for node in view.nodes)
     nodes = f", {ready} of {len(view.nodes)} nodes take work" if view.nodes else ""
     return f"{live} running, {states[_WAITING]} waiting, {len(view.jobs) - live - states[_WAITING]} ended{nodes}"
@@ -65,7 +65,7 @@ def queue_table(queues: Sequence[FluxQueue], jobs: Iterable[FluxJob], wanted: st
     waiting: Counter[str] = Counter()
     for job in jobs:
         state = rows.state_of(job)
-        (running if state in _LIVE else waiting if state == _WAITING else Counter())[job.spec.queue] += 1
+        (running if state in LIVE else waiting if state == _WAITING else Counter())[job.spec.queue] += 1
     known = {queue.metadata.name: queue for queue in queues}
     cells = []
     for name in sorted({*known, *running, *waiting}):

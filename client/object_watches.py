@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob
 from fluxqueue.api.pods import Pod
 from fluxqueue.client.errors import FluxQueueError, NoCluster, NotInstalled, translated
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound, Unauthorized, Undecodable
@@ -156,7 +156,7 @@ def watch_fluxjobs(api: Api, namespace: str) -> ObjectWatch[FluxJob]:
         return (ref.uid, (ref.kind, ref.name))
 
     def ended(fluxjob: FluxJob) -> bool:
-        return fluxjob.status.state in (State.COMPLETED, State.FAILED, State.CANCELLED)
+        return fluxjob.status.state in ENDED
 
     return ObjectWatch(api, FLUXJOBS, namespace, keys, ended=ended)
 

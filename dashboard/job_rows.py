@@ -18,15 +18,13 @@ from fluxqueue.cli.tables import age, instant
 from fluxqueue.dashboard.node_uses import NodeUse, node_uses
 from fluxqueue.dashboard.rendering import environment
 
-__all__ = ["LIVE", "SORTS", "JobRow", "reason_of"]
+__all__ = ["SORTS", "JobRow", "reason_of"]
 
 _RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _ENDED: Final = 3
 _LATE: Final = float(1 << 62)
 _NODES_WIDTH: Final = 48
 
-LIVE: Final = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
-"""States of work that has nodes."""
 
 SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "position", "eta", "submitted", "pods")
 """What the table can be sorted by."""

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
+from fluxqueue.api.fluxjobs import LIVE
 from fluxqueue.api.formatting import format_quantity
 from fluxqueue.api.graphnames import CPU, display_name, is_gpu, resource_name, resource_type
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.dashboard.access import Visible
-from fluxqueue.dashboard.job_rows import LIVE, JobRow
+from fluxqueue.dashboard.job_rows import JobRow
 from fluxqueue.dashboard.rendering import hue
 
 __all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "node_map"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.jobs import state_of
 from fluxqueue.cli.tables import age, instant
@@ -66,7 +66,7 @@ def timeline(job: FluxJob, pods: Sequence[Pod] = ()) -> list[Step]:
 
 
 def _over(state: str) -> bool:
-    return state in (State.COMPLETED, State.FAILED, State.CANCELLED)
+    return state in ENDED
 
 
 def _released(job: FluxJob, pods: Sequence[Pod]) -> datetime | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.typedvalues import queue_problem
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.dashboard.viewers import not_in_his_name
@@ -74,7 +74,7 @@ def read_change(name: str, form: Mapping[str, object]) -> Verb:
 def objection(name: str, job: FluxJob) -> str:
     """Return why a verb is not possible for a job; empty if it is."""
     state = state_of(job)
-    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+    if state in ENDED:
         return "it has ended"
     if name == "cancel":
         if job.spec.cancel:

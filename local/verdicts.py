@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fluxqueue.api import hostlists
-from fluxqueue.api.fluxjobs import FluxJob, Outcome, Reason, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob, Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.fluxion.messages import JobInfo, JobMode
 from fluxqueue.queue.model.moldable import min_pods_in
@@ -171,7 +171,7 @@ def _row_settled(row: Row) -> bool:
         return False
     if row.example.kind in OWNING_KINDS:
         return row.state == State.RUNNING and all(pod.status.phase == "Running" for pod in row.pods)
-    return row.state in (State.COMPLETED, State.FAILED, State.CANCELLED) or row.fluxjob.status.reason == Reason.UNSATISFIABLE
+    return row.state in ENDED or row.fluxjob.status.reason == Reason.UNSATISFIABLE
 
 
 def differences(row: Row) -> list[str]:

@@ -12,16 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import ENDED, LIVE, State
 from fluxqueue.queue.model.records import ReleaseMode, Workload
 
 __all__ = ["ENDED", "LIVE", "TRANSITIONS", "may_follow", "released_at_creation", "sources"]
-
-ENDED: frozenset[State] = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
-"""Final states, except that a cancelled Job can be resubmitted."""
-
-LIVE: frozenset[State] = frozenset({State.ALLOCATED, State.RUNNING, State.DRAINING})
-"""It holds, or may hold, resources."""
 
 TRANSITIONS: Mapping[State | None, frozenset[State]] = MappingProxyType(
     {

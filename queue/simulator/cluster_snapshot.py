@@ -20,7 +20,7 @@ import orjson
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxaccounts import FluxAccount
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Planning, QueueState
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.api.graphnames import POD_SLOTS, is_device
@@ -152,7 +152,7 @@ def snapshot_of(
     live: set[str] = set()
     for number, job in enumerate(sorted(fluxjobs, key=lambda job: (job.status.submitted_at or "", job.metadata.name)), start=1):
         spec = specs.get(job.spec.queue)
-        if job.status.state in (State.ALLOCATED, State.RUNNING, State.DRAINING):
+        if job.status.state in LIVE:
             allocation = _allocation(number, job, now)
             if isinstance(allocation, str):
                 left_out[allocation] += 1
