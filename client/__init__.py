@@ -37,7 +37,7 @@ from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.flux_executor import FluxExecutor, FluxFuture
 from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxNodes, FluxOptions, FluxTaskStatus
 from fluxqueue.client.handles import Handle
-from fluxqueue.client.listings import JobListing, ListedJob
+from fluxqueue.client.listings import JobListing, ListedJob, ListedQueue, QueueListing
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
@@ -71,6 +71,7 @@ __all__ = [
     "Job",
     "JobListing",
     "ListedJob",
+    "ListedQueue",
     "LogLine",
     "LogsUnavailable",
     "MiniCluster",
@@ -84,6 +85,7 @@ __all__ = [
     "OutcomeUnknown",
     "Pod",
     "PodGroup",
+    "QueueListing",
     "Reason",
     "Refused",
     "RemoteError",

@@ -36,7 +36,7 @@ from fluxqueue.client.errors import (
 )
 from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
-from fluxqueue.client.listings import JobListing, listing_of
+from fluxqueue.client.listings import JobListing, QueueListing, listing_of, read_queues
 from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
@@ -236,6 +236,16 @@ class AsyncClient:
         except ApiError as error:
             raise translated(error) from None
         return listing_of(found, datetime.now().astimezone(), queue=queue, states=wanted, namespaces=all_namespaces)
+
+    async def queues(self) -> QueueListing:
+        """Return the queues with what they use of their limits, as ``kubectl fluxqueue queues`` shows them.
+
+        Raises
+        ------
+        NotInstalled
+            The cluster has no FluxQueues.
+        """
+        return await read_queues(self.api, datetime.now().astimezone())
 
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxjobs import FluxJob, Reason
 from fluxqueue.cli.fluxjob_edits import FluxJobEdit, cancelled, held, moved_to, prioritized, released
+from fluxqueue.cli.requeue import objection as requeue_objection
 from fluxqueue.client.arguments import check_text, check_whole
 from fluxqueue.client.connections import Connection
-from fluxqueue.client.errors import NotPossible, WorkFailed, translated
+from fluxqueue.client.errors import NotPossible, WaitTimeout, WorkFailed, translated
 from fluxqueue.client.explanations import Explanation, explained
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.podlogs import LogLine, LogOptions, PodLogs
@@ -17,11 +18,12 @@ from fluxqueue.client.queue_names import QueueNames
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.waiting import Timeout, Waiting, deadline_of
 from fluxqueue.kube.errors import ApiError
-from fluxqueue.kube.kinds import FLUXJOBS
+from fluxqueue.kube.kinds import FLUXJOBS, JOBS
 
 __all__ = ["AsyncWorkload"]
 
 _SHOWN_WITHIN_S = 30.0
+_MANAGER = "fluxqueue-client"
 
 
 class AsyncWorkload:
@@ -144,6 +146,38 @@ class AsyncWorkload:
         await QueueNames(self._connection.api).check(queue)
         await self._edit(moved_to(queue))
 
+    async def requeue(self, *, hold: bool = False, timeout: Timeout = 600.0) -> None:
+        """Stop a Job that runs, and have it wait again with its first submit time. What it computed since is lost.
+
+        Parameters
+        ----------
+        hold
+            And hold it.
+        timeout
+            How long it may take to stop.
+
+        Raises
+        ------
+        NotPossible
+            It waits already, has ended, or is no Job.
+        WaitTimeout
+            It has not stopped in time. It stays suspended, and to requeue it once more resumes it.
+        """
+        deadline = deadline_of(timeout)
+        fluxjob = await self._fluxjob()
+        if why := requeue_objection(fluxjob):
+            raise NotPossible(f"{self.handle.title} {why}")
+        await self._suspend(fluxjob, to=True)
+        try:
+            status = await (await self._waiting()).until(lambda now: now.ended or now.reason == Reason.USER_SUSPENDED, deadline)
+        except WaitTimeout as error:
+            raise WaitTimeout(f"{error}; it is suspended: requeue it once more when it has stopped") from None
+        if status.ended:
+            raise NotPossible(f"{self.handle.title} ended meanwhile ({status.state})")
+        if hold:
+            await self._patch(fluxjob, held())
+        await self._suspend(fluxjob, to=False)
+
     async def delete(self) -> None:
         """Delete its object and all that belongs to it, in any state."""
         await self.handle.delete(self._connection.api)
@@ -189,10 +223,21 @@ class AsyncWorkload:
         now = {"hold": fluxjob.spec.hold, "cancel": fluxjob.spec.cancel, "priority": fluxjob.spec.priority, "queue": fluxjob.spec.queue}
         if all(now[field] == value for field, value in change.spec.items()):
             return
+        await self._patch(fluxjob, change)
+
+    async def _patch(self, fluxjob: FluxJob, change: FluxJobEdit) -> None:
+        meta = fluxjob.metadata
         try:
-            await self._connection.api.patch(
-                FLUXJOBS, fluxjob.metadata.name, {"spec": change.spec}, namespace=self.namespace, field_manager="fluxqueue-client"
-            )
+            await self._connection.api.patch(FLUXJOBS, meta.name, {"spec": change.spec}, namespace=self.namespace, field_manager=_MANAGER)
+        except ApiError as error:
+            raise translated(error) from None
+
+    async def _suspend(self, fluxjob: FluxJob, *, to: bool) -> None:
+        """Suspend or resume the Job of a FluxJob, and not another one that got its name meanwhile."""
+        ref = fluxjob.spec.object_ref
+        body = {"metadata": {"uid": ref.uid}, "spec": {"suspend": to}}
+        try:
+            await self._connection.api.patch(JOBS, ref.name, body, namespace=self.namespace, field_manager=_MANAGER)
         except ApiError as error:
             raise translated(error) from None
 

@@ -169,9 +169,13 @@ def _unsure(error: kube.Unreachable) -> bool:
     return error.sent and error.message.partition(" ")[0] in ("create", "patch", "delete")
 
 
+_OTHER_NAME = "choose another name, or one that ends in - and that the API server completes (name='solver-'), or delete that object first"
 _UNREACHABLE: tuple[type[FluxQueueError], str] = (NoCluster, "check the kubeconfig and the network (kubectl version)")
 _CAUSES: dict[type[kube.ApiError], tuple[type[FluxQueueError], str]] = {
-    kube.AlreadyExists: (NameTaken, "choose another name, or delete that object first"),
+    kube.AlreadyExists: (
+        NameTaken,
+        _OTHER_NAME,
+    ),
     kube.NotFound: (NoSuchWork, "check name and namespace"),
     kube.Forbidden: (NotPermitted, "ask for this right (kubectl auth can-i shows what you have)"),
     kube.Unauthorized: (NotPermitted, "renew the credentials of your kubeconfig"),

@@ -1,20 +1,30 @@
-"""What `jobs` of the client returns: the work of a namespace, in the order and with the table of ``kubectl fluxqueue jobs``."""
+"""What `jobs` and `queues` of the client return: sequences that print as the tables of ``kubectl fluxqueue``."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.fluxqueues import FluxQueue, QueueLimits
 from fluxqueue.cli import jobs as rows
 from fluxqueue.cli.fitting import without_empty
+from fluxqueue.cli.queue_listing import QUEUE_TITLES, cores_by_queue, queue_rows, with_default
 from fluxqueue.cli.tables import columns
+from fluxqueue.client.errors import NotInstalled, translated
 from fluxqueue.client.statuses import WorkStatus, status_of
+from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
 
-__all__ = ["JobListing", "ListedJob", "listing_of"]
+if TYPE_CHECKING:
+    from fluxqueue.kube.transport import Api
+
+__all__ = ["JobListing", "ListedJob", "ListedQueue", "QueueListing", "listing_of", "read_queues"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,70 @@ class ListedJob:
     status: WorkStatus
 
 
-class JobListing(Sequence[ListedJob]):
+@dataclass(frozen=True)
+class ListedQueue:
+    """One queue.
+
+    Attributes
+    ----------
+    name, state, policy
+        Of the FluxQueue; ``state`` is ``open``, ``held`` or ``drained``.
+    pending, running, nodes
+        Workloads that wait, workloads that have nodes, and nodes in use; None for ``default`` without a FluxQueue.
+    cores
+        Cores in use; None if you may not list the work of all namespaces.
+    most_running, most_nodes, most_cores
+        Its limits; None is no limit.
+    """
+
+    name: str
+    state: str
+    policy: str
+    pending: int | None
+    running: int | None
+    nodes: int | None
+    cores: float | None
+    most_running: int | None = None
+    most_nodes: int | None = None
+    most_cores: int | None = None
+
+
+class _Listing(Sequence[T]):
+    """Items as a sequence; ``print`` and notebooks show a table."""
+
+    def __init__(self, items: Sequence[T], titles: Sequence[str], cells: Sequence[Sequence[str]], nothing: str) -> None:
+        self._items = list(items)
+        self._titles, self._cells = without_empty(list(titles), [list(row) for row in cells])
+        self._nothing = nothing
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        return self._items[at]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
+
+    def __str__(self) -> str:
+        return columns(self._titles, self._cells).rstrip("\n") if self._items else self._nothing
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(title)}</th>" for title in self._titles)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._items else f"<p>{self._nothing}</p>"
+
+
+class JobListing(_Listing[ListedJob]):
     """Workloads, as a sequence; ``print`` and notebooks show a table.
 
     Parameters
@@ -52,37 +125,46 @@ class JobListing(Sequence[ListedJob]):
     """
 
     def __init__(self, jobs: Sequence[FluxJob], now: datetime, *, namespaces: bool) -> None:
-        self._jobs = [
+        items = [
             ListedJob(rows.object_name(job), job.metadata.namespace, job.spec.pods, job.status.account, status_of(job)) for job in jobs
         ]
         cells = [rows.row(job, now, namespaces=namespaces) for job in jobs]
-        self._titles, self._cells = without_empty(rows.headers(namespaces=namespaces), cells)
+        super().__init__(items, rows.headers(namespaces=namespaces), cells, "no work is here")
 
-    @overload
-    def __getitem__(self, at: int) -> ListedJob: ...
 
-    @overload
-    def __getitem__(self, at: slice) -> list[ListedJob]: ...
+class QueueListing(_Listing[ListedQueue]):
+    """The queues, as a sequence; ``print`` and notebooks show the table of ``kubectl fluxqueue queues``.
 
-    def __getitem__(self, at: int | slice) -> ListedJob | list[ListedJob]:
-        return self._jobs[at]
+    Parameters
+    ----------
+    queues
+        The FluxQueues.
+    cores
+        Cores in use by queue; None: not known.
+    now
+        The present time.
+    """
 
-    def __len__(self) -> int:
-        return len(self._jobs)
+    def __init__(self, queues: Sequence[FluxQueue], cores: Mapping[str, float] | None, now: datetime) -> None:
+        listed = with_default(queues)
+        items = [_listed(queue, cores, counted=queue in queues) for queue in listed]
+        super().__init__(items, QUEUE_TITLES, queue_rows(queues, cores, now), "")
 
-    def __iter__(self) -> Iterator[ListedJob]:
-        return iter(self._jobs)
 
-    def __str__(self) -> str:
-        return columns(self._titles, self._cells).rstrip("\n") if self._jobs else "no work is here"
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(title)}</th>" for title in self._titles)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._jobs else "<p>no work is here</p>"
+def _listed(queue: FluxQueue, cores: Mapping[str, float] | None, *, counted: bool) -> ListedQueue:
+    status, limits = queue.status, queue.spec.limits or QueueLimits()
+    return ListedQueue(
+        name=queue.metadata.name,
+        state=queue.spec.state,
+        policy=queue.spec.policy,
+        pending=status.pending if counted else None,
+        running=status.running if counted else None,
+        nodes=status.nodes_in_use if counted else None,
+        cores=None if cores is None else cores.get(queue.metadata.name, 0.0),
+        most_running=limits.running,
+        most_nodes=limits.nodes,
+        most_cores=limits.cores,
+    )
 
 
 def listing_of(jobs: Iterable[FluxJob], now: datetime, *, queue: str = "", states: Iterable[str] = (), namespaces: bool) -> JobListing:
@@ -90,3 +172,28 @@ def listing_of(jobs: Iterable[FluxJob], now: datetime, *, queue: str = "", state
     wanted = {state.lower() for state in states}
     chosen = [job for job in jobs if (not queue or job.spec.queue == queue) and (not wanted or rows.state_of(job).lower() in wanted)]
     return JobListing(sorted(chosen, key=rows.order), now, namespaces=namespaces)
+
+
+async def read_queues(api: Api, now: datetime) -> QueueListing:
+    """Return the queues, with the cores in use for those who may list the work of all namespaces.
+
+    Raises
+    ------
+    NotInstalled
+        The cluster has no FluxQueues.
+    FluxQueueError
+        The API server refuses, or does not answer.
+    """
+    try:
+        found = await api.list(FLUXQUEUES)
+    except NotFound as error:
+        raise NotInstalled(f"the cluster does not serve FluxQueues ({error}): install fluxqueue") from None
+    except ApiError as error:
+        raise translated(error) from None
+    try:
+        cores = cores_by_queue(await api.list(FLUXJOBS))
+    except Forbidden:
+        cores = None
+    except ApiError as error:
+        raise translated(error) from None
+    return QueueListing(found, cores, now)

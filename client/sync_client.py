@@ -21,7 +21,7 @@ from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.errors import InvalidWork, SubmissionFailed
 from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.handles import Handle
-from fluxqueue.client.listings import JobListing
+from fluxqueue.client.listings import JobListing, QueueListing
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.portals import Portal
 from fluxqueue.client.statuses import WorkStatus
@@ -97,6 +97,10 @@ class Client:
     ) -> JobListing:
         """Return the work that runs, waits and has ended; see `AsyncClient.jobs`."""
         return self.portal.call(self.asynchronous.jobs(queue=queue, states=states, namespace=namespace, all_namespaces=all_namespaces))
+
+    def queues(self) -> QueueListing:
+        """Return the queues with what they use of their limits; see `AsyncClient.queues`."""
+        return self.portal.call(self.asynchronous.queues())
 
     def workload(self, handle: Handle) -> Workload:
         """Return the workload of a handle that was kept."""
@@ -197,6 +201,10 @@ class Workload:
     def move(self, queue: str) -> None:
         """Move it to another queue, while it waits."""
         self._portal.call(self.asynchronous.move(queue))
+
+    def requeue(self, *, hold: bool = False, timeout: Timeout = 600.0) -> None:
+        """Stop a Job that runs, and have it wait again; see `AsyncWorkload.requeue`."""
+        self._portal.call(self.asynchronous.requeue(hold=hold, timeout=timeout))
 
     def delete(self) -> None:
         """Delete its object and all that belongs to it, in any state."""

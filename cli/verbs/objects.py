@@ -12,13 +12,14 @@ from fluxqueue.api import names
 from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.listing import list_jobs, list_objects, objects
+from fluxqueue.cli.queue_listing import queues
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.usage_errors import UsageParser
 
 __all__ = ["add_options", "run"]
 
 _ABOUT = {
-    "queues": "The FluxQueues of the cluster.",
+    "queues": "The FluxQueues of the cluster, with what they use of their limits: workloads that run, nodes and cores.",
     "reservations": "The FluxReservations of the cluster: nodes that are set aside for people or for maintenance.",
 }
 _PLURALS = {"queues": names.FLUXQUEUES, "reservations": names.FLUXRESERVATIONS}
@@ -47,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.output:
                 raise ClusterError("error: --gantt is a picture: leave it out, or -o")
             return _gantt(client, namespace_of(arguments, chosen), arguments)
+        if arguments.command == "queues" and arguments.output in ("", "wide"):
+            return queues(client, sys.stdout, now(), wide=arguments.output == "wide", titles=not arguments.no_headers)
         return objects(client, _PLURALS[arguments.command], sys.stdout, output=arguments.output, titles=not arguments.no_headers)
 
 

@@ -144,11 +144,12 @@ def test_tells_an_object_outside_the_queue_from_one_that_is_not_there(kubectl: R
     assert bare.stderr.startswith('Error from server (NotFound): fluxjobs.jobs.converged-computing.org "nobody" not found')
 
 
-def test_shows_queues_in_the_columns_of_their_definition(kubectl: Run) -> None:
+def test_shows_queues_with_what_they_use(kubectl: Run) -> None:
     done = kubectl("fluxqueue", "queues")
     assert done.returncode == 0, done.stderr
-    titles, row = done.stdout.splitlines()
-    assert titles.split()[:3] == ["NAME", "STATE", "POLICY"]
+    titles, default, row = done.stdout.splitlines()
+    assert titles.split() == ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
+    assert default.split()[:3] == ["default", "open", "easy"]
     assert row.split()[:3] == ["night", "open", "fcfs"]
     assert len(kubectl("fluxqueue", "queues", "-o", "wide").stdout.splitlines()[0]) > len(titles)
     assert kubectl("fluxqueue", "queues", "-o", "name").stdout == f"fluxqueue.{names.GROUP}/night\n"

@@ -50,6 +50,8 @@ TRANSCRIPT = [
     ("--version", 0, "kubectl-fluxqueue "),
     # The queue
     ("jobs", 0, "POS"),
+    ("queues", 0, "NAME STATE POLICY PRIORITY PENDING RUNNING NODES CORES"),
+    ("queues -o wdie", 1, "takes wide, json"),
     ("jobs -q nigth", 1, "there is no queue 'nigth': did you mean night? there are default, night"),
     ("jobs --state PD", 1, "pd is not a state; there are pending"),
     ("jobs --state pending", 0, "job/waiting"),
@@ -121,6 +123,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
         fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z"),
     )
     server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
+    server.has(f"/apis/{names.API_VERSION}/fluxjobs")
     server.has(f"/apis/{names.API_VERSION}/namespaces/empty/fluxjobs")
     server.objects["/api/v1/namespaces/empty"] = {"metadata": {"labels": {}}}
     server.objects[f"POST {JOBS}"] = {"metadata": {"name": "solve-x", "labels": {names.SEEN_LABEL: names.SEEN_VALUE}}}
