@@ -193,6 +193,7 @@ def sees_the_cluster(person: Person) -> None:
     assert f"{where}/job/long" in person.says("nodes", "--each")
     assert person.says("graph", "--ascii").splitlines()[1].startswith("cluster")
     assert "job/long" in person.says("reservations", "--gantt", "--ascii")
+    assert person.run("queues").stderr == "Cores in use are not shown: you may not list the FluxJobs of all namespaces.\n"
     for verb in ("queues", "shares"):
         person.says(verb)
 
