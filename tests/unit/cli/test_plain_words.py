@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from fluxqueue.api.reasons import REASONS
 from fluxqueue.cli import plugin
-from fluxqueue.cli.explain import HELPS, WHY
 
 _OF_THE_MATCHER = re.compile(r"\b(slots?|vertex|vertices|match(ed|es|er|ing)?|jobspec|allocations?)\b")
 _KNOWN = {"matchPolicy", "--match-policy"}
@@ -30,4 +30,4 @@ def test_helps_are_in_plain_words(verb: str) -> None:
 
 
 def test_reasons_and_what_helps_are_in_plain_words() -> None:
-    assert [text for text in (*WHY.values(), *HELPS.values()) if not plain(text)] == []
+    assert [text for facts in REASONS.values() for text in (facts.why, facts.helps) if not plain(text)] == []

@@ -93,7 +93,7 @@ def test_a_bound_volume_is_reached_from_the_nodes_of_its_affinity_only() -> None
 def test_a_volume_with_a_zone_in_its_labels_is_reached_from_a_node(labels: dict[str, str], reaches: bool) -> None:
     found = needs(Cluster().has_claim("data", "pv").has_volume("pv", labels={ZONE: "eu-1a__ eu-1b"}), "data")
     properties = {**labels, **{label_property(key, value): "" for key, value in labels.items()}}
-    constraint = read_constraint(found.rules[0])
+    constraint = read_constraint(dict(found.rules[0]))
     assert constraint is not None
     assert constraint.accepts(NodeSubject("n1", properties)) == reaches
 
