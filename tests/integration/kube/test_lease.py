@@ -18,7 +18,6 @@ from fluxqueue.kube.transport import Api
 
 Through = Callable[..., AbstractAsyncContextManager[Api]]
 DURATION_S = 2.0
-RETRY_S = DURATION_S / 5
 
 
 class Throne:
@@ -44,7 +43,7 @@ class Throne:
 
     async def reign(self, number: int) -> str:
         """Wait for the n-th to take the throne, and say who."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(50):
             while len(self.reigns) < number:
                 self.changed.clear()
                 await self.changed.wait()
@@ -63,22 +62,22 @@ async def campaigning(lease: LeaderLease, throne: Throne, identity: str) -> Asyn
         raise error
 
 
-def candidate(api: Api, room: str, identity: str, *, skew_h: float = 0, former: str = "") -> LeaderLease:
+def candidate(api: Api, room: str, identity: str, *, skew_h: float = 0, former: str = "", duration_s: float = DURATION_S) -> LeaderLease:
     def now() -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=skew_h)
 
-    return LeaderLease(api, room, "leader", identity, DURATION_S, former=former, now=now)
+    return LeaderLease(api, room, "leader", identity, duration_s, former=former, now=now)
 
 
 async def test_a_clean_stop_hands_the_lease_over_at_once(api: Api, room: str) -> None:
     throne = Throne()
-    async with campaigning(candidate(api, room, "a"), throne, "a") as first:
+    long_s = 300.0  # whoever looks again after a fifth of it would not come in time
+    async with campaigning(candidate(api, room, "a", duration_s=long_s), throne, "a") as first:
         assert await throne.reign(1) == "a"
-        async with campaigning(candidate(api, room, "b", skew_h=24), throne, "b"):
+        async with campaigning(candidate(api, room, "b", skew_h=24, duration_s=long_s), throne, "b"):
+            await asyncio.sleep(0.5)  # it watches by now
             first.cancel()
-            assert await throne.reign(2) == "b"
-            assert throne.reigns[1][1] - throne.ends[0][1] < DURATION_S / 2
-            assert throne.reigns[1][1] - throne.ends[0][1] < RETRY_S, "the release was seen, not found by looking"
+            assert await throne.reign(2) == "b", "the release was seen, not found by looking"
             lease = await api.get(LEASES, "leader", room)
             assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("b", 1)
     released = await api.get(LEASES, "leader", room)
@@ -113,7 +112,7 @@ async def test_a_leader_keeps_the_lease_through_a_short_break(api: Api, proxy: T
             for _ in range(3):
                 proxy.cut()
                 seen = before.metadata.resource_version
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(50):
                     while before.metadata.resource_version == seen:
                         before = await api.get(LEASES, "leader", room)
             assert throne.sitting == [leader]
@@ -140,7 +139,7 @@ async def test_a_lease_that_somebody_else_took_is_left_at_once(api: Api, room: s
         await throne.reign(1)
         body = {"spec": {"holderIdentity": "usurper", "leaseDurationSeconds": 60}}
         await api.patch(LEASES, "leader", body, namespace=room)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(50):
             while throne.sitting:
                 throne.changed.clear()
                 await throne.changed.wait()
