@@ -21,10 +21,10 @@ from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
 log = structlog.get_logger()
 
-WORLDS = int(os.environ.get("FLUXQUEUE_WORLDS", "50"))
+WORLDS = int(os.environ.get("FLUXQUEUE_WORLDS", "24"))
 SEED = int(os.environ.get("FLUXQUEUE_WORLDS_SEED", "1"))
 ONE = os.environ.get("FLUXQUEUE_WORLD", "")
-BATCH = 25
+BATCH = 12
 SHOWN = int(os.environ.get("FLUXQUEUE_WORLDS_REDUCED", "1"))
 """How many failing worlds are made smaller."""
 
@@ -38,7 +38,7 @@ def judged_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     cluster = InProcessCluster(
         service_folder / "differential", ClusterOptions(nodes=1, node_cpu="1", durable=False, volumes=True, values=values)
     )
-    cluster.start()
+    cluster.start(600)
     yield cluster
     cluster.destroy()
 

@@ -34,11 +34,11 @@ __all__ = ["Judge", "Trial"]
 Json = dict[str, Any]
 FOR_EVER = (Reason.UNSATISFIABLE, Reason.INVALID_REQUEST)
 AT_ONCE = 24
-READY_S = 60.0
+READY_S = 180.0
 CONTROL_S = 8.0
 """After this time without a new pod, no more pods of a plain copy are expected."""
 DECIDED_S = 30.0
-SILENT_S = 90.0
+SILENT_S = 180.0
 """How long a busy machine may take until the queue says anything."""
 HELD_S = 60.0
 _LATE_S = 15.0
@@ -372,6 +372,8 @@ def _ended(trial: Trial, fluxjobs: list[Json], now: float, since: float) -> bool
             return True
         return False
     patience = SILENT_S if trial.verdict == "silent" else DECIDED_S
+    if plain.complete and trial.verdict != "silent" and known_difference(trial.world, trial.message):
+        patience = CONTROL_S
     if plain.complete:
         if since > patience:
             trial.fault = f"plain, it runs; the queue says {trial.verdict}: {trial.message}"
