@@ -73,6 +73,9 @@ class Serving:
         loop = asyncio.get_running_loop()
         while not self._ended.is_set():
             await self._trigger.take(kind)
+            if self._ended.is_set():  # since it was woken: what begins now would be cancelled
+                self._trigger.request(kind)
+                return
             self._busy.add(kind)
             began = loop.time()
             if (again_s := await self._handle(kind)) is not None:

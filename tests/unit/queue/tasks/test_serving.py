@@ -156,3 +156,23 @@ async def test_one_that_is_cancelled_ends_its_handlers(work: Work) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["old", "closed"])
+async def test_work_that_is_requested_as_the_task_ends_is_not_begun_and_stays_requested(
+    work: Work, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    monkeypatch.setattr(module, "_LONG_S", 600.0 if closed else 0.0)
+    serving = Serving(work.trigger, work.handle)
+
+    async def release() -> float | None:
+        if closed:
+            serving.close()
+        work.trigger.schedule()  # a waiting loop for cycles is woken, and the task ends before that runs
+        return None
+
+    work.bodies[RELEASE] = release
+    work.trigger.release()
+    await asyncio.wait_for(serving.run(), 60)
+    assert work.done == [RELEASE]
+    assert work.trigger.waiting, "the next task is to be deferred for it"
