@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import ENDED, FluxJob
 from fluxqueue.api.formatting import format_nodes, format_quantity
 from fluxqueue.cli.explain import headline
 from fluxqueue.cli.history_source import HistorySource
@@ -123,7 +123,7 @@ def _time_words(ran_s: float, duration_s: int | None, *, ended: bool) -> str:
 
 def _use_words(job: FluxJob, asked: Amounts | None, pods: int, use: PodUse | None) -> Sequence[tuple[str, str]]:
     state = state_of(job)
-    if state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+    if state in ENDED:
         return [("Used", _ENDED if job.status.started_at else "nothing: it never ran")]
     if use is None:
         return [("Used", "nothing yet: none of its pods runs")]

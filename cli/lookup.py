@@ -39,7 +39,6 @@ _SHOWN_WITHIN = timedelta(minutes=1)
 """How long a new object of a managed namespace may be without its FluxJob, with a margin for clocks that differ."""
 _WAIT_S = 25.0
 _POLL_S = 0.5
-_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 
 
 class _NotShownYet(ClusterError):
@@ -299,7 +298,7 @@ def observed(client: ApiClient, job: FluxJob) -> Observed:
     stated = True
     pods: Sequence[Pod] = ()
     if ref.kind == "Job":
-        pods = _pods(client, namespace, f"{_CONTROLLER_UID}={ref.uid}")
+        pods = _pods(client, namespace, f"{names.CONTROLLER_UID_LABEL}={ref.uid}")
         if has_services(job):
             pods = [*pods, *_pods(client, namespace, f"{names.SERVICES_OF_LABEL}={ref.uid}")]
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from fluxqueue.api import names
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
@@ -21,7 +22,6 @@ from fluxqueue.cli.simulated_nodes import why_nothing_runs
 __all__ = ["PodUse", "read_use"]
 
 _GROUP = "/apis/metrics.k8s.io"
-_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _ONE_BY_ONE = 4
 _FORBIDDEN = 403
 _NOT_SERVED = "this cluster serves no metrics (metrics.k8s.io): an administrator installs metrics-server"
@@ -109,7 +109,7 @@ def _is_served(client: ApiClient) -> bool:
 def _measured(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> list[_PodMetrics]:
     """Ask for pods by a label they have in common, or one by one."""
     path = f"{_GROUP}/v1beta1/namespaces/{namespace}/pods"
-    uid = pods[0].metadata.label(_CONTROLLER_UID)
+    uid = pods[0].metadata.label(names.CONTROLLER_UID_LABEL)
     if uid is None and len(pods) <= _ONE_BY_ONE:
         found = []
         for pod in pods:
@@ -118,7 +118,7 @@ def _measured(client: ApiClient, namespace: str, pods: Sequence[Pod]) -> list[_P
             except ObjectNotFound:  # not measured yet
                 continue
         return [each for raw in found if (each := _read(raw)) is not None]
-    listed = client.get(path, {"labelSelector": f"{_CONTROLLER_UID}={uid}"} if uid else {})
+    listed = client.get(path, {"labelSelector": f"{names.CONTROLLER_UID_LABEL}={uid}"} if uid else {})
     return [each for raw in msgspec.json.decode(listed, type=_List).items if (each := _read(raw)) is not None]
 
 

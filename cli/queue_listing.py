@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TextIO
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue, Limits, QueueLimits
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.api_client import ApiClient, ApiRefused
@@ -26,7 +26,6 @@ from fluxqueue.cli.tables import age, columns, instant, wants_colour
 __all__ = ["QUEUE_TITLES", "cores_by_queue", "queue_rows", "queues", "with_default"]
 
 _FORBIDDEN = 403
-_LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
 QUEUE_TITLES = ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
 _WIDE = ["PER-NAMESPACE", "DURATION", "LONGEST", "SCHEDULER"]
 _STYLES = {"held": "waits", "drained": "waits"}
@@ -64,7 +63,7 @@ def cores_by_queue(jobs: Iterable[FluxJob]) -> dict[str, float]:
     """Return how many cores the work with nodes has, by queue."""
     cores: dict[str, float] = {}
     for job in jobs:
-        if state_of(job) not in _LIVE or not job.status.nodes:
+        if state_of(job) not in LIVE or not job.status.nodes:
             continue
         try:
             pods = sum(host != names.NO_NODE for host in hostlists.decode(job.status.nodes))

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.job_rows import SORTS, JobRow
 from fluxqueue.kube.object_cache import Change
@@ -74,7 +74,7 @@ class TableQuery:
         return not self.text or all(word in row.search for word in self.text.lower().split())
 
 
-_ACTIVE: Final = frozenset({State.PENDING, State.ALLOCATED, State.RUNNING, State.DRAINING})
+_ACTIVE: Final = LIVE | {State.PENDING}
 
 
 def read_query(parameters: Mapping[str, str]) -> TableQuery:

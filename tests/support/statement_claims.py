@@ -20,7 +20,7 @@ from support.statement_pictures import Picture, ShownWork, seconds_at
 from support.statement_reasons import REASONS, Check, NotCheckable
 
 from fluxqueue.api import hostlists, names
-from fluxqueue.api.fluxjobs import Condition, Outcome, Reason, State
+from fluxqueue.api.fluxjobs import LIVE, Condition, Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.queue.model.records import Allocation, SlotState
@@ -28,7 +28,6 @@ from fluxqueue.queue.model.records import Allocation, SlotState
 __all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
 
 _SECOND = timedelta(seconds=1)
-_LIVE = (State.ALLOCATED, State.RUNNING, State.DRAINING)
 
 
 @dataclass(frozen=True)
@@ -410,7 +409,7 @@ def _running_limit(said: re.Match[str], picture: Picture) -> str:
     if limit != int(said["most"]):
         return f"the queue {said['name']!r} may run {limit}"
     reserved = {each.workload for each in picture.ledger.reservations}
-    counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in _LIVE or row.id in reserved)]
+    counted = [row for row in picture.ledger.workloads if row.queue == said["name"] and (row.state in LIVE or row.id in reserved)]
     return "" if len(counted) >= limit else f"{len(counted)} of the queue {said['name']!r} run or have nodes reserved"
 
 
@@ -425,7 +424,7 @@ def _quota(work: ShownWork, picture: Picture) -> str:
     if said is None or quota is None or said["most"] == said["left"]:
         return ""
     used = any(parse_quantity(amount) for amount in (quota.status.used or {}).values())
-    live = any(row.namespace == said["namespace"] and row.state in _LIVE for row in picture.ledger.workloads)
+    live = any(row.namespace == said["namespace"] and row.state in LIVE for row in picture.ledger.workloads)
     return "" if used or live or picture.ledger.reservations else f"nothing of the ResourceQuota {said['name']!r} is used"
 
 
