@@ -6,12 +6,13 @@ Without it Python would speak of an attribute that an int does not have, in the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fluxqueue.client.errors import InvalidWork
 
-__all__ = ["check_mapping", "check_number", "check_text", "check_texts", "check_whole", "many"]
+__all__ = ["check_mapping", "check_number", "check_text", "check_texts", "check_whole", "many", "workloads"]
 
+W = TypeVar("W")
 _SHOWN = 60
 
 
@@ -58,6 +59,15 @@ def many(what: str, values: Any, example: str) -> Iterable[Any]:
     if isinstance(values, Iterable):
         return values
     raise InvalidWork(f"{what}: {_shown(values)} is not a list: write {example}")
+
+
+def workloads(works: Any, kind: type[W]) -> list[W]:
+    """Return workloads of a client; raise `InvalidWork` for something else, before the first wait begins."""
+    found = [*many("works", works, "a list of workloads, such as [first, second]")]
+    for work in found:
+        if not isinstance(work, kind):
+            raise InvalidWork(f"works: {type(work).__name__} is no workload: give what submit or get returned")
+    return found
 
 
 def _shown(value: Any) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.client.arguments import check_texts, many
+from fluxqueue.client.arguments import check_texts, many, workloads
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -285,7 +285,7 @@ class AsyncClient:
         WaitTimeout, WorkFailed, WorkGone
             As `AsyncWorkload.wait`, for the first one.
         """
-        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in _workloads(works)]
+        waits = [asyncio.ensure_future(work.wait(timeout=timeout, check=check)) for work in workloads(works, AsyncWorkload)]
         try:
             return list(await asyncio.gather(*waits))
         finally:
@@ -304,7 +304,7 @@ class AsyncClient:
             One was deleted.
         """
         waits: dict[asyncio.Task[WorkStatus], AsyncWorkload] = {
-            asyncio.ensure_future(work.wait(timeout=timeout)): work for work in _workloads(works)
+            asyncio.ensure_future(work.wait(timeout=timeout)): work for work in workloads(works, AsyncWorkload)
         }
         try:
             pending = set(waits)
@@ -373,15 +373,6 @@ class AsyncClient:
                 f"kubectl label namespace {unit.namespace} {names.MANAGED_LABEL}=true, or choose another namespace"
             )
         self._managed.add(key)
-
-
-def _workloads(works: Iterable[AsyncWorkload]) -> list[AsyncWorkload]:
-    """Return workloads; raise `InvalidWork` for something else, before the first wait begins."""
-    found = [*many("works", works, "a list of workloads, such as [first, second]")]
-    for work in found:
-        if not isinstance(work, AsyncWorkload):
-            raise InvalidWork(f"works: {type(work).__name__} is no workload: give what submit or get returned")
-    return found
 
 
 def _refused(error: ApiError, unit: Submission) -> FluxQueueError:

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from fluxqueue.client.arguments import many
+from fluxqueue.client.arguments import workloads
 from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.async_workloads import AsyncWorkload
-from fluxqueue.client.errors import InvalidWork, SubmissionFailed
+from fluxqueue.client.errors import SubmissionFailed
 from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.handles import Handle
 from fluxqueue.client.listings import JobListing, QueueListing
@@ -31,8 +31,6 @@ from fluxqueue.client.terms import Terms
 from fluxqueue.client.waiting import Timeout
 
 __all__ = ["Client", "Workload"]
-
-_WORKS = "a list of workloads, such as [first, second]"
 
 
 class Client:
@@ -113,23 +111,17 @@ class Client:
 
     def wait(self, works: Iterable[Workload], *, timeout: Timeout = None, check: bool = False) -> list[WorkStatus]:
         """Wait until all of some workloads have ended; see `AsyncClient.wait`."""
-        waited = [_own(work) for work in many("works", works, _WORKS)]
+        waited = [work.asynchronous for work in workloads(works, Workload)]
         return self.portal.call(self.asynchronous.wait(waited, timeout=timeout, check=check))
 
     def as_ended(self, works: Iterable[Workload], *, timeout: Timeout = None) -> Iterator[Workload]:
         """Yield workloads as they end; see `AsyncClient.as_ended`."""
-        by_own = {_own(work): work for work in many("works", works, _WORKS)}
+        by_own = {work.asynchronous: work for work in workloads(works, Workload)}
         for each in self.portal.iterate(self.asynchronous.as_ended(by_own, timeout=timeout)):
             yield by_own[each]
 
     def _workload(self, own: AsyncWorkload) -> Workload:
         return Workload(self.portal, own)
-
-
-def _own(work: Workload) -> AsyncWorkload:
-    if not isinstance(work, Workload):
-        raise InvalidWork(f"works: {type(work).__name__} is no workload: give what submit or get returned")
-    return work.asynchronous
 
 
 class Workload:
