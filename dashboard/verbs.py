@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import ENDED, FluxJob, State
 from fluxqueue.api.typedvalues import queue_problem
 from fluxqueue.cli.jobs import object_name, state_of
@@ -125,7 +126,7 @@ async def carry_out(api: Api, job: FluxJob, verb: Verb) -> str:
 async def _require_queue(api: Api, title: str, queue: str) -> None:
     """Refuse a queue that does not exist; who may not read queues learns it from the reason of the work."""
     try:
-        known = await known_queues(api)
+        known = await known_queues(api) if queue != names.DEFAULT_QUEUE else None
     except ApiError:
         return
     if (problem := queue_problem(queue, known)) is not None:
