@@ -22,7 +22,7 @@ class GoModule:
     Attributes
     ----------
     name
-        Its folder in the package data, which is a symbolic link in a checkout.
+        Its folder in the package data.
     content
         What is built and how long it takes, for the display.
     disk_gib

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shlex
@@ -125,12 +126,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _find(display: Display, minor: str | None) -> Binaries:
-    def build(folder: Path, version: str) -> None:
-        from fluxqueue.local.toolchain import build_control_plane
+    from fluxqueue.local.toolchain import build_control_plane
 
-        build_control_plane(folder, version, display)
-
-    return find_binaries(build, minor)
+    return find_binaries(functools.partial(build_control_plane, display=display), minor)
 
 
 def _up(arguments: argparse.Namespace) -> int:
