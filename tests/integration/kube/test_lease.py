@@ -74,8 +74,11 @@ async def test_a_clean_stop_hands_the_lease_over_at_once(api: Api, room: str) ->
     long_s = 300.0  # whoever looks again after a fifth of it would not come in time
     async with campaigning(candidate(api, room, "a", duration_s=long_s), throne, "a") as first:
         assert await throne.reign(1) == "a"
-        async with campaigning(candidate(api, room, "b", skew_h=24, duration_s=long_s), throne, "b"):
-            await asyncio.sleep(0.5)  # it watches by now
+        second = candidate(api, room, "b", skew_h=24, duration_s=long_s)
+        async with campaigning(second, throne, "b"):
+            async with asyncio.timeout(50):
+                while second.holder != "a":  # until it has read the Lease, it could find the release without a watch
+                    await asyncio.sleep(0.02)
             first.cancel()
             assert await throne.reign(2) == "b", "the release was seen, not found by looking"
             lease = await api.get(LEASES, "leader", room)
