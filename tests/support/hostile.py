@@ -127,6 +127,8 @@ class Attack:
         about
             Returns an object of somebody else, about which Events are written.
         """
+        for kind in GANG_EXAMPLES:  # so that each kind is there, however few writes this machine makes in that time
+            self._gang(kind, intact=True)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             steps = (self._create, self._gang, self._edit, self._status, self._event, self._command)
@@ -142,20 +144,20 @@ class Attack:
         self._number += 1
         self._make(*self._draw.choice(_KINDS)(f"h{self._number}"))
 
-    def _gang(self) -> None:
-        """Write a gang of another project: its object, and its pods or Jobs."""
+    def _gang(self, kind: str = "", *, intact: bool = False) -> None:
+        """Write a gang of another project: its object, and its pods or Jobs; without a kind, of a drawn one."""
         self._number += 1
-        for collection, body in gang(self._draw.choice(GANG_EXAMPLES), f"g{self._number}"):
-            made = self._make(collection, body)
+        for collection, body in gang(kind or self._draw.choice(GANG_EXAMPLES), f"g{self._number}"):
+            made = self._make(collection, body, intact=intact)
             if made is not None and collection in GANG_KINDS and not collection.startswith("podgroups"):
                 for child in children_of(made, self._draw.choices(range(60), k=2)):
-                    self._make(*child)
+                    self._make(*child, intact=intact)
 
-    def _make(self, collection: str, body: Json) -> Any:
-        """Create an object with hostile values; return it, or None if it was refused. The oldest ones are deleted."""
+    def _make(self, collection: str, body: Json, *, intact: bool = False) -> Any:
+        """Create an object, with hostile values unless it stays intact; return it, or None if it was refused. The oldest are deleted."""
         body["metadata"]["namespace"] = self._namespace
-        hostile = self._damaged(body, keep=("apiVersion", "kind", "name", "namespace", "metadata"))
-        if (made := self._send("POST", self._path(collection), hostile)) is not None:
+        written = body if intact else self._damaged(body, keep=("apiVersion", "kind", "name", "namespace", "metadata"))
+        if (made := self._send("POST", self._path(collection), written)) is not None:
             path = self._path(collection) + "/" + made["metadata"]["name"]
             self._live.append(path)
             self._paths[path] = made
