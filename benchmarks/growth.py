@@ -2,10 +2,13 @@
 
 For each kind and size a gang is created in one namespace. It is followed until all its pods are bound. Meanwhile another namespace gets a
 Job of one pod every second, whose time from the call that creates it to its release (`spec.suspend` is false) is what counts: work of
-others must not wait for a large gang. The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the
-blocks of its event loop with the CPU time of the blocks: on a busy machine a block takes longer than its CPU time. After the gang runs, a
-full sweep of the queue is waited for (``--after``), because it also grows with the gang. The cluster has the nodes that the largest gang
-fills.
+others must not wait for a large gang. With ``--plain`` the same is done in namespaces that the queue does not manage: there the time until
+the pod of the Job is bound says what machine and control plane cost.
+
+The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of its event loop with the CPU time
+of the blocks: on a busy machine a block takes longer than its CPU time. Of the slowest strangers it has the seconds until they were stored,
+had nodes, and were released, as the tables say, and until this program saw it. After the gang runs, a full sweep of the queue is waited for
+(``--after``), because it also grows with the gang. The cluster has the nodes that the largest gang fills.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import statistics
@@ -20,30 +24,48 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from burst import clean, cpu_of_programs
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
-from fluxqueue.kube.errors import ApiError, ServerError
+from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.kinds import JOBS, NAMESPACES, PODS, STATEFULSETS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
-GANG, STRANGER = "growth-gang", "growth-stranger"
+
+@dataclass(frozen=True)
+class Place:
+    """The namespaces of gang and strangers, and whether the queue manages them."""
+
+    gang: str
+    stranger: str
+    managed: bool
+
+
+QUEUED, PLAIN = Place("growth-gang", "growth-stranger", managed=True), Place("plain-gang", "plain-stranger", managed=False)
 KINDS = ("indexed", "nonindexed", "podgroup", "statefulset")
 _PODS_OF_NODE = 110
 _CREATED_AT_ONCE = 16
 _STRANGERS_LEFT_S = 60
+_SLOWEST = 5
+_STEPS = """
+    SELECT w.name, extract(epoch FROM w.submitted_at)::float8, extract(epoch FROM a.granted_at)::float8,
+        extract(epoch FROM a.released_at)::float8
+    FROM fluxqueue.workload w LEFT JOIN fluxqueue.allocation a ON a.workload = w.id WHERE w.namespace = %s
+"""
 _COLUMNS = (
+    "by",
     "kind",
     "pods",
     "all bound s",
@@ -53,6 +75,8 @@ _COLUMNS = (
     "p50 s",
     "p99 s",
     "max s",
+    "bound p50",
+    "bound p99",
     "missed",
     "blocks",
     "longest s",
@@ -66,6 +90,8 @@ class Outcome:
 
     Attributes
     ----------
+    managed
+        By the queue.
     kind, pods
         The gang.
     bound_s
@@ -76,14 +102,18 @@ class Outcome:
         CPU milliseconds of each program for each pod.
     restarts, leases_lost
         Of the queue.
-    released_s
-        From creation to release, of each stranger.
+    released_s, strangers_bound_s
+        From creation to release, and until its pod was bound, of each stranger.
     missed
         Strangers that were not released at all.
     blocks
         Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
+    slowest
+        Of the strangers that waited longest: seconds since the gang's creation, and from the stranger's own creation until the answer of
+        the API server, the row, the nodes, the stored release, and the release as this program saw it.
     """
 
+    managed: bool
     kind: str
     pods: int
     bound_s: float | None
@@ -92,17 +122,20 @@ class Outcome:
     restarts: int
     leases_lost: int
     released_s: list[float] = field(default_factory=list)
+    strangers_bound_s: list[float] = field(default_factory=list)
     missed: int = 0
     blocks: list[tuple[float, float]] = field(default_factory=list)
+    slowest: list[list[float | None]] = field(default_factory=list)
 
 
 class Watched:
-    """The Jobs and pods of both namespaces, and when strangers were released."""
+    """The Jobs and pods of all namespaces, and when strangers were released and bound."""
 
     def __init__(self, api: Api) -> None:
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.jobs: ObjectCache[Job] = ObjectCache()
         self.released_at: dict[str, float] = {}
+        self.bound_at: dict[str, float] = {}
         self.bound: set[str] = set()
         self.jobs.add_handler(self._note_job)
         self.pods.add_handler(self._note_pod)
@@ -120,13 +153,17 @@ class Watched:
 
     def _note_job(self, change: Change[Job]) -> None:
         job = change.new
-        if job is not None and job.metadata.namespace == STRANGER and not job.spec.suspend:
+        if job is not None and job.metadata.namespace in (QUEUED.stranger, PLAIN.stranger) and not job.spec.suspend:
             self.released_at.setdefault(job.metadata.name, time.monotonic())
 
     def _note_pod(self, change: Change[Pod]) -> None:
         pod = change.new
-        if pod is not None and pod.metadata.namespace == GANG and pod.spec.node_name:
+        if pod is None or not pod.spec.node_name:
+            return
+        if pod.metadata.namespace in (QUEUED.gang, PLAIN.gang):
             self.bound.add(pod.metadata.uid)
+        elif pod.metadata.namespace in (QUEUED.stranger, PLAIN.stranger) and (owner := pod.metadata.controller) is not None:
+            self.bound_at.setdefault(owner.name, time.monotonic())
 
 
 def pod_spec() -> dict[str, Any]:
@@ -158,39 +195,39 @@ def member(group: str, pods: int, number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", **body}
 
 
-async def create(api: Api, kind: str, name: str, pods: int) -> None:
+async def create(api: Api, namespace: str, kind: str, name: str, pods: int) -> None:
     if kind == "statefulset":
-        await api.create(STATEFULSETS, stateful_set(name, pods), GANG)
+        await api.create(STATEFULSETS, stateful_set(name, pods), namespace)
     elif kind == "podgroup":
         limit = asyncio.Semaphore(_CREATED_AT_ONCE)
 
         async def one(number: int) -> None:
             async with limit:
-                await api.create(PODS, member(name, pods, number), GANG)
+                await api.create(PODS, member(name, pods, number), namespace)
 
         await asyncio.gather(*(one(number) for number in range(pods)))
     else:
-        await api.create(JOBS, job(name, pods, indexed=kind == "indexed"), GANG)
+        await api.create(JOBS, job(name, pods, indexed=kind == "indexed"), namespace)
 
 
-async def strangers(api: Api, tag: str, created: dict[str, float]) -> None:
-    """Create a Job of one pod every second until cancelled, and note when."""
+async def strangers(api: Api, namespace: str, tag: str, created: dict[str, tuple[float, float]]) -> None:
+    """Create a Job of one pod every second until cancelled, and note when, and when that was answered."""
     async with asyncio.TaskGroup() as group:
         number = 0
         while True:
-            group.create_task(_stranger(api, f"{tag}-{number}", created))
+            group.create_task(_stranger(api, namespace, f"{tag}-{number}", created))
             number += 1
             await asyncio.sleep(1)
 
 
-async def _stranger(api: Api, name: str, created: dict[str, float]) -> None:
+async def _stranger(api: Api, namespace: str, name: str, created: dict[str, tuple[float, float]]) -> None:
     body = job(name, 1, indexed=False)
     body["spec"]["template"]["metadata"]["annotations"]["fluxqueue.local/run-seconds"] = "2"
     body["spec"]["ttlSecondsAfterFinished"] = 0
     at = time.monotonic()
     try:
-        await api.create(JOBS, body, STRANGER)
-        created[name] = at
+        await api.create(JOBS, body, namespace)
+        created[name] = at, time.monotonic()
     except ApiError as error:
         print(f"stranger {name}: {error}", file=sys.stderr, flush=True)
 
@@ -212,15 +249,22 @@ def restarts(cluster: InProcessCluster) -> int:
     return sum(each.restarts for each in cluster.running() if each.name == "queue")
 
 
-async def measure(api: Api, cluster: InProcessCluster, watched: Watched, kind: str, pods: int, arguments: argparse.Namespace) -> Outcome:
+async def measure(
+    api: Api, cluster: InProcessCluster, watched: Watched, place: Place, kind: str, pods: int, arguments: argparse.Namespace
+) -> Outcome:
     queue = cluster.programs["queue"].process
-    name, offset, before, restarted = f"{kind}-{pods}", queue.log.stat().st_size, cpu_of_programs(cluster), restarts(cluster)
+    name, offset, before, restarted = (
+        f"{'queued' if place.managed else 'plain'}-{kind}-{pods}",
+        queue.log.stat().st_size,
+        cpu_of_programs(cluster),
+        restarts(cluster),
+    )
     watched.bound.clear()
-    created: dict[str, float] = {}
-    others = asyncio.create_task(strangers(api, name, created))
+    created: dict[str, tuple[float, float]] = {}
+    others = asyncio.create_task(strangers(api, place.stranger, name, created))
     began = time.monotonic()
     bound_s: float | None = None
-    making = asyncio.create_task(create(api, kind, name, pods))
+    making = asyncio.create_task(create(api, place.gang, kind, name, pods))
     while time.monotonic() - began < arguments.limit:
         await asyncio.sleep(0.1)
         if len(watched.bound) >= pods:
@@ -232,10 +276,11 @@ async def measure(api: Api, cluster: InProcessCluster, watched: Watched, kind: s
     others.cancel()
     await asyncio.gather(others, return_exceptions=True)
     until = time.monotonic() + _STRANGERS_LEFT_S
-    while time.monotonic() < until and not created.keys() <= watched.released_at.keys():
+    while time.monotonic() < until and not created.keys() <= watched.bound_at.keys():
         await asyncio.sleep(0.1)
     log = list(events(queue.log, offset))
     return Outcome(
+        managed=place.managed,
         kind=kind,
         pods=pods,
         bound_s=bound_s,
@@ -243,38 +288,60 @@ async def measure(api: Api, cluster: InProcessCluster, watched: Watched, kind: s
         cpu_ms_of_pod=used,
         restarts=restarts(cluster) - restarted,
         leases_lost=sum(each.get("event") == "lease.lost" for each in log),
-        released_s=[watched.released_at[each] - at for each, at in created.items() if each in watched.released_at],
-        missed=len(created.keys() - watched.released_at.keys()),
+        released_s=[watched.released_at[each] - at for each, (at, _) in created.items() if each in watched.released_at],
+        strangers_bound_s=[watched.bound_at[each] - at for each, (at, _) in created.items() if each in watched.bound_at],
+        missed=len(created.keys() - watched.bound_at.keys()),
         blocks=[(each["seconds"], each["cpu_s"]) for each in log if each.get("event") == "loop.blocked"],
+        slowest=await asyncio.to_thread(slowest, cluster.database_dsn, created, watched.released_at, began),
     )
 
 
-async def remove(api: Api, watched: Watched) -> None:
-    for each in await api.list(STATEFULSETS, GANG):
-        await api.delete(STATEFULSETS, each.metadata.name, namespace=GANG)
-    await clean(api, ObjectCache(), GANG)
+def slowest(
+    dsn: str, created: Mapping[str, tuple[float, float]], released_at: Mapping[str, float], began: float
+) -> list[list[float | None]]:
+    """Return when the steps of the slowest strangers were over, see `Outcome`."""
+    with psycopg.connect(dsn) as connection:
+        rows = {name: times for name, *times in connection.execute(_STEPS, (QUEUED.stranger,))}
+    since = time.time() - time.monotonic()
+    longest = sorted(created.keys() & released_at.keys(), key=lambda name: created[name][0] - released_at[name])[:_SLOWEST]
+    return [_steps(*created[name], rows.get(name, ()), released_at[name], began, since) for name in longest]
+
+
+def _steps(at: float, answered: float, times: Sequence[float | None], seen: float, began: float, since: float) -> list[float | None]:
+    stored = [round(each - since - at, 2) if each is not None else None for each in times]
+    return [round(at - began, 1), round(answered - at, 2), *stored, round(seen - at, 2)]
+
+
+async def remove(api: Api, watched: Watched, namespace: str) -> None:
+    for each in await api.list(STATEFULSETS, namespace):
+        await api.delete(STATEFULSETS, each.metadata.name, namespace=namespace)
+    await clean(api, ObjectCache(), namespace)
     async with asyncio.timeout(600):
-        while watched.pods.list(GANG):
-            with contextlib.suppress(ServerError):  # it ends the deletion of thousands after a minute
-                await api.request("DELETE", f"/api/v1/namespaces/{GANG}/pods?gracePeriodSeconds=0", timeout_s=120)
+        while watched.pods.list(namespace):
+            with contextlib.suppress(ApiError):  # the API server ends the deletion of thousands after a minute
+                await api.request("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", timeout_s=120)
             await asyncio.sleep(0.5)
 
 
 async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
-        for namespace in (GANG, STRANGER):
-            await api.create(NAMESPACES, {"metadata": {"name": namespace, "labels": {names.MANAGED_LABEL: "true"}}})
+        places = [QUEUED, PLAIN] if arguments.plain else [QUEUED]
+        for place in places:
+            labels = {names.MANAGED_LABEL: "true"} if place.managed else {}
+            for namespace in (place.gang, place.stranger):
+                await api.create(NAMESPACES, {"metadata": {"name": namespace, "labels": labels}})
         watched = Watched(api)
         await watched.start()
         await asyncio.sleep(2)
-        for pods in arguments.sizes:
-            for kind in arguments.kinds:
-                outcome = await measure(api, cluster, watched, kind, pods, arguments)
-                print(summary([outcome]), file=sys.stderr, flush=True)
-                outcomes.append(outcome)
-                if (pods, kind) != (arguments.sizes[-1], arguments.kinds[-1]):
-                    await remove(api, watched)
+        for pods, kind, place in itertools.product(arguments.sizes, arguments.kinds, places):
+            outcome = await measure(api, cluster, watched, place, kind, pods, arguments)
+            print(summary([outcome]), *outcome.slowest, sep="\n", file=sys.stderr, flush=True)
+            outcomes.append(outcome)
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))
+            if (pods, kind, place) != (arguments.sizes[-1], arguments.kinds[-1], places[-1]):
+                await remove(api, watched, place.gang)
         watched.stop()
     return outcomes
 
@@ -282,8 +349,9 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[
 def summary(outcomes: list[Outcome]) -> str:
     lines = ["".join(f"{title:>12}" for title in _COLUMNS)]
     for each in outcomes:
-        waits = sorted(each.released_s) or [float("nan")]
+        waits, bound = (sorted(times) or [float("nan")] for times in (each.released_s, each.strangers_bound_s))
         figures = [
+            "queue" if each.managed else "plain",
             each.kind,
             each.pods,
             f"{each.bound_s:.1f}" if each.bound_s is not None else f"{each.bound} only",
@@ -291,8 +359,10 @@ def summary(outcomes: list[Outcome]) -> str:
             each.restarts,
             each.leases_lost,
             f"{statistics.median(waits):.2f}",
-            f"{waits[min(len(waits) - 1, int(len(waits) * 0.99))]:.2f}",
+            f"{_p99(waits):.2f}",
             f"{waits[-1]:.2f}",
+            f"{statistics.median(bound):.2f}",
+            f"{_p99(bound):.2f}",
             each.missed,
             len(each.blocks),
             f"{max((seconds for seconds, _ in each.blocks), default=0):.2f}",
@@ -300,6 +370,10 @@ def summary(outcomes: list[Outcome]) -> str:
         ]
         lines.append("".join(f"{figure:>12}" for figure in figures))
     return "\n".join(lines)
+
+
+def _p99(waits: Sequence[float]) -> float:
+    return waits[min(len(waits) - 1, int(len(waits) * 0.99))]
 
 
 def _sizes(text: str) -> list[int]:
@@ -318,6 +392,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=_sizes, default=[100, 1_000, 10_000], help="pods of the gangs (default: 100,1000,10000)")
     parser.add_argument("--kinds", type=_kinds, default=list(KINDS), help=f"kinds of gangs (default: {','.join(KINDS)})")
+    parser.add_argument("--plain", action="store_true", help="measure each gang again without the queue")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which a gang is given up (default: %(default)s)")
     parser.add_argument("--after", type=float, default=70, help="seconds that strangers go on once the gang runs (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "growth.json")
@@ -329,8 +404,6 @@ def main() -> None:
         with InProcessCluster(Path(folder) / "cluster", options, report=partial(print, file=sys.stderr, flush=True)) as cluster:
             outcomes = asyncio.run(run(arguments, cluster))
     print(summary(outcomes))
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))
 
 
 if __name__ == "__main__":
