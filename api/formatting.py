@@ -14,12 +14,13 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.bounds import is_measured_in_bytes
 from fluxqueue.api.graphnames import CPU, POD_SLOTS, display_name, is_port
 
-__all__ = ["format_constraint", "format_graph_amount", "format_nodes", "format_quantity"]
+__all__ = ["format_constraint", "format_graph_amount", "format_node_set", "format_nodes", "format_quantity", "natural_order"]
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _MEBI = 1 << 20
 _NAMED = 5
 _LONGEST = 400
+_LONGEST_SET = 60
 _TAINT = "taint:"
 
 
@@ -88,6 +89,28 @@ def format_nodes(nodes: str | Sequence[str]) -> str:
     for host, count in pods.items():
         counts.setdefault(count, []).append(host)
     return ", ".join(_with_count(group, count) for count, group in counts.items())
+
+
+def format_node_set(nodes: str) -> str:
+    """Format a hostlist as a column of a table: each node once, or their number if that is long.
+
+    Examples
+    --------
+    >>> format_node_set("node-[4,4,5,3-4]"), format_node_set(",".join(f"gpu{number}a" for number in range(50)))
+    ('node-[3-5]', '50 nodes')
+    """
+    try:
+        hosts = {host for host in hostlists.decode(nodes) if host != names.NO_NODE}
+    except hostlists.InvalidHostlist:
+        return ""
+    text = hostlists.encode(sorted(hosts, key=natural_order))
+    return text if len(text) <= _LONGEST_SET else f"{len(hosts)} nodes"
+
+
+def natural_order(host: str) -> tuple[str, int, str]:
+    """Return the sort key of a node, by which ``node-9`` comes before ``node-10``."""
+    stem = host.rstrip("0123456789")
+    return stem, int(host[len(stem) :] or 0), host
 
 
 def _with_count(group: Sequence[str], count: int) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
+from fluxqueue.api.formatting import natural_order
 from fluxqueue.api.graphnames import CPU, MEMORY, is_gpu, resource_name
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.api.nodes import Node
@@ -183,7 +184,7 @@ def node_uses(nodes: Iterable[Node], jobs: Iterable[FluxJob]) -> list[NodeUse]:
     for job in jobs:
         if state_of(job) in LIVE and job.status.nodes:
             _count(uses, job)
-    return [uses[name] for name in sorted(uses, key=_natural)]
+    return [uses[name] for name in sorted(uses, key=natural_order)]
 
 
 def _count(uses: dict[str, NodeUse], job: FluxJob) -> None:
@@ -234,11 +235,6 @@ def _number(text: str | int | float) -> float:
         return float(parse_quantity(text))
     except InvalidQuantity:
         return 0.0
-
-
-def _natural(name: str) -> tuple[object, ...]:
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0), name
 
 
 def chosen(uses: Sequence[NodeUse], wanted: Sequence[str], states: Sequence[str]) -> list[NodeUse]:

@@ -42,8 +42,8 @@ log = structlog.get_logger()
 
 _BATCH = 500
 _RETRY_S = 1.0
-_REST_OF_POD_S = 100e-6
-"""A group of 10,000 pods, which take a minute to come, is read once a second."""
+_REST_OF_POD_S = 250e-6
+"""A group of 10,000 pods, which take some minutes to come, is read every 2.5 s."""
 _OWNERS_AT_ONCE = 16
 
 

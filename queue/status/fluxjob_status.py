@@ -11,8 +11,10 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, FluxJobStatus, Reason, RequeueReason
+from fluxqueue.api.formatting import format_node_set
 from fluxqueue.queue.model.estimates import Estimate
 from fluxqueue.queue.model.records import Transition, Workload, WorkloadId
+from fluxqueue.queue.model.remembered import remembered
 from fluxqueue.queue.model.states import LIVE
 from fluxqueue.queue.model.time_limits import is_over_time_limit, over_limit_message
 from fluxqueue.queue.status.fluxjob_conditions import conditions_of
@@ -152,6 +154,7 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
         reserved_at=eta if estimate is not None and estimate.reserved else None,
         jobid=int(workload.jobid) if workload.jobid is not None else None,
         nodes=workload.hosts,
+        node_set=_node_set(workload.hosts),
         submitted_at=_timestamp(workload.submitted_at),
         allocated_at=_timestamp(workload.allocated_at),
         started_at=_timestamp(workload.started_at),
@@ -160,6 +163,9 @@ def status_of(workload: Workload, estimate: Estimate | None = None, requeues: Se
         requeues=workload.requeues,
         requeue_reasons=reasons or None,
     )
+
+
+_node_set = remembered(10_000)(format_node_set)
 
 
 def status_json(status: FluxJobStatus) -> dict[str, Any]:
@@ -176,6 +182,7 @@ def status_json(status: FluxJobStatus) -> dict[str, Any]:
         "reservedAt": status.reserved_at,
         "jobid": status.jobid,
         "nodes": status.nodes or None,
+        "nodeSet": status.node_set or None,
         "submittedAt": status.submitted_at,
         "allocatedAt": status.allocated_at,
         "startedAt": status.started_at,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.api.formatting import format_constraint, format_graph_amount, format_nodes, format_quantity
+from fluxqueue.api.formatting import format_constraint, format_graph_amount, format_node_set, format_nodes, format_quantity
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,18 @@ def test_a_long_constraint_is_cut() -> None:
 )
 def test_nodes_are_shown_once_with_the_number_of_their_pods(nodes: str, message: str) -> None:
     assert format_nodes(nodes) == message
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shown"),
+    [
+        ("", ""),
+        ("node-[10,9,9,3,3]", "node-[3,9-10]"),
+        ("none.invalid,node-1,none.invalid", "node-1"),
+        (",".join(f"node-[{number}]" for number in range(1, 200, 2)) + ",node-1", "100 nodes"),
+        ("node-[1-102]," * 90 + "node-7", "node-[1-102]"),
+        ("node-[", ""),
+    ],
+)
+def test_a_column_shows_each_node_once_or_how_many_they_are(nodes: str, shown: str) -> None:
+    assert format_node_set(nodes) == shown
