@@ -13,7 +13,7 @@ a user can set lets work start earlier.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -24,7 +24,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.miniclusters import MiniCluster
 from fluxqueue.api.moldable import JobSize
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.submitters import readable_submitter
 from fluxqueue.api.topology import TopologyRequest
@@ -32,6 +32,7 @@ from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.intake.problems import Problem, most_urgent
 from fluxqueue.queue.intake.resolvers import resolve
 from fluxqueue.queue.intake.submission import NEW_WORKLOAD, PodTemplate, Submission, WorkloadContext
+from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.groups import JOB_SET, POD_GROUP, GatheredGroup, GroupKey
 from fluxqueue.queue.model.indexes import done_indexes, write_indexes
 from fluxqueue.queue.model.jobs import pods_wanted, release_mode_of
@@ -241,7 +242,7 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
         templates: tuple[PodTemplate, ...] = (PodTemplate(first.spec, group.size, tuple(pod.metadata.labels or {} for pod in members)),)
     else:
         templates = (
-            *(PodTemplate(pod.spec, 1, (pod.metadata.labels or {},)) for pod in members),
+            *_templates_of(members),
             *(PodTemplate(each.spec, each.pods, (each.labels,), complete=False) for each in group.later_pods),
         )
     deadlines = [pod.spec.active_deadline_seconds for pod in members]
@@ -262,6 +263,20 @@ def describe_group(key: GroupKey, group: GatheredGroup, cluster: ClusterContext,
         cluster,
         workload,
     )
+
+
+def _templates_of(pods: Sequence[Pod]) -> list[PodTemplate]:
+    """Return the specs of pods with their numbers, so that what thousands of equal pods request is read once."""
+    alike: list[tuple[PodSpec, list[Mapping[str, str]]]] = []
+
+    def begin(spec: PodSpec) -> list[Mapping[str, str]]:
+        alike.append((spec, []))
+        return alike[-1][1]
+
+    labels_of = AlikeSpecs(begin)
+    for pod in pods:
+        labels_of(pod.spec).append(pod.metadata.labels or {})
+    return [PodTemplate(spec, len(labels), tuple(labels)) for spec, labels in alike]
 
 
 def _api_version(key: GroupKey) -> str:

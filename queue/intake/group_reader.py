@@ -8,7 +8,7 @@ from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.jobsets import JobSet
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
@@ -17,6 +17,7 @@ from fluxqueue.queue.cluster.watched_objects import BY_GROUP
 from fluxqueue.queue.intake.describe import describe_group
 from fluxqueue.queue.intake.foreign_gangs import ForeignGangs
 from fluxqueue.queue.intake.workload_contexts import workload_context
+from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.groups import (
     JOB_SET,
     POD_GROUP,
@@ -80,12 +81,15 @@ class _Slots:
         Label and node of the slots without an active pod.
     fitting
         Whether one of these is for pods of a size and with rules about nodes, as far as that was asked.
+    kind_of
+        Returns the size, as the label of its slots, and the rules about nodes that a pod of a spec has; None if it has no size.
     """
 
     allocation: Allocation | None
     taken: frozenset[str]
     active: frozenset[str]
     free: frozenset[tuple[str, str]]
+    kind_of: AlikeSpecs[tuple[str | None, bytes] | None]
     fitting: dict[tuple[str | None, bytes], bool] = field(default_factory=dict)
 
 
@@ -212,7 +216,8 @@ class GroupReader:
             present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
             active = frozenset(each.metadata.uid for each in present if each.active)
             free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
-            known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free)
+            kind_of = AlikeSpecs(lambda spec: _kind(spec, group.jobspec))
+            known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free, kind_of)
         return known
 
     def _waiting(self, key: GroupKey) -> list[Pod]:
@@ -220,17 +225,23 @@ class GroupReader:
 
     def _fits(self, pod: Pod, group: Workload, slots: _Slots) -> bool:
         """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
-        try:
-            label = label_for(group.jobspec, pod_needs(pod.spec))
-        except InvalidRequest:
+        kind = slots.kind_of(pod.spec)
+        if kind is None:
             return False
-        kind = label, node_rules(pod.spec)
         if kind not in slots.fitting:
+            label, _ = kind
             refused = group.refused_by(self._ledger.clock(), since=slots.allocation.granted_at if slots.allocation is not None else None)
             slots.fitting[kind] = any(
                 size == label and node not in refused and not self._caches.closed(node, pod.spec) for size, node in slots.free
             )
         return slots.fitting[kind]
+
+
+def _kind(spec: PodSpec, jobspec: str) -> tuple[str | None, bytes] | None:
+    try:
+        return label_for(jobspec, pod_needs(spec)), node_rules(spec)
+    except InvalidRequest:
+        return None
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:

@@ -86,7 +86,7 @@ def _jobspec(
     namespace = submission.meta.namespace
     templates = [each if each.complete else replace(each, spec=_with_defaults(each.spec, cluster)) for each in submission.templates]
     constraint = _common_constraint(templates, queue)
-    rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in each.labels])
+    rules = rules_of_all([rules_of(each.spec, namespace, labels) for each in templates for labels in _labels_that_count(each)])
     volumes = _common_volumes(templates, namespace, cluster)
     devices = _common_devices(templates, namespace, cluster)
     services, services_volumes = None, NO_VOLUMES
@@ -117,6 +117,12 @@ def _jobspec(
         min_pods=min_pods_of(submission, queue, duration_s, slices=topology.slice_size > 0, pod_rules=rules.any),
     )
     return jobspec, next((each.waits for each in (*volumes, services_volumes) if each.waits), "")
+
+
+def _labels_that_count(template: PodTemplate) -> Sequence[Mapping[str, str]]:
+    """Return the labels of its pods; those of one if the pods state no rules about others, for which labels do not matter."""
+    stated = template.spec.affinity or template.spec.topology_spread_constraints
+    return template.labels if stated else template.labels[:1]
 
 
 def _topology(submission: Submission, queue: QueueDefaults, cluster: ClusterContext) -> TopologyRequest:

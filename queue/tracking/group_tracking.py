@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 import structlog
 
 from fluxqueue.api.hostports import pod_needs
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
@@ -24,6 +24,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.foreign_gang_slots import ForeignGangSlots
 from fluxqueue.queue.cluster.later_jobs import later_slot_labels
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
+from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of_workload, owner_of_group
 from fluxqueue.queue.model.jobspecs import label_for
@@ -102,10 +103,11 @@ class GroupTracker:
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         if reserved:
             self._plan_after(workload.id, self._grace_s)  # no event is watched for a JobSet that fails or is suspended
+        label_of = AlikeSpecs(lambda spec: _label_for(workload, spec))
         changes = plan_group_slots(
             pods,
             allocation,
-            lambda pod: _label_for(workload, pod),
+            lambda pod: label_of(pod.spec),
             seen,
             expired=[
                 *self._kept_long_enough(allocation, reserved),
@@ -244,8 +246,8 @@ def _ranks_beyond(wanted: int | None, allocation: Allocation, by_uid: Mapping[st
     return idle[max(len(idle) - surplus, 0) :]
 
 
-def _label_for(workload: Workload, pod: Pod) -> str | None:
+def _label_for(workload: Workload, spec: PodSpec) -> str | None:
     try:
-        return label_for(workload.jobspec, pod_needs(pod.spec))
+        return label_for(workload.jobspec, pod_needs(spec))
     except InvalidRequest:
         return None

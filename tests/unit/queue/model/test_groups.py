@@ -13,13 +13,15 @@ from support.queue_builders import EPOCH, a_job, a_pod, an_allocation, around
 
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.jobs import Job
-from fluxqueue.api.pods import Pod
+from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.api.requests import pod_requests
 from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.intake import request_resolver
 from fluxqueue.queue.intake.describe import describe_group, describe_pod
 from fluxqueue.queue.model.groups import GatheredGroup, GroupKey, gather, gather_gang, gather_jobset, group_of, jobset_of
-from fluxqueue.queue.model.jobspecs import label_for, labels_of, ranks_of
+from fluxqueue.queue.model.jobspecs import label_for, labels_of, ranks_of, slots_in
 from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, SlotState
 from fluxqueue.queue.noderules.jobspec_rules import rules_in
 from fluxqueue.queue.tracking.group_plan import plan_group_slots
@@ -94,6 +96,19 @@ def test_pods_beyond_the_size_are_left_out_and_told_why() -> None:
     assert alone is not None
     assert alone.reason is Reason.INVALID_REQUEST
     assert "names pod group default/mpi of size 2, which is complete without it" in alone.message
+
+
+def test_what_equal_pods_of_a_group_request_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[PodSpec] = []
+
+    def noted(spec: PodSpec) -> dict[str, Any]:
+        read.append(spec)
+        return dict(pod_needs(spec))
+
+    monkeypatch.setattr(request_resolver, "pod_needs", noted)
+    found = described(*(member(f"p{number}", "12") for number in range(10)), member("large", "12").cpu("3"), member("last", "12"))
+    assert [(label, count) for label, count, _ in slots_in(found.jobspec)] == [("pod.0", 11), ("pod.1", 1)]
+    assert len(read) == 2
 
 
 def test_fm09_a_group_of_the_same_name_elsewhere_is_another_group() -> None:
