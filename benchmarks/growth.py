@@ -105,7 +105,7 @@ class Outcome:
     released_s, strangers_bound_s
         From creation to release, and until its pod was bound, of each stranger.
     missed
-        Strangers that were not released at all.
+        Strangers whose pods were not bound at all.
     blocks
         Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
     slowest

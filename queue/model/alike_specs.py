@@ -1,6 +1,6 @@
 """What is read of the spec of a pod, read once for all pods of a gang that are alike.
 
-Thousands of pods of a gang are separate objects with equal specs. To compare two specs costs a twentieth of what reading one does.
+Thousands of pods of a gang are separate objects with equal specs. To compare two specs costs little beside reading one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AlikeSpecs(Generic[R]):
     Parameters
     ----------
     read
-        Pure function of a spec.
+        Called once for each of these, and each time for others.
     """
 
     def __init__(self, read: Callable[[PodSpec], R]) -> None:

@@ -53,7 +53,7 @@ __all__ = ["Tracker"]
 _BATCH = 500
 _COLLECTED_S = 0.25
 _REST_OF_SLOT_S = 250e-6
-"""25 times what a plan takes for a slot. From 160 slots on it is longer than the pace of the batches, so gangs of any size whose
+"""25 times what a plan of a Job takes for a slot. From 160 slots on it is longer than the pace of the batches, so gangs of any size whose
 pods come at the same pace are planned as often: 10,000 pods, which take some minutes to come, every 2.5 s."""
 
 
