@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from growth import job, member
+from gang_manifests import job, member
 from support.builders import Json, make_node
 from support.controller_bench import RecordedEvents, managed_caches, running
 from support.memory_api import MemoryApi

@@ -32,6 +32,7 @@ from typing import Any
 
 import psycopg
 from burst import clean, cpu_of_programs
+from gang_manifests import job, member, stateful_set
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
@@ -164,35 +165,6 @@ class Watched:
             self.bound.add(pod.metadata.uid)
         elif pod.metadata.namespace in (QUEUED.stranger, PLAIN.stranger) and (owner := pod.metadata.controller) is not None:
             self.bound_at.setdefault(owner.name, time.monotonic())
-
-
-def pod_spec() -> dict[str, Any]:
-    return {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]}
-
-
-def template(**labels: str) -> dict[str, Any]:
-    metadata = {"labels": labels, "annotations": {"fluxqueue.local/run-seconds": "100000"}}
-    return {"metadata": metadata, "spec": {"restartPolicy": "Never", **pod_spec()}}
-
-
-def job(name: str, pods: int, *, indexed: bool) -> dict[str, Any]:
-    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed" if indexed else "NonIndexed", "template": template()}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
-
-
-def stateful_set(name: str, pods: int) -> dict[str, Any]:
-    of_gang = template(app=name)
-    of_gang["metadata"]["annotations"][names.GANG_ANNOTATION] = "true"
-    of_gang["spec"]["restartPolicy"] = "Always"
-    spec = {"replicas": pods, "podManagementPolicy": "Parallel", "selector": {"matchLabels": {"app": name}}, "template": of_gang}
-    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec | {"serviceName": name}}
-
-
-def member(group: str, pods: int, number: int) -> dict[str, Any]:
-    body = template(**{names.POD_GROUP_LABEL: group})
-    body["metadata"]["annotations"][names.POD_GROUP_SIZE_ANNOTATION] = str(pods)
-    body["metadata"]["name"] = f"{group}-{number}"
-    return {"apiVersion": "v1", "kind": "Pod", **body}
 
 
 async def create(api: Api, namespace: str, kind: str, name: str, pods: int) -> None:
