@@ -109,6 +109,8 @@ class Outcome:
         Strangers whose pods were not bound at all.
     blocks
         Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
+    longest_block
+        The stack of the longest of them, from the event loop on.
     slowest
         Of the strangers that waited longest: seconds since the gang's creation, and from the stranger's own creation until the answer of
         the API server, the row, the nodes, the stored release, and the release as this program saw it.
@@ -126,6 +128,7 @@ class Outcome:
     strangers_bound_s: list[float] = field(default_factory=list)
     missed: int = 0
     blocks: list[tuple[float, float]] = field(default_factory=list)
+    longest_block: str = ""
     slowest: list[list[float | None]] = field(default_factory=list)
 
 
@@ -251,6 +254,7 @@ async def measure(
     while time.monotonic() < until and not created.keys() <= watched.bound_at.keys():
         await asyncio.sleep(0.1)
     log = list(events(queue.log, offset))
+    blocked = [each for each in log if each.get("event") == "loop.blocked"]
     return Outcome(
         managed=place.managed,
         kind=kind,
@@ -263,9 +267,14 @@ async def measure(
         released_s=[watched.released_at[each] - at for each, (at, _) in created.items() if each in watched.released_at],
         strangers_bound_s=[watched.bound_at[each] - at for each, (at, _) in created.items() if each in watched.bound_at],
         missed=len(created.keys() - watched.bound_at.keys()),
-        blocks=[(each["seconds"], each["cpu_s"]) for each in log if each.get("event") == "loop.blocked"],
+        blocks=[(each["seconds"], each["cpu_s"]) for each in blocked],
+        longest_block=max(blocked, key=_cpu_s, default={"stack": ""})["stack"].rpartition("in run_until_complete")[2],
         slowest=await asyncio.to_thread(slowest, cluster.database_dsn, created, watched.released_at, began),
     )
+
+
+def _cpu_s(block: Mapping[str, Any]) -> float:
+    return float(block["cpu_s"])
 
 
 def slowest(
@@ -308,7 +317,7 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[
         await asyncio.sleep(2)
         for pods, kind, place in itertools.product(arguments.sizes, arguments.kinds, places):
             outcome = await measure(api, cluster, watched, place, kind, pods, arguments)
-            print(summary([outcome]), *outcome.slowest, sep="\n", file=sys.stderr, flush=True)
+            print(summary([outcome]), *outcome.slowest, outcome.longest_block, sep="\n", file=sys.stderr, flush=True)
             outcomes.append(outcome)
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))

@@ -186,7 +186,7 @@ class GroupReader:
         if group.state is State.PENDING:
             if key.source or key.kind != POD_GROUP:
                 return _ALONE if row is not None else _MEMBER
-            return excess if uid in self._excess_of(key, group) else _MEMBER
+            return excess if self.size(key) > group.pods and uid in self._excess_of(key, group) else _MEMBER
         slots = self._slots_of(key, group)
         if uid in slots.taken:
             return _MEMBER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
@@ -184,12 +185,14 @@ class ObjectReader:
         )
 
     def _describe_pod(self, pod: Pod, row: Workload | None) -> NewWorkload | None:
-        context = workload_context(pod.metadata.uid, row, self._caches)
-        cluster = self._caches.cluster_context(pod.metadata.namespace)
+        def described(**known: Any) -> NewWorkload | None:
+            context = workload_context(pod.metadata.uid, row, self._caches)
+            return describe_pod(pod, self._caches.cluster_context(pod.metadata.namespace), context, **known)
+
         job_uid, key = owning_job_uid(pod), self._caches.group_of(pod)
         if job_uid is not None and key is None:
             job = self._job_without_slot_for(pod, job_uid, row)
-            return describe_pod(pod, cluster, context, job=job, beside=self._beside(job)) if job is not None else None
+            return described(job=job, beside=self._beside(job)) if job is not None else None
         membership = self._groups.membership(pod, row)
         if not membership.alone:
             return None
@@ -197,7 +200,7 @@ class ObjectReader:
         job = (group or row) if job_uid is not None and key is not None else None
         others = (group if group is not None and group.state is not State.PENDING else row) if key is not None else None
         beside = self._beside(others) if others is not None else ()
-        return describe_pod(pod, cluster, context, complete_group=membership.complete_group, job=job, member_of=others, beside=beside)
+        return described(complete_group=membership.complete_group, job=job, member_of=others, beside=beside)
 
     def _beside(self, workload: Workload) -> tuple[str, ...]:
         """Return the properties of the nodes next to the other pods of a workload that must lie below one vertex."""
