@@ -307,6 +307,29 @@ class Api:
         request = Request("create", "pods/binding", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
         await self._wire.call(request, timeout_s, tries=1)
 
+    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
+        """Evict a pod, if it is still the one with this uid: it is deleted with its own grace period, unless a budget forbids that.
+
+        The request is not retried here, so that the caller sees each refusal.
+
+        Raises
+        ------
+        TooManyRequests
+            A PodDisruptionBudget forbids it at present.
+        Conflict, NotFound, ApiError
+            See :mod:`fluxqueue.kube.errors`.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        action = f"evict {PODS.describe(name, namespace)}"
+        path = PODS.path(namespace, name, "eviction")
+        request = Request("create", "pods/eviction", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
+        await self._wire.call(request, tries=1)
+
     async def request(
         self,
         method: str,
@@ -319,7 +342,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         tries: int = TRIES,
     ) -> bytes:
-        """Send any other request: subresources such as ``eviction``, discovery, ``/readyz``.
+        """Send any other request: other subresources, discovery, ``/readyz``.
 
         Parameters
         ----------

@@ -41,6 +41,7 @@ class CrashPoint(enum.StrEnum):
     FLUXJOB_DUE = "workload-known-before-fluxjob-created"
     FLUXJOB_CREATED = "fluxjob-created-before-status"
     EVICTED = "eviction-stored-before-suspend"
+    DISRUPTED = "one-pod-evicted-before-the-next"
     CORDONED = "node-cordoned-before-the-next"
     UNCORDONED = "node-uncordoned-before-the-next"
     CLEARED = "job-cleared-before-requeue"

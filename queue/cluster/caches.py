@@ -34,7 +34,7 @@ from fluxqueue.queue.cluster.watched_objects import (
 from fluxqueue.queue.model.groups import GROUP_UID, GroupKey, group_of, group_of_workload
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, owner_uid
 from fluxqueue.queue.model.pods import age, owning_job_uid
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.noderules import node_checks
@@ -235,6 +235,15 @@ class Caches(WatchedObjects):
             return []
         in_slots = {slot.pod_uid for slot in allocation.slots if slot.pod_uid} if allocation is not None else set()
         return [pod for pod in self.pods_of_group(key) if not in_slots or pod.metadata.uid in in_slots]
+
+    def pods_of_workload(self, workload: Workload, allocation: Allocation | None) -> list[Pod]:
+        """Return the pods of a workload of any kind, of any phase."""
+        if workload.release_mode is ReleaseMode.GROUP:
+            return self.members_of(workload, allocation)
+        if workload.release_mode is ReleaseMode.POD:
+            pod = self.pods.get_by_uid(workload.uid)
+            return [pod] if pod is not None else []
+        return self.pods_of_job(workload.uid)
 
     def jobs_of_jobset(self, key: GroupKey) -> list[Job]:
         """Return the Jobs that a JobSet controls, finished ones too; not those being deleted, which it creates again."""

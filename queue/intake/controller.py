@@ -27,6 +27,7 @@ from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, awaits_replaced_pods, group_of_workload
+from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.status.failures import FailureReporter
 from fluxqueue.queue.status.subjects import object_subjects
@@ -178,7 +179,7 @@ class IntakeController:
             if row is not None and awaits_replaced_pods(row, self._ledger.clock()):
                 return  # it is read again when that time is over
             if row is not None:
-                changes.endings.append(cancelled(row, _gone(key)))
+                changes.endings.append(cancelled(row, _gone(key, row)))
             if key.source:
                 for pod in self._groups.newcomers(key):
                     self._keys.add(pod.metadata.uid)  # no gang has to start with it
@@ -190,7 +191,9 @@ class IntakeController:
             self._keys.add_after(key, OVERDUE_S + 1)
 
 
-def _gone(key: GroupKey) -> str:
+def _gone(key: GroupKey, row: Workload) -> str:
+    if row.reason is Reason.PREEMPTED:
+        return f"ends: it was preempted, and nobody creates its pods again: submit it again ({row.message})"
     if key.source:
         return "ends: its pods were deleted while it waited, or are matched one by one"
     return "ends: its pods were deleted while it waited"

@@ -187,6 +187,8 @@ class GroupReader:
             if key.source or key.kind != POD_GROUP:
                 return _ALONE if row is not None else _MEMBER
             return excess if self.size(key) > group.pods and uid in self._excess_of(key, group) else _MEMBER
+        if group.evicting:
+            return _ALONE if row is not None else _MEMBER  # it waits until the group does, and is matched with it
         slots = self._slots_of(key, group)
         if uid in slots.taken:
             return _MEMBER

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.jobs import Job
@@ -159,10 +161,13 @@ class ObjectReader:
         return row.reason is Reason.RELEASE_FAILED and job is not None and job.metadata.generation != row.generation
 
     def _with_requeue_state(self, new: NewWorkload) -> NewWorkload:
-        """Return the description of a new pod with the requeue state of the pods that it replaces."""
+        """Return the description of a new pod with the requeue state, and the submit time if preempted, of the pods that it replaces."""
         pod = self._caches.pods.get_by_uid(new.uid) if new.kind == "Pod" else None
         requeue_state = self._ledger.owner_requeue_states.of(pod, self._ledger.clock()) if pod is not None else NO_REQUEUE_STATE
-        return replace(new, requeue_state=requeue_state) if requeue_state.owner else new
+        if not requeue_state.owner:
+            return new
+        submitted_at = new.submitted_at or requeue_state.submitted_at
+        return replace(new, requeue_state=structs.replace(requeue_state, submitted_at=None), submitted_at=submitted_at)
 
     def _describe_job(self, job: Job, row: Workload | None) -> NewWorkload | None:
         if group_of_job(job) is not None:

@@ -141,6 +141,8 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     owner
         Of a pod that a controller replaces: `fluxqueue.queue.model.requeue_states.owner_and_revision`. Its replacement begins with this
         state.
+    submitted_at
+        Of a pod that was preempted: when it was submitted. Its replacement keeps that.
     time_limit, stop_at
         When the queue began to end it because it ran beyond its duration; until when it may go on after it was preempted.
     """
@@ -155,6 +157,7 @@ class RequeueState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     unreleasable: int = 0
     refused_releases: tuple[int, int] = (0, 0)
     owner: str = ""
+    submitted_at: datetime | None = None
     time_limit: datetime | None = None
     stop_at: datetime | None = None
 

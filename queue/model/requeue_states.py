@@ -70,13 +70,15 @@ class OwnerRequeueStates:
 
 
 def merge_requeue_states(first: RequeueState, second: RequeueState) -> RequeueState:
-    """Return the requeue state of two pods of one owner: all nodes that refused one of them, and the longer back-off."""
+    """Return the requeue state of two pods of one owner: all nodes that refused one of them, the longer back-off, the first submit time."""
     times = [at for at in (first.not_before, second.not_before) if at is not None]
+    submitted = [at for at in (first.submitted_at, second.submitted_at) if at is not None]
     return msgspec.structs.replace(
         second,
         starts=max(first.starts, second.starts),
         not_before=max(times, default=None),
         refused={**first.refused, **second.refused},
+        submitted_at=min(submitted, default=None),
     )
 
 

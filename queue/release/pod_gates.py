@@ -120,6 +120,15 @@ class PodGates:
             self._kept -= Counter(uids)
             self._kept_allocations -= Counter(jobids)
 
+    @contextmanager
+    def kept_for_requeue(self, jobid: FluxionJobId) -> Iterator[None]:
+        """Release no pod onto an allocation while it is found that nothing of it lives any more, and while it is freed."""
+        self._kept_allocations[jobid] += 1
+        try:
+            yield
+        finally:
+            self._kept_allocations -= Counter([jobid])
+
     async def remove(self, workload: Workload, allocation: Allocation, rank: int, pod: Pod, gang: int) -> float | None:
         """Release a pod onto its slot; ``gang`` pods of its allocation are bound together (`gang_size`).
 

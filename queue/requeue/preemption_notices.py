@@ -1,8 +1,8 @@
 """Tells work that is preempted with a grace until when it may go on, so that it can save what it has.
 
-Each running pod gets the annotation ``fluxqueue/preempt-at``, which a container reads from a downward API volume, and the Job a warning
-Event. The Job is suspended when the grace is over (`fluxqueue.queue.requeue.requeuer`), whether a pod was told or not. Level-triggered: a
-pod that has the annotation with this time is not written again.
+Each running pod gets the annotation ``fluxqueue/preempt-at``, which a container reads from a downward API volume, and the user's object,
+or the first pods of a group, a warning Event. It is stopped when the grace is over (`fluxqueue.queue.requeue.requeuer`), whether a pod was
+told or not. Level-triggered: a pod that has the annotation with this time is not written again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORKERS = 2
 
 
 class PreemptionNotices:
-    """Annotates the pods of preempted Jobs.
+    """Annotates the pods of preempted work.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ class PreemptionNotices:
         workload = self._ledger.get(workload_id)
         if workload is None or not grace_left_s(workload, self._ledger.clock()):
             return None
-        at = stop_time(workload)
+        at, allocation = stop_time(workload), self._ledger.allocation(workload_id)
         if self._reported.get(workload_id) != at:
             self._reported[workload_id] = at
             log.info("workload.preemption_told", workload=workload_id, uid=workload.uid, stop_at=at)
-            for subject in subjects_of(workload, self._caches):
+            for subject in subjects_of(workload, self._caches, allocation):
                 self._recorder.record(subject, "PreemptionNotice", workload.message, severity=Severity.WARNING)
-        for pod in self._caches.pods_of_job(workload.uid):
+        for pod in self._caches.pods_of_workload(workload, allocation):
             meta = pod.metadata
             if not pod.active or meta.annotation(names.PREEMPT_AT_ANNOTATION) == at:
                 continue

@@ -4,9 +4,13 @@
 step by step to where nothing of them runs (`fluxqueue.queue.requeue.steps`), whatever happens in between, and the workloads are requeued. A
 Job that its own user suspends is evicted in the same way.
 
-A pod that is bound, or that the stock scheduler binds, can only be deleted. So the eviction of a bare Pod is refused: no owner would create
-it again. The pod of another owner is deleted, and its replacement is a workload of its own. A pod that our own scheduler has not bound yet
-is withdrawn and waits again itself, whatever its owner (`fluxqueue.queue.requeue.pod_evictions`).
+A pod that is bound, or that the stock scheduler binds, can only be deleted. So the eviction of a bare Pod or of a group is refused, unless
+it is preempted: no owner would create it again. The pod of another owner is deleted, and its replacement is a workload of its own. A pod
+that our own scheduler has not bound yet is withdrawn and waits again itself, whatever its owner (`fluxqueue.queue.requeue.pod_evictions`).
+
+Pods that are preempted are evicted through the API for that, so that budgets of disruption are respected. A preempted group keeps its slots
+until none of its pods lives (`fluxqueue.queue.requeue.group_steps`). Then it waits for the pods that its owner creates instead. If none
+come, it ends (`fluxqueue.queue.intake.controller`).
 
 Slots of pods on nodes that are missing or NotReady stay booked (a *remnant*). They end here once the pod objects are gone.
 """
@@ -15,10 +19,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
+from msgspec import structs
 
-from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
@@ -30,10 +36,13 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
+from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.jobids import jobid_of
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
+from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
 from fluxqueue.queue.requeue.job_suspension import JobSuspender
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
 from fluxqueue.queue.requeue.steps import RequeueStep, next_step
@@ -97,12 +106,12 @@ class Requeuer:
         Returns
         -------
         list[WorkloadId]
-            The refused ones: bare Pods and pod groups that may run. No owner would create them again.
+            The refused ones: bare Pods and groups that may run, unless they are preempted. No owner would create them again.
         """
         withdrawn = await asyncio.gather(*(self.pods.evict_single(each) for each in evictions))
         left = [each for each, done in zip(evictions, withdrawn, strict=True) if not done]
-        refused = [each.workload for each in left if self._is_bare(each.workload)]
-        accepted = [each for each in left if each.workload not in refused]
+        refused = [each.workload for each in left if each.reason is not Reason.PREEMPTED and self._is_bare(each.workload)]
+        accepted = [self._for_replacement(each) for each in left if each.workload not in refused]
         await self._ledger.evict(accepted)
         if accepted:
             reach(CrashPoint.EVICTED)
@@ -111,6 +120,17 @@ class Requeuer:
             REQUEUES.labels(str(each.reason)).inc()
             self._keys.add(each.workload)
         return refused
+
+    def _for_replacement(self, eviction: Eviction) -> Eviction:
+        """Return the eviction of a preempted pod with what the pod begins with that its owner creates instead."""
+        workload = self._ledger.get(eviction.workload)
+        if eviction.reason is not Reason.PREEMPTED or workload is None or workload.release_mode is not ReleaseMode.POD:
+            return eviction
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        if pod is None or not (owner := owner_and_revision(pod)):
+            return eviction
+        state = eviction.requeue_state or workload.requeue_state
+        return replace(eviction, requeue_state=structs.replace(state, owner=owner, submitted_at=workload.submitted_at))
 
     def schedule(self) -> None:
         """Request a scheduling cycle: nodes were freed."""
@@ -136,6 +156,8 @@ class Requeuer:
         pod = change.obj
         owner = pod.metadata.controller
         self._enqueue(owner.uid if owner is not None else pod.metadata.uid)
+        if self._evicting and (jobid := jobid_of(pod.metadata)) is not None and (row := self._ledger.by_jobid(jobid)) is not None:
+            self._enqueue(row.uid)
         if change.kind is ChangeKind.DELETED or pod.terminal:
             jobid = jobid_of(pod.metadata)
             allocation = self._ledger.allocation_of_job(jobid) if jobid is not None else None
@@ -195,6 +217,8 @@ class Requeuer:
         allocation = self._ledger.allocation(workload_id)
         if allocation is not None and self._ledger.releasing(allocation.jobid):
             return _RETRY_S
+        if workload.release_mode is ReleaseMode.GROUP:
+            return await self._evict_group(workload, allocation)
         return await (self._evict_job(workload, allocation) if workload.kind == "Job" else self._evict_pod(workload, allocation))
 
     async def _end_backoff(self, workload: Workload) -> None:
@@ -244,11 +268,33 @@ class Requeuer:
                     return _RETRY_S
                 await self._requeue(workload, ())
             return None
+        if workload.reason is Reason.PREEMPTED:
+            if left_s := grace_left_s(workload, self._ledger.clock()):
+                return left_s
+            await self.pods.disrupt([pod])
+            return _RECHECK_S
         try:
             await self.pods.delete(pod)
         except (Conflict, NotFound):
             return _RETRY_S
         return _RECHECK_S
+
+    async def _evict_group(self, workload: Workload, allocation: Allocation | None) -> float | None:
+        """Evict the pods of a group, and requeue it once none of them lives."""
+        if allocation is None:
+            return None  # all its slots ended before: the tracker ends it
+        if left_s := grace_left_s(workload, self._ledger.clock()):
+            return left_s
+        with self._gates.kept_for_requeue(allocation.jobid):
+            pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
+            step = next_group_step([pod for pod in pods if pod is not None], allocation, self._caches.lost)
+            if step.step is not GroupStep.REQUEUE:
+                await self.pods.disrupt(step.pods)
+                return _RECHECK_S
+            until = self._ledger.clock() + REPLACED_WITHIN
+            await self._ledger.set_requeue_states({workload.id: structs.replace(workload.requeue_state, not_before=until)})
+            await self._requeue(workload, step.kept)
+        return None
 
     async def _requeue(self, workload: Workload, kept: tuple[tuple[FluxionJobId, int], ...]) -> None:
         reach(CrashPoint.CLEARED)

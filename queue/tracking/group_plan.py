@@ -18,7 +18,7 @@ from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.tracking.free_slots import FreeSlots
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
 
-__all__ = ["conclude_group", "plan_group_slots"]
+__all__ = ["conclude_group", "plan_evicted_group_slots", "plan_group_slots"]
 
 RankedPods = list[tuple[int, Pod]]
 
@@ -83,6 +83,24 @@ def plan_group_slots(
         outcome=outcome,
         message=message,
     )
+
+
+def plan_evicted_group_slots(allocation: Allocation, seen: Mapping[str, str]) -> SlotChanges:
+    """Plan the slots of a group that is preempted: those of pods that succeeded end, and the others stay as they are.
+
+    Parameters
+    ----------
+    allocation
+        With its slots, by rank.
+    seen
+        The phases, by pod uid, in which its pods were seen before they were evicted.
+    """
+    slots = allocation.open_slots
+    end = tuple(slot.rank for slot in slots if seen.get(slot.pod_uid or "") == "Succeeded")
+    if len(end) < len(slots):
+        return SlotChanges(end=end)
+    state, outcome, message = conclude_group(len(allocation.slots), seen)
+    return SlotChanges(end=end, state=state, outcome=outcome, message=message)
 
 
 def _place(

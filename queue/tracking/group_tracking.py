@@ -34,7 +34,7 @@ from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, Wo
 from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.noderules.node_checks import without_pin
 from fluxqueue.queue.store.ledger import Ledger
-from fluxqueue.queue.tracking.group_plan import conclude_group, plan_group_slots
+from fluxqueue.queue.tracking.group_plan import conclude_group, plan_evicted_group_slots, plan_group_slots
 from fluxqueue.queue.tracking.last_phases import LastPhases
 from fluxqueue.queue.tracking.slot_changes import SlotChanges, empty_ranks, unplaced_pods
 
@@ -86,11 +86,13 @@ class GroupTracker:
         self._plan_after = plan_after
         self._reread = reread
         self._grace_s = grace_s
-        self._seen: dict[WorkloadId, dict[str, str]] = {}
+        self._seen: dict[WorkloadId, tuple[FluxionJobId, dict[str, str]]] = {}
         self._empty_since: dict[tuple[FluxionJobId, int], float] = {}
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges:
         """Plan the slots of a released group."""
+        if workload.evicting:
+            return self._plan_evicted(workload, allocation)
         later = await self._later_pods(workload, allocation)
         wanted = await self._pods_wanted(workload, allocation, later)
         key = group_of_workload(workload)
@@ -123,9 +125,22 @@ class GroupTracker:
         self._update_empty(workload, allocation, changes, reserved)
         return changes
 
+    def _plan_evicted(self, workload: Workload, allocation: Allocation) -> SlotChanges:
+        """Plan the slots of a group that is preempted: only those end whose pods succeeded before.
+
+        No new pod gets a slot: what its owner creates is matched with the group again, once that waits.
+        """
+        seen = self._seen_in(workload, allocation)
+        for slot in allocation.open_slots:
+            pod = self._caches.pods.get_by_uid(slot.pod_uid or "")
+            if pod is not None and not pod.metadata.deletion_timestamp:
+                seen[pod.metadata.uid] = pod.status.phase
+        return plan_evicted_group_slots(allocation, seen)
+
     def conclude(self, workload: Workload) -> Ending:
         """Return the end of a group whose slots have all ended."""
-        return Ending(workload.id, *conclude_group(workload.pods, self._seen.get(workload.id, {})))
+        _, seen = self._seen.get(workload.id, (0, {}))
+        return Ending(workload.id, *conclude_group(workload.pods, seen))
 
     def forget(self, workload: WorkloadId) -> None:
         """Forget a group that ended."""
@@ -138,12 +153,20 @@ class GroupTracker:
 
     def _update_seen(self, workload: Workload, allocation: Allocation, by_uid: Mapping[str, Pod]) -> dict[str, str]:
         """Return the phases, by uid, in which the pods that had a slot of the group were last seen."""
-        seen = self._seen.setdefault(workload.id, {})
+        seen = self._seen_in(workload, allocation)
         for slot in allocation.open_slots:
             if (uid := slot.pod_uid) is not None:
                 seen[uid] = by_uid[uid].status.phase if uid in by_uid else self._phases.take_pod(uid, seen.get(uid, ""))
         for uid in [uid for uid in seen if self._ledger.by_uid(uid) is not None]:
             del seen[uid]  # withdrawn, and matched alone since
+        return seen
+
+    def _seen_in(self, workload: Workload, allocation: Allocation) -> dict[str, str]:
+        """Return the phases that were seen of pods in an allocation; those of a former one do not count."""
+        jobid, seen = self._seen.get(workload.id, (None, {}))
+        if jobid != allocation.jobid:
+            seen = {}
+            self._seen[workload.id] = allocation.jobid, seen
         return seen
 
     # ---- slots without a pod -----------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ deleted keeps its slot until it is gone, because the node still holds its resour
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fluxqueue.api.fluxjobs import Outcome, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import Allocation, Workload
 
-__all__ = ["PlannedChanges", "SlotChanges", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods"]
+__all__ = ["PlannedChanges", "SlotChanges", "as_preempted", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,14 @@ def plan_pod_slot(pod: Pod | None, allocation: Allocation, last_phase: str = "")
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
     return SlotChanges(end=tuple(slot.rank for slot in allocation.open_slots), state=state, outcome=outcome, message=message)
+
+
+def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges) -> SlotChanges:
+    """Return the changes of a pod's slot; if it ends because the pod was preempted, in whatever phase, the end says so."""
+    preempted = workload.evicting and workload.reason is Reason.PREEMPTED
+    if changes.state is None or not preempted or (pod is not None and not pod.metadata.deletion_timestamp):
+        return changes
+    return replace(changes, state=State.CANCELLED, outcome=Outcome.CANCELLED, message=workload.message)
 
 
 def still_gated(pod: Pod) -> bool:

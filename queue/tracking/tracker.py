@@ -44,7 +44,7 @@ from fluxqueue.queue.tracking.job_tracking import Evict, JobTracker
 from fluxqueue.queue.tracking.last_phases import LastPhases
 from fluxqueue.queue.tracking.pod_releases import PodReleases
 from fluxqueue.queue.tracking.replacements import ReplacementSlots
-from fluxqueue.queue.tracking.slot_changes import PlannedChanges, SlotChanges, plan_pod_slot
+from fluxqueue.queue.tracking.slot_changes import PlannedChanges, SlotChanges, as_preempted, plan_pod_slot
 from fluxqueue.queue.tracking.slot_writer import SlotWriter
 
 __all__ = ["Tracker"]
@@ -215,7 +215,8 @@ class Tracker:
     async def _plan(self, workload: Workload, allocation: Allocation) -> SlotChanges | None:
         """Plan the slots of a released workload; None if it is a suspended Job, which is evicted."""
         if workload.release_mode is ReleaseMode.POD:
-            return plan_pod_slot(self._caches.pods.get_by_uid(workload.uid), allocation, self._phases.of_pod(workload.uid))
+            pod = self._caches.pods.get_by_uid(workload.uid)
+            return as_preempted(workload, pod, plan_pod_slot(pod, allocation, self._phases.of_pod(workload.uid)))
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._groups.plan(workload, allocation)
         return await self._jobs.plan(workload, allocation)

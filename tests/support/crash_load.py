@@ -49,8 +49,9 @@ class CrashLoad:
     ----------
     gangs
         The number of workloads that were applied.
-    cancelled, limited, edited, suspended, stock
-        Names of objects that were cancelled, ended at their time limit, edited or suspended, and of those for the stock scheduler.
+    cancelled, limited, edited, suspended, preempted, stock
+        Names of objects that were cancelled, ended at their time limit, edited or suspended, of bare pods that may be preempted, and of
+        those for the stock scheduler.
     """
 
     def __init__(self, stage: Stage, folder: Path, drawing: random.Random, schedulers: SchedulerCrashes) -> None:
@@ -60,6 +61,7 @@ class CrashLoad:
         self.limited: set[str] = set()
         self.edited: set[str] = set()
         self.suspended: set[str] = set()
+        self.preempted: set[str] = set()
         self.stock: set[str] = set()
         self._random = drawing
         self._schedulers = schedulers
@@ -126,6 +128,8 @@ class CrashLoad:
                 return self.grow
             case CrashPoint.PREEMPTION_TOLD:
                 return self._preempt_with_grace
+            case CrashPoint.DISRUPTED:
+                return self._preempt_pods
             case CrashPoint.MINICLUSTER_CREATED | CrashPoint.PREPARED:
                 return self._minicluster
             case SchedulerCrashPoint.REFUSED | SchedulerCrashPoint.REPORTED | CrashPoint.WITHDRAWN | CrashPoint.REFUSAL_NOTED:
@@ -169,12 +173,20 @@ class CrashLoad:
 
     def _preempt_with_grace(self) -> None:
         """Preempt a Job on all nodes, which is told before."""
+        self._preempt(self._gang("victim", 3, "8").label(names.QUEUE_LABEL, "crash-preemption").build())
+
+    def _preempt_pods(self) -> None:
+        """Preempt bare pods on all nodes, which nobody creates again."""
+        pods = [make_pod(self._named("lost")).cpu("8").annotation(RUN_SECONDS, "30").with_("spec.restartPolicy", "Never") for _ in range(3)]
+        self.preempted |= {str(pod.build()["metadata"]["name"]) for pod in pods}
+        self._preempt(*(pod.label(names.QUEUE_LABEL, "crash-preemption").build() for pod in pods))
+
+    def _preempt(self, *victims: Json) -> None:
         queue = make_queue("crash-preemption", preemption="lowerPriority", preemptionRules={"graceSeconds": 2})
         self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
-        victim = self._gang("victim", 3, "8").label(names.QUEUE_LABEL, "crash-preemption").build()
-        (applied,) = self.stage.apply_all(victim)
+        applied = self.stage.apply_all(*victims)
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and self.stage.row(applied.name).state != State.RUNNING:
+        while time.monotonic() < deadline and any(self.stage.row(each.name).state != State.RUNNING for each in applied):
             time.sleep(0.1)
         urgent = self._gang("urgent", 3, "0").annotation(names.PRIORITY_ANNOTATION, "10")
         self.stage.apply_all(urgent.label(names.QUEUE_LABEL, "crash-preemption").build())

@@ -268,7 +268,7 @@ class CrashSuite:
             raise NotInTime("\n".join([f"not settled within {within_s:g} s:", *self._unsettled()])) from error
         # A MiniCluster ends with its leader, and the pods of its followers are deleted.
         miniclusters = [row for row in rows if row.example.kind == "MiniCluster"]
-        changed = self._load.cancelled | self._load.edited | self._load.limited
+        changed = self._load.cancelled | self._load.edited | self._load.limited | self._load.preempted
         problems = wrong([row for row in rows if row not in miniclusters and row.example.name not in changed])
         problems += [f"{row.title} is {row.state} and ran on {row.ran_on}, not {row.hosts}" for row in miniclusters if not _done(row)]
         # An edit after the release removes a pod from a running Job: it has fewer pods than slots then.
@@ -290,6 +290,7 @@ class CrashSuite:
         self._load.cancelled.clear()
         self._load.edited.clear()
         self._load.limited.clear()
+        self._load.preempted.clear()
         return problems
 
     def _unsettled(self) -> list[str]:

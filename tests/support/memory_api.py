@@ -185,6 +185,11 @@ class MemoryApi:
                 return self._list(plural, namespace, request.query or {})
             case "POST" if subresource == "binding":
                 answer = self._bind((plural, namespace, name), body, request)
+            case "POST" if subresource == "eviction":
+                key = (plural, namespace, name)
+                self._check(key, body.get("deleteOptions", {}).get("preconditions", {}), request)
+                answer = {"kind": "Status", "status": "Success"}
+                self._remove(key)
             case "POST":
                 answer = self._create(plural, namespace, body, request)
                 name = answer["metadata"]["name"]

@@ -207,6 +207,14 @@ def test_it_deletes_pods_that_it_holds_and_no_jobs_of_people(queue: Person, kind
     assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
 
 
+@pytest.mark.parametrize(("namespace", "refusal"), [(MANAGED, ""), (UNMANAGED, "evicts pods in managed namespaces only")])
+def test_it_evicts_pods_in_managed_namespaces(queue: Person, namespace: str, refusal: str) -> None:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "qi-gated", "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/qi-gated/eviction?dryRun=All"
+    answer = queue.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    assert answer.refused_with(refusal) if refusal else answer.ok, answer.output
+
+
 @pytest.mark.parametrize("key", [names.ALLOCATION_ANNOTATION, names.NODES_ANNOTATION])
 def test_it_cannot_mark_a_pod_as_its_own_to_delete_it_afterwards(queue: Person, key: str) -> None:
     answer = queue.patch("pod", "qi-pod", {"metadata": {"annotations": {key: "7"}}}, "--dry-run=server")

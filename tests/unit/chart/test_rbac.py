@@ -37,6 +37,7 @@ def test_the_queue_changes_only_what_it_must(default: Rendered) -> None:
         ("batch", "jobs"): {"patch"},
         ("batch", "jobs/status"): {"patch"},
         ("", "pods"): {"patch", "delete"},
+        ("", "pods/eviction"): {"create"},
         ("", "events"): {"create", "patch"},
         ("authentication.k8s.io", "tokenreviews"): {"create"},
         ("authorization.k8s.io", "subjectaccessreviews"): {"create"},

@@ -121,7 +121,7 @@ async def test_a_job_that_was_deleted_before_its_release_ends() -> None:
 async def test_the_eviction_of_a_bare_pod_that_may_run_is_refused() -> None:
     row = a_workload("mpi-0", kind="Pod", uid="mpi-0", release_mode=ReleaseMode.POD, state=State.RUNNING, jobid=7)
     bench = Bench(row, "pods", make_pod("mpi-0").uid("mpi-0").on_node("n0").phase("Running"))
-    assert await bench.evict() == [row.id]
+    assert await bench.evict(Reason.NODES_UNAVAILABLE) == [row.id]
     assert (bench.ledger.writes, bench.server.writes) == ([], [])
 
 
@@ -130,7 +130,7 @@ async def test_the_pod_of_an_owner_is_deleted_so_that_another_is_created() -> No
     pod = make_pod("mpi-0").uid("mpi-0").owned_by("ReplicaSet", "web").on_node("n0").phase("Running")
     bench = Bench(row, "pods", pod)
     async with running_controllers(bench.requeuer):
-        assert await bench.evict() == []
+        assert await bench.evict(Reason.NODES_UNAVAILABLE) == []
         await until(lambda: bench.server.written("delete", "pods"))
     assert bench.ledger.written("requeue") == [], "its slot ends when it is gone"
 
