@@ -23,6 +23,7 @@ from fluxqueue.api.clusterobjects import (
     WebhookConfiguration,
 )
 from fluxqueue.api.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue
@@ -268,7 +269,7 @@ CLUSTER_ROLE_BINDINGS: Final = Kind(
 )
 ROLES: Final = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role", True, PartialObjectMetadata)
 ROLE_BINDINGS: Final = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True, PartialObjectMetadata)
-DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PartialObjectMetadata)
+DISRUPTION_BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, PodDisruptionBudget)
 CRON_JOBS: Final = Kind("batch", "v1", "cronjobs", "CronJob", True, PartialObjectMetadata)
 CERTIFICATES: Final = Kind("cert-manager.io", "v1", "certificates", "Certificate", True, PartialObjectMetadata)
 ISSUERS: Final = Kind("cert-manager.io", "v1", "issuers", "Issuer", True, PartialObjectMetadata)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fluxqueue.api.clusterobjects import DaemonSet, Event, ResourceQuota
 from fluxqueue.api.devices import DeviceTaintRule
+from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import FluxJob, is_named_for_its_object
 from fluxqueue.api.fluxqueues import FluxQueue
@@ -39,6 +40,7 @@ __all__ = [
     "BY_GROUP",
     "BY_JOB",
     "BY_MINICLUSTER",
+    "BY_NAMESPACE",
     "BY_NODE_NAME",
     "BY_OBJECT",
     "BY_POD_GROUP",
@@ -53,6 +55,7 @@ BY_OBJECT = "object"
 BY_GROUP = "group"
 BY_REPLICA_OWNER = "replica owner"
 BY_NODE_NAME = "node name"
+BY_NAMESPACE = "namespace"
 BY_CLAIM = "claim"
 BY_DEVICE_SOURCE = "device source"
 BY_POD_GROUP = "pod group"
@@ -105,6 +108,7 @@ class WatchedObjects:
         self.failed_creations: ObjectCache[Event] = ObjectCache()
         self.resource_quotas: ObjectCache[ResourceQuota] = ObjectCache()
         self.service_accounts: ObjectCache[PartialObjectMetadata] = ObjectCache()
+        self.disruption_budgets: ObjectCache[PodDisruptionBudget] = ObjectCache()
         self.storage = ClusterStorage()
         self.devices = ClusterDevices(counted=devices, find_node=lambda name: self.nodes.get("", name))
         self._add_indexes()
@@ -120,6 +124,7 @@ class WatchedObjects:
         self.pods.add_index(BY_NODE_NAME, _node_of)
         self.pods.add_index(BY_CLAIM, lambda pod: claims_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_GROUP, _jobset_of)
+        self.disruption_budgets.add_index(BY_NAMESPACE, lambda budget: (budget.metadata.namespace,))
         self.pods.add_index(BY_DEVICE_SOURCE, lambda pod: sources_used(pod.metadata.namespace, pod.spec))
         self.jobs.add_index(BY_CLAIM, lambda job: claims_used(job.metadata.namespace, job.spec.template.spec))
         self.jobs.add_index(BY_DEVICE_SOURCE, lambda job: sources_used(job.metadata.namespace, job.spec.template.spec))
@@ -143,6 +148,7 @@ class WatchedObjects:
             Reflector(api, kinds.EVENTS, self.failed_creations, field_selector=_FAILED_CREATIONS, times=_WITHOUT_BOOKMARKS),
             Reflector(api, kinds.RESOURCE_QUOTAS, self.resource_quotas),
             Reflector(api, kinds.SERVICE_ACCOUNTS, self.service_accounts),
+            Reflector(api, kinds.DISRUPTION_BUDGETS, self.disruption_budgets),
             Reflector(api, kinds.CLAIMS, self.storage.claims),
             Reflector(api, kinds.VOLUMES, self.storage.volumes),
             Reflector(api, kinds.STORAGE_CLASSES, self.storage.classes),

@@ -193,7 +193,7 @@ class IntakeController:
 
 def _gone(key: GroupKey, row: Workload) -> str:
     if row.reason is Reason.PREEMPTED:
-        return f"ends: it was preempted, and nobody creates its pods again: submit it again ({row.message})"
+        return f"ends: nobody created its pods again, so submit it again; {row.message}"
     if key.source:
         return "ends: its pods were deleted while it waited, or are matched one by one"
     return "ends: its pods were deleted while it waited"

@@ -16,10 +16,10 @@ from fluxqueue.queue.cluster.foreign_pods import ForeignPods
 from fluxqueue.queue.cluster.nodes import NodeReader
 from fluxqueue.queue.cluster.port_volume_pools import PortVolumePools
 from fluxqueue.queue.cluster.reservations import node_view, view_changed
+from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
@@ -123,7 +123,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     quotas = NamespaceQuotas(caches, ledger)
     quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
-    scheduler.read_checkpoints(lambda workload: checkpoint_of(caches.jobs.get_by_uid(workload.uid)))
+    scheduler.show_victims(Victims(caches))
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)

@@ -15,10 +15,11 @@ import msgspec
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.starttimes import InvalidStartTime, read_start_time
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.victim_views import Return
 
 __all__ = ["checkpoint_of", "grace_left_s", "preempt", "stop_time", "stopping_left_s"]
 
@@ -26,13 +27,15 @@ _STOPPING_S: Final = 300
 """From the end of its grace until preempted work that still has pods delays no other preemption."""
 
 
-def preempt(victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "") -> Eviction:
+def preempt(
+    victim: Workload, workload: Workload, now: datetime, grace_s: int, guaranteed_to: str = "", returns: Return = Return.WAITS
+) -> Eviction:
     """Return the eviction of a victim for a workload, after a grace; for an account that takes back what is guaranteed to it, if named."""
     by = workload.ref_within(victim.namespace)
     why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority}): "
     if guaranteed_to:
         why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed: "
-    message = f"{why}it is requeued and keeps its submit time"
+    message = f"{why}{returns.value}"
     stop_at = now + timedelta(seconds=grace_s)
     state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)
     until = f", and stops at {_text(stop_at)}" if grace_s else ""
@@ -63,9 +66,9 @@ def stop_time(workload: Workload) -> str:
     return _text(stop_at) if stop_at is not None else ""
 
 
-def checkpoint_of(job: Job | None) -> datetime | None:
-    """Return when the work of a Job last saved what it has, as its annotation says; None if that is missing or no time."""
-    text = job.metadata.annotation(names.CHECKPOINTED_ANNOTATION) if job is not None else None
+def checkpoint_of(metadata: ObjectMeta | None) -> datetime | None:
+    """Return when work last saved what it has, as an annotation of its object says; None if that is missing or no time."""
+    text = metadata.annotation(names.CHECKPOINTED_ANNOTATION) if metadata is not None else None
     if not text:
         return None
     try:

@@ -32,6 +32,7 @@ __all__ = [
     "repelling_terms",
     "rules_of",
     "rules_of_all",
+    "selector_of",
     "with_labels",
 ]
 
@@ -284,7 +285,7 @@ def _terms(kind: Mapping[str, Any] | None, namespace: str, labels: Mapping[str, 
 
 def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
     named, by_labels = term.get("namespaces") or (), term.get("namespaceSelector")
-    selector = _selector(term.get("labelSelector"))
+    selector = selector_of(term.get("labelSelector"))
     if not selector.nothing:
         added = [Requirement(key, "In", (labels[key],)) for key in term.get("matchLabelKeys") or () if key in labels]
         added += [Requirement(key, "NotIn", (labels[key],)) for key in term.get("mismatchLabelKeys") or () if key in labels]
@@ -293,7 +294,7 @@ def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) ->
         topology=term.get("topologyKey", ""),
         selector=selector,
         namespaces=tuple(sorted(named)) if named or by_labels is not None else (namespace,),
-        namespace_selector=_selector(by_labels),
+        namespace_selector=selector_of(by_labels),
     )
 
 
@@ -301,7 +302,7 @@ def _spread(spread: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
     added = [Requirement(key, "In", (labels[key],)) for key in spread.get("matchLabelKeys") or () if key in labels]
     return Spread(
         topology=spread.get("topologyKey", ""),
-        selector=_with(_selector(spread.get("labelSelector")), added),
+        selector=_with(selector_of(spread.get("labelSelector")), added),
         max_skew=int(spread.get("maxSkew", 1)),
         min_domains=int(spread.get("minDomains") or 1),
         honor_affinity=spread.get("nodeAffinityPolicy", "Honor") == "Honor",
@@ -309,7 +310,8 @@ def _spread(spread: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
     )
 
 
-def _selector(selector: Mapping[str, Any] | None) -> Selector:
+def selector_of(selector: Mapping[str, Any] | None) -> Selector:
+    """Read a label selector of Kubernetes; one that is absent selects nothing."""
     if selector is None:
         return Selector(nothing=True)
     labels = [Requirement(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())]

@@ -32,7 +32,7 @@ from fluxqueue.queue.scheduling.matching import Matching
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.planned_ends import PlannedEnds
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
-from fluxqueue.queue.scheduling.possible_victims import Checkpoints
+from fluxqueue.queue.scheduling.possible_victims import ShownVictims
 from fluxqueue.queue.scheduling.predicted_durations import PredictedDurations
 from fluxqueue.queue.scheduling.preemption import Evict, Preemptor
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
@@ -136,9 +136,9 @@ class CyclePhases:
         """Store why nothing is matched, for workloads that have no reason yet."""
         await self._reasons.report_matcher_away(message)
 
-    def read_checkpoints(self, checkpoints: Checkpoints) -> None:
-        """Set the function that returns when a workload last saved what it has."""
-        self._preemptor.checkpoints = checkpoints
+    def show_victims(self, shown: ShownVictims) -> None:
+        """Set what the cluster shows of work that may be preempted."""
+        self._preemptor.shown = shown
 
     def read_published(self, published: Promised) -> None:
         """Set the function that returns the first estimate of a workload that a former leader gave."""

@@ -6,23 +6,41 @@ of. A checkpoint in the future counts as now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Protocol
 
+from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import preempt
 from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 
-__all__ = ["Checkpoints", "PossibleVictims", "no_checkpoints"]
-
-Checkpoints = Callable[[Workload], datetime | None]
+__all__ = ["OnlyJobs", "PossibleVictims", "ShownVictims"]
 
 
-def no_checkpoints(_workload: Workload) -> datetime | None:
-    """Return that a workload told of no checkpoint."""
-    return None
+class ShownVictims(Protocol):
+    """What the cluster shows of running work."""
+
+    def view(self, workload: Workload, allocation: Allocation) -> VictimView:
+        """Return what is shown of a workload."""
+
+    def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
+        """Return the budgets of disruption that select its pods."""
+
+
+class OnlyJobs:
+    """Nothing is shown: only Jobs may be preempted, and none told of a checkpoint."""
+
+    def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
+        """Return that a Job may be preempted."""
+        return VictimView() if workload.kind == "Job" else NO_VICTIM
+
+    def budgets(self, _workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
+        """Return no budget."""
+        return ()
 
 
 class PossibleVictims:
@@ -34,8 +52,8 @@ class PossibleVictims:
         The time of the database.
     disciplines
         By queue.
-    checkpoints
-        Returns when a workload last saved what it has.
+    shown
+        What the cluster shows.
 
     Attributes
     ----------
@@ -43,11 +61,11 @@ class PossibleVictims:
         In how many seconds the first of those that have not run long enough will have; None if there are none.
     """
 
-    def __init__(self, now: datetime, disciplines: Mapping[str, Discipline], checkpoints: Checkpoints) -> None:
+    def __init__(self, now: datetime, disciplines: Mapping[str, Discipline], shown: ShownVictims) -> None:
         self.wait_s: float | None = None
         self._now = now
         self._disciplines = disciplines
-        self._checkpoints = checkpoints
+        self._shown = shown
 
     def ran_enough(self, workload: Workload, allocation: Allocation) -> bool:
         """True if a workload has run for the time that its queue grants; else `wait_s` counts it."""
@@ -58,18 +76,28 @@ class PossibleVictims:
         self.wait_s = left_s if self.wait_s is None else min(self.wait_s, left_s)
         return False
 
-    def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
-        """Return a workload with what would be lost."""
-        start, saved = _start(workload, allocation), self._checkpoints(workload)
+    def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate | None:
+        """Return a workload with what would be lost; None if the cluster shows that it may not be preempted.
+
+        Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a moment.
+        """
+        view = self._shown.view(workload, allocation)
+        if not view.may_be or not (view.returns.sure or workload.state is State.RUNNING):
+            return None
+        start, saved = _start(workload, allocation), view.checkpoint
         since = start if saved is None else min(max(start, saved), self._now)
         lost_s = max((self._now - since).total_seconds(), 0.0)
         nodes = len({slot.node for slot in allocation.open_slots})
-        return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * nodes)
+        return PreemptionCandidate(workload.id, workload.priority, allocation.start, lost_s * nodes, view.returns.sure)
 
-    def eviction(self, victim: Workload, workload: Workload, guaranteed_to: str = "") -> Eviction:
+    def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
+        """Return the budgets of disruption that select pods of a workload."""
+        return self._shown.budgets(workload, allocation)
+
+    def eviction(self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "") -> Eviction:
         """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
         grace_s = self._disciplines[victim.queue].preemption_rules.grace_seconds
-        return preempt(victim, workload, self._now, grace_s, guaranteed_to)
+        return preempt(victim, workload, self._now, grace_s, guaranteed_to, self._shown.view(victim, allocation).returns)
 
 
 def _start(workload: Workload, allocation: Allocation) -> datetime:

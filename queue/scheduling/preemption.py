@@ -2,8 +2,9 @@
 
 At the end of a cycle the preemptor checks the first pending workloads in order, over all such queues. If one of them could start now
 without some running work of lower priority, that work is evicted (`fluxqueue.queue.requeue.requeuer`). A victim keeps its submit time,
-and its reason names the work it was evicted for. Only whole Jobs of queues that take part can be victims: never a part of anything, and
-never a bare Pod, which no controller would create again.
+and its reason names the work it was evicted for. Work of every kind of the queues that take part can be a victim, but never a part of
+anything, and nothing of which a PodDisruptionBudget forbids it now (`fluxqueue.queue.scheduling.policies.disruption_budgets`). What nobody
+would create again is taken only where nothing else of its priority helps.
 
 Work is evicted only if that helps: the matcher is asked, in a trial (`fluxqueue.queue.scheduling.preemption_trials`). If the work could
 start without any victims, the next cycle starts it, and nothing is evicted. If no victims help, the next workload is tried, of another
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import structlog
 
@@ -41,9 +43,10 @@ from fluxqueue.queue.scheduling.guarantees import NO_GUARANTEES, Guarantees
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import Backlog, Key, key_of
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.policies.disruption_budgets import allowed_together
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
-from fluxqueue.queue.scheduling.possible_victims import Checkpoints, PossibleVictims, no_checkpoints
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -88,8 +91,8 @@ class Preemptor:
 
     Attributes
     ----------
-    checkpoints
-        Returns when a workload last saved what it has.
+    shown
+        What the cluster shows of running work.
     retry_after_s
         After the last call: in how many seconds more work may be preempted, because it has run long enough or because the victims of
         before are not waited for any more; None if none may.
@@ -100,7 +103,7 @@ class Preemptor:
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
         self._failed: Sequence[tuple[object, ...]] = ()
-        self.checkpoints: Checkpoints = no_checkpoints
+        self.shown: ShownVictims = OnlyJobs()
         self.retry_after_s: float | None = None
 
     async def preempt(
@@ -119,7 +122,7 @@ class Preemptor:
         if (left_s := self._under_way_s()) > 0:
             self.retry_after_s = left_s
             return False
-        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.checkpoints)
+        victims_of = PossibleVictims(self._ledger.clock(), disciplines, self.shown)
         standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
         who = _Rules(disciplines, taking_part, victims_of, guarantees)
         failed: list[tuple[object, ...]] = []
@@ -188,17 +191,18 @@ class Preemptor:
         return [*grounds, covering] if covering else grounds
 
     def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> Sequence[PreemptionCandidate]:
-        """Who could be preempted for a workload, in order. A Job that is about to be released is no victim."""
+        """Who could be preempted for a workload, in order. Work that is about to be released is no victim."""
         running = {
             victim.id: (victim, allocation)
             for victim, allocation in self._ledger.live()
             if victim.queue in who.taking_part
             and (guaranteed_to or is_below(victim, workload))
             and self._ledger.is_released(allocation)
-            and _may_be_victim(victim, allocation)
+            and _runs(victim, allocation)
             and who.victims_of.ran_enough(victim, allocation)
         }
-        candidates = preemption_order([who.victims_of.candidate(*each) for each in running.values()])
+        shown = (who.victims_of.candidate(*each) for each in running.values())
+        candidates = preemption_order([each for each in shown if each is not None])
         if who.guarantees.any:
             holdings = [
                 (victim, [slot.node for slot in allocation.open_slots])
@@ -206,7 +210,8 @@ class Preemptor:
             ]
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
             candidates = [each for each in candidates if each.workload in losing]
-        return candidates[:_MOST_CANDIDATES]
+        allowed = allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload]))
+        return list(islice(allowed, _MOST_CANDIDATES))
 
     async def _choose(
         self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
@@ -237,8 +242,9 @@ class Preemptor:
             guaranteed_to=attempt.guaranteed_to,
             victims=ids,
         )
-        evicted = [workload for workload_id in ids if (workload := self._ledger.get(workload_id)) is not None]
-        await self._evict([victims_of.eviction(victim, first, attempt.guaranteed_to) for victim in evicted])
+        held = ((self._ledger.get(workload_id), self._ledger.allocation(workload_id)) for workload_id in ids)
+        evicted = [(workload, allocation) for workload, allocation in held if workload is not None and allocation is not None]
+        await self._evict([victims_of.eviction(*victim, first, attempt.guaranteed_to) for victim in evicted])
         return True
 
     def _allocations(self, candidates: Sequence[PreemptionCandidate]) -> list[Allocation]:
@@ -264,7 +270,7 @@ def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workl
             yield workload
 
 
-def _may_be_victim(workload: Workload, allocation: Allocation) -> bool:
-    """True for a whole Job that runs."""
+def _runs(workload: Workload, allocation: Allocation) -> bool:
+    """True for work that runs, or begins to, and is not over its time limit: then it ends anyway."""
     runs = workload.state in (State.ALLOCATED, State.RUNNING)
-    return runs and workload.kind == "Job" and not allocation.remnant and not is_over_time_limit(workload)
+    return runs and not allocation.remnant and not is_over_time_limit(workload)

@@ -27,7 +27,7 @@ from fluxqueue.queue.scheduling.match_rules import MatchRules, NoMatchRules
 from fluxqueue.queue.scheduling.node_shapes import NodeShapes
 from fluxqueue.queue.scheduling.phases import CyclePhases
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline, disciplines_of
-from fluxqueue.queue.scheduling.possible_victims import Checkpoints
+from fluxqueue.queue.scheduling.possible_victims import ShownVictims
 from fluxqueue.queue.scheduling.preemption import Evict
 from fluxqueue.queue.scheduling.reservation_book import ReservationBook
 from fluxqueue.queue.scheduling.wakeups import SOON_S, Wakeup
@@ -107,9 +107,9 @@ class Scheduler:
         """Have the ResourceQuotas of namespaces respected. The function is called in every cycle."""
         self._phases.room = room
 
-    def read_checkpoints(self, checkpoints: Checkpoints) -> None:
-        """Have the choice of work to preempt consider what it would lose."""
-        self._phases.read_checkpoints(checkpoints)
+    def show_victims(self, shown: ShownVictims) -> None:
+        """Have work of every kind preempted, and the choice consider what the cluster shows of it."""
+        self._phases.show_victims(shown)
 
     def read_published(self, published: Promised) -> None:
         """Have the first estimates kept that a former leader gave."""

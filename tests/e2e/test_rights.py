@@ -70,6 +70,7 @@ def test_every_right_is_used_and_none_is_missed(stage: Stage) -> None:
         ("autoscaling.x-k8s.io/v1", "ProvisioningRequest", "provisioningrequests"),
     ):
         serve(stage, group, kind, plural)
+    preempted(stage)
     jobs_and_pods(stage)
     owners(stage)
     miniclusters(stage)
@@ -139,6 +140,19 @@ def jobs_and_pods(stage: Stage) -> None:
         cancel_what_runs(stage)
     stage.until_state("paused", State.RUNNING)
     stage.kubectl("delete", "pods", "-l", f"{names.JOB_NAME_LABEL}=orphaning", "--force", "--grace-period=0")
+
+
+def preempted(stage: Stage) -> None:
+    """Have a Job take the node of a bare pod, which is evicted."""
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(make_queue("preempts", preemption="lowerPriority")))
+    pods = [
+        make_pod(f"lost-{number}").cpu("8").label(names.QUEUE_LABEL, "preempts").annotation(RUN_SECONDS, "forever") for number in range(6)
+    ]
+    stage.apply_all(*(pod.build() for pod in pods))
+    urgent = job("urgent", "8", "0").label(names.QUEUE_LABEL, "preempts").annotation(names.PRIORITY_ANNOTATION, "50")
+    stage.apply(urgent.build())
+    stage.until_state("urgent", State.COMPLETED)
+    stage.kubectl("delete", "pods", *(f"lost-{number}" for number in range(6)), "--ignore-not-found", "--wait=false")
 
 
 def cancel_what_runs(stage: Stage) -> None:

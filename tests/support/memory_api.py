@@ -106,6 +106,7 @@ class MemoryApi:
             "runtimeclasses": caches.runtime_classes,
             "resourcequotas": caches.resource_quotas,
             "serviceaccounts": caches.service_accounts,
+            "poddisruptionbudgets": caches.disruption_budgets,
             "miniclusters": caches.miniclusters,
             "persistentvolumeclaims": caches.storage.claims,
             "persistentvolumes": caches.storage.volumes,

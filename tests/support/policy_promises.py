@@ -10,6 +10,7 @@ from collections.abc import Mapping
 __all__ = ["NO_PROMISES", "PROMISES"]
 
 _SCHEDULING, _INTEGRATION, _E2E = "unit/queue/scheduling", "integration/queue", "e2e"
+_GROUPS, _KINDS = "unit/queue/requeue/test_preempted_groups.py", "e2e/test_preempt_kinds.py"
 _FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/policies/test_rounds.py"
 _PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
 _CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
@@ -33,6 +34,7 @@ NO_PROMISES = (
     "| what work says |",
     "| part |",
     "| reason |",
+    "| victim |",
     "| what |",
     "| an incomplete trace |",
     "The pictures on this page",
@@ -200,10 +202,30 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "Preemption is off unless": (
         f"{_PREEMPTION}::test_a_queue_without_preemption_loses_no_work",
-        f"{_PREEMPTION}::test_a_bare_pod_is_no_victim",
+        f"{_PREEMPTION}::test_work_that_nobody_creates_again_is_taken_last_and_told_so",
         f"{_VICTIMS}::test_one_larger_victim_is_better_than_two",
         f"{_VICTIMS}::test_victims_suffice_are_all_needed_and_of_lower_priority",
         f"{_PREEMPTING}::test_the_youngest_of_the_lowest_is_evicted_with_a_reason_and_keeps_its_order",
+    ),
+    "| Job, MiniCluster |": (f"{_GRACE}::test_a_victim_is_told_and_goes_on_for_its_grace",),
+    "| gang of a Deployment": (
+        f"{_GROUPS}::test_new_pods_wait_with_a_group_that_is_evicted_and_are_matched_with_it",
+        f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",
+    ),
+    "| single pod of a Deployment": (
+        f"{_GROUPS}::test_a_preempted_pod_of_an_owner_is_evicted_and_hands_its_submit_time_on",
+        f"{_KINDS}::test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_time",
+    ),
+    "| bare pod, pod group": (
+        f"{_GROUPS}::test_a_group_that_nobody_creates_again_ends_and_says_so",
+        f"{_KINDS}::test_a_plain_pod_group_ends_and_says_that_it_is_lost",
+    ),
+    "| pods of another owner": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
+    "| JobSet, TrainJob, MPIJob": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_group",),
+    "Pods are evicted by the Eviction API": (
+        f"{_SCHEDULING}/policies/test_disruption_budgets.py::test_no_budget_is_used_beyond_what_it_allows",
+        f"{_GROUPS}::test_a_pod_whose_budget_forbids_it_is_asked_for_again",
+        f"{_KINDS}::test_work_that_a_budget_protects_is_spared_and_the_next_makes_room",
     ),
     "No Job is preempted without effect": (
         f"{_PREEMPTION}::test_no_work_is_evicted_if_that_does_not_let_the_other_start",
@@ -217,7 +239,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
     ),
     "Work within what is guaranteed": (f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",),
-    "- A Job that has run for less": (
+    "- Work that has run for less": (
         f"{_PREEMPTION}::test_work_is_spared_until_it_ran_for_its_least_time",
         f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
     ),

@@ -7,6 +7,7 @@ another scheduler, or an AppWrapper around it.
 from __future__ import annotations
 
 from fluxqueue.api.jobs import Job
+from fluxqueue.api.metadata import OwnerReference
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.sources.appwrappers import APP_WRAPPERS
 from fluxqueue.queue.model.sources.gang_sources import GangSource, api_group
@@ -20,7 +21,7 @@ from fluxqueue.queue.model.sources.scheduler_plugins import SCHEDULER_PLUGINS
 from fluxqueue.queue.model.sources.spark import SPARK_APPLICATIONS
 from fluxqueue.queue.model.sources.volcano import VOLCANO
 
-__all__ = ["SOURCES", "source_named", "source_of_job", "source_of_object", "source_of_pod"]
+__all__ = ["SOURCES", "recreates_pods", "source_named", "source_of_job", "source_of_object", "source_of_pod"]
 
 SOURCES: tuple[GangSource, ...] = (
     MPI_JOBS,
@@ -41,6 +42,11 @@ _BY_NAME = {source.name: source for source in SOURCES}
 _BY_OBJECT = {(api_group(source.api_version), source.kind): source for source in SOURCES}
 _MARKS = frozenset(mark for source in SOURCES for mark in source.marks)
 _CONTROLLERS = frozenset(controller for source in SOURCES for controller in source.controllers)
+
+
+def recreates_pods(owner: OwnerReference) -> bool:
+    """True for the controller of a gang's pods that creates those again which are deleted."""
+    return (api_group(owner.api_version), owner.kind) in _CONTROLLERS
 
 
 def source_named(name: str) -> GangSource:

@@ -3,10 +3,10 @@
 Only the matcher knows whether work would fit without certain others. So the search is a generator: it yields victims to try, receives
 whether the work would fit without them, and returns the victims, or none. It returns victims only if the matcher said that they suffice.
 
-The preemption order is priority (low first), then lost work (node-seconds since the start or the last checkpoint, least first), then start
-(late first), then id. The search first tries each of the
-first few candidates alone, in that order. Then it finds by bisection the shortest prefix of the order that suffices, and removes from it
-every candidate that is not needed, the most important first. So the victims are minimal: none of them can be left out.
+The preemption order is priority (low first), then what waits again before what is lost for good, then lost work (node-seconds since the
+start or the last checkpoint, least first), then start (late first), then id. The search first tries each of the first few candidates alone,
+in that order. Then it finds by bisection the shortest prefix of the order that suffices, and removes from it every candidate that is not
+needed, the most important first. So the victims are minimal: none of them can be left out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ _MOST_REMOVALS = 32
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last checkpoint, in node-seconds."""
+    """Running work that may be preempted; ``lost_node_s`` is what it did since its start or its last checkpoint, in node-seconds.
+
+    Without ``returns`` it does not wait again, so all of it is lost.
+    """
 
     workload: WorkloadId
     priority: int
     start: datetime
     lost_node_s: float = 0.0
+    returns: bool = True
 
 
 VictimSearch = Generator[tuple[PreemptionCandidate, ...], bool, tuple[PreemptionCandidate, ...]]
@@ -44,7 +48,7 @@ def is_below(running: Workload, first: Workload) -> bool:
 
 def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Return the candidates in the order in which they are preempted."""
-    return sorted(candidates, key=lambda each: (each.priority, each.lost_node_s, -each.start.timestamp(), -each.workload))
+    return sorted(candidates, key=lambda each: (each.priority, not each.returns, each.lost_node_s, -each.start.timestamp(), -each.workload))
 
 
 def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int | None) -> VictimSearch:

@@ -52,9 +52,9 @@ def test_the_grace_counts_only_while_the_work_is_being_preempted() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "+2h", "2026-01-01T00:00:00"])
 def test_a_checkpoint_that_is_no_time_does_not_count(text: str) -> None:
-    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", text))) is None
+    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", text)).metadata) is None
 
 
 def test_a_checkpoint_is_a_time_on_the_job() -> None:
-    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", "2026-01-01T01:00:00+01:00"))) == EPOCH
+    assert checkpoint_of(a_job(make_job("w").annotation("fluxqueue/checkpointed-at", "2026-01-01T01:00:00+01:00")).metadata) == EPOCH
     assert checkpoint_of(None) is None

@@ -142,9 +142,7 @@ async def test_a_group_that_nobody_creates_again_ends_and_says_so() -> None:
         await until(lambda: bench.ledger.written("finish"))
     (ending,) = bench.ledger.written("finish")
     assert ending.state is State.CANCELLED
-    assert ending.message == (
-        "PodGroup default/db ends: it was preempted, and nobody creates its pods again: submit it again (for other work)"
-    )
+    assert ending.message == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
 
 
 async def test_the_slots_of_pods_that_succeeded_before_end_and_those_of_evicted_pods_do_not() -> None:

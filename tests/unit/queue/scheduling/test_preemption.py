@@ -17,8 +17,10 @@ from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Requeue
-from fluxqueue.queue.model.records import NewWorkload
+from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
+from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
+from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials
 
 
@@ -30,6 +32,20 @@ class Clock:
 
     def __call__(self) -> datetime:
         return self.now
+
+
+class Shown(OnlyJobs):
+    """What the cluster shows of workloads, by uid, and the budgets of disruption that select their pods."""
+
+    def __init__(self, **views: VictimView) -> None:
+        self._views = views
+        self.shares: dict[str, BudgetShare] = {}
+
+    def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
+        return self._views.get(workload.uid, VictimView())
+
+    def budgets(self, workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
+        return [share] if (share := self.shares.get(workload.uid)) is not None else []
 
 
 @pytest.fixture
@@ -120,7 +136,35 @@ async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Be
     assert draining(bench, ["high", "a"]) == ""
 
 
-async def test_a_bare_pod_is_no_victim(bench: Bench, clock: Clock) -> None:
+async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: Bench, clock: Clock) -> None:
+    bench.scheduler.show_victims(Shown(b=VictimView(returns=Return.LOST), c=VictimView(may_be=False)))
+    kinds = (replace(job(name, 1, "8", "1h"), kind="Pod") for name in "bc")
+    await running(bench, clock, job("a", 2, "8", "1h"), *kinds)
+    for urgent, evicted in (("u1", "a"), ("u2", "")):
+        await bench.submit(job(urgent, 2, "8", "1h", priority=10))
+        await bench.cycle()
+        assert draining(bench, "abc") == evicted
+        if evicted:
+            await bench.ledger.requeue([Requeue(workload=bench.row("a").id, reason=Reason.PREEMPTED, message="")])
+            await bench.cycle()
+            assert bench.row("u1").state is State.ALLOCATED
+    await bench.submit(job("u3", 1, "8", "1h", priority=20))
+    await bench.cycle()
+    assert draining(bench, "abc") == "b"
+    assert bench.row("b").message.endswith(": it is evicted, and nobody creates it again: submit it again")
+
+
+async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken(bench: Bench, clock: Clock) -> None:
+    shown = Shown()
+    shown.shares = {"c": BudgetShare("default", "web", 1, 0), "d": BudgetShare("default", "web", 1, 0)}
+    bench.scheduler.show_victims(shown)
+    await running(bench, clock, *(job(name, 1, "8", "1h") for name in "abcd"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert draining(bench, "abcd") == "b"
+
+
+async def test_without_a_view_of_the_cluster_only_jobs_are_preempted(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, *(replace(job(name, 1, "8", "1h"), kind="Pod") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
@@ -207,7 +251,7 @@ async def test_a_victim_with_a_grace_is_evicted_with_its_time_and_planned_to_end
 async def test_the_one_that_saved_what_it_has_is_evicted_before_a_younger_one(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, job("saved", 2, "8", "1h"), job("b", 2, "8", "1h"))
     clock.now += timedelta(minutes=5)
-    bench.scheduler.read_checkpoints(lambda workload: clock.now if workload.uid == "saved" else None)
+    bench.scheduler.show_victims(Shown(saved=VictimView(checkpoint=clock.now)))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
     await bench.cycle()
     assert draining(bench, ["saved", "b"]) == "saved"

@@ -37,6 +37,12 @@ def test_among_equal_priorities_the_one_that_loses_least_is_preempted_first() ->
     assert [each.workload for each in preemption_order([*some, candidate(4, 5)])] == [2, 3, 1, 4]
 
 
+def test_what_waits_again_is_preempted_before_what_is_lost_for_good() -> None:
+    lost = replace(candidate(1), returns=False)
+    some = [lost, replace(candidate(2), lost_node_s=100.0), candidate(3, 5)]
+    assert [each.workload for each in preemption_order(some)] == [2, 1, 3]
+
+
 def test_one_larger_victim_is_better_than_two() -> None:
     some = [candidate(1, 0, started_s=10), candidate(2, 0, started_s=20), candidate(3, 1)]
     assert chosen(some, 9, {1: 1, 2: 1, 3: 2}, wanted=2) == [3]

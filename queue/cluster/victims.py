@@ -1,0 +1,89 @@
+"""What the cluster shows of running work that may be preempted, of each kind, and which budgets of disruption select its pods.
+
+A Job is stopped by suspension. All other work is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is
+evicted would count as a failure of its Job. Nor are the pods of a DaemonSet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
+from fluxqueue.queue.model.preemption_notices import checkpoint_of
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
+from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView, return_of
+from fluxqueue.queue.noderules.pod_rules import selector_of
+
+__all__ = ["Victims"]
+
+_NEVER = frozenset({"Job", "DaemonSet"})
+
+
+class Victims:
+    """Reads running work from the caches.
+
+    Parameters
+    ----------
+    caches
+        The cluster.
+    """
+
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+
+    def view(self, workload: Workload, allocation: Allocation) -> VictimView:
+        """Return what is shown of a workload."""
+        if workload.release_mode is ReleaseMode.GROUP:
+            return self._view_of_group(workload, allocation)
+        if workload.release_mode is ReleaseMode.POD:
+            return self._view_of_pod(self._caches.pods.get_by_uid(workload.uid))
+        job = self._caches.jobs.get_by_uid(workload.uid)
+        return VictimView(checkpoint=checkpoint_of(job.metadata if job is not None else None))
+
+    def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
+        """Return the budgets of disruption that select pods of a workload which run or may still run."""
+        budgets = self._caches.disruption_budgets.by_index(BY_NAMESPACE, workload.namespace)
+        if not budgets:
+            return ()
+        pods = [pod for pod in self._pods(workload, allocation) if pod.active]
+        shares: list[BudgetShare] = []
+        for budget in budgets:
+            selector = selector_of(budget.spec.selector)
+            if count := sum(1 for pod in pods if selector.matches(pod.metadata.labels or {})):
+                meta = budget.metadata
+                shares.append(BudgetShare(meta.namespace, meta.name, count, budget.status.disruptions_allowed))
+        return shares
+
+    def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
+        """Return the pods of a workload; of a group those in its slots, which are stopped with it."""
+        if workload.release_mode is not ReleaseMode.GROUP:
+            return self._caches.pods_of_workload(workload, allocation)
+        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots)
+        return [pod for pod in found if pod is not None]
+
+    def _view_of_pod(self, pod: Pod | None) -> VictimView:
+        if pod is None or _is_never_alone(pod):
+            return NO_VICTIM
+        return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata))
+
+    def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
+        pods = self._pods(workload, allocation)
+        if not pods or any(map(_is_never_alone, pods)):
+            return NO_VICTIM
+        saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
+        return VictimView(returns=_return_of_group(pods), checkpoint=max(saved, default=None))
+
+
+def _is_never_alone(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind in _NEVER
+
+
+def _return_of_group(pods: Iterable[Pod]) -> Return:
+    """Return what becomes of a group: it waits again only if all of its pods are created again."""
+    returns = {return_of(pod) for pod in pods}
+    if returns == {Return.REPLACED}:
+        return Return.WAITS
+    return Return.LOST if Return.LOST in returns else Return.UNSURE

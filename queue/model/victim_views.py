@@ -1,0 +1,67 @@
+"""What the cluster shows of running work that may be preempted: whether it may be stopped, whether it comes back, and what it saved."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.replacement_rules import replica_owner_of
+from fluxqueue.queue.model.sources.registry import recreates_pods
+
+__all__ = ["NO_VICTIM", "BudgetShare", "Return", "VictimView", "return_of"]
+
+
+class Return(enum.Enum):
+    """What becomes of work once it was preempted."""
+
+    WAITS = "it is requeued and keeps its submit time"
+    REPLACED = "it is evicted, and the pod that its owner creates instead keeps its submit time"
+    UNSURE = "it is evicted, and waits again only if its owner creates it again"
+    LOST = "it is evicted, and nobody creates it again: submit it again"
+
+    @property
+    def sure(self) -> bool:
+        """True if it waits again, so that what it did is all that is lost."""
+        return self in (Return.WAITS, Return.REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetShare:
+    """How many pods of a workload a PodDisruptionBudget selects, and how many pods it allows to be disrupted now."""
+
+    namespace: str
+    name: str
+    pods: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class VictimView:
+    """What the cluster shows of a workload.
+
+    Attributes
+    ----------
+    may_be
+        False for a part of something, and for what the queue cannot stop without harm.
+    returns
+        What becomes of it.
+    checkpoint
+        When it last saved what it has; None if it told of nothing.
+    """
+
+    may_be: bool = True
+    returns: Return = Return.WAITS
+    checkpoint: datetime | None = None
+
+
+NO_VICTIM = VictimView(may_be=False)
+
+
+def return_of(pod: Pod) -> Return:
+    """Return what becomes of a pod that is evicted."""
+    if pod.metadata.controller is None:
+        return Return.LOST
+    known = replica_owner_of(pod) is not None or recreates_pods(pod.metadata.controller)
+    return Return.REPLACED if known else Return.UNSURE

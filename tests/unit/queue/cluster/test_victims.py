@@ -1,0 +1,104 @@
+"""Which running work may be preempted, what becomes of it, and which budgets of disruption select it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.builders import PodBuilder, make_job, make_pod
+from support.controller_bench import managed_caches
+from support.memory_api import MemoryApi
+from support.queue_builders import a_workload, an_allocation
+
+from fluxqueue.api import names
+from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.victims import Victims
+from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
+from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return
+
+SAVED = "2026-01-01T00:00:30Z"
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def pod(name: str, kind: str = "", api_version: str = "apps/v1") -> PodBuilder:
+    made = make_pod(name).uid(name).label("app", "web").on_node("n0").phase("Running")
+    return made.owned_by(kind, "owner", api_version=api_version) if kind else made
+
+
+def shown(*pods: PodBuilder) -> tuple[MemoryApi, Caches]:
+    server = MemoryApi()
+    caches = managed_caches(server)
+    for each in pods:
+        server.put("pods", each.build())
+    return server, caches
+
+
+def single(uid: str = "a") -> tuple[Workload, Allocation]:
+    row = a_workload(uid, kind="Pod", uid=uid, release_mode=ReleaseMode.POD, jobid=7)
+    return row, an_allocation(["n0"], states=[SlotState.TAKEN], pods=[uid])
+
+
+def group(*uids: str) -> tuple[Workload, Allocation]:
+    row = a_workload("g", kind="PodGroup", uid=f"group-{uids[0]}", release_mode=ReleaseMode.GROUP, jobid=7)
+    return row, an_allocation(["n0"] * len(uids), states=[SlotState.TAKEN] * len(uids), pods=list(uids))
+
+
+@pytest.mark.parametrize(
+    ("made", "returns"),
+    [
+        pytest.param(pod("a"), Return.LOST, id="bare"),
+        pytest.param(pod("a", "ReplicaSet"), Return.REPLACED, id="ReplicaSet"),
+        pytest.param(pod("a", "StatefulSet"), Return.REPLACED, id="StatefulSet"),
+        pytest.param(pod("a", "RayCluster", "ray.io/v1"), Return.REPLACED, id="RayCluster"),
+        pytest.param(pod("a", "Workflow", "argoproj.io/v1alpha1"), Return.UNSURE, id="Workflow"),
+        pytest.param(pod("a", "Job", "batch/v1"), None, id="Job"),
+        pytest.param(pod("a", "DaemonSet"), None, id="DaemonSet"),
+    ],
+)
+def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) -> None:
+    _, caches = shown(made)
+    view = Victims(caches).view(*single())
+    assert (view.returns if view.may_be else None) == returns
+
+
+@pytest.mark.parametrize(
+    ("owners", "returns"),
+    [
+        (("StatefulSet", "StatefulSet"), Return.WAITS),
+        (("", ""), Return.LOST),
+        (("StatefulSet", ""), Return.LOST),
+        (("StatefulSet", "Workflow"), Return.UNSURE),
+        (("StatefulSet", "Job"), None),
+    ],
+)
+def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None) -> None:
+    _, caches = shown(*(pod(name, owner) for name, owner in zip("ab", owners, strict=True)))
+    view = Victims(caches).view(*group("a", "b"))
+    assert (view.returns if view.may_be else None) == returns
+
+
+def test_the_last_checkpoint_counts_that_any_pod_of_a_group_tells_of() -> None:
+    _, caches = shown(pod("a"), pod("b").annotation(names.CHECKPOINTED_ANNOTATION, SAVED))
+    checkpoint = Victims(caches).view(*group("a", "b")).checkpoint
+    assert checkpoint is not None
+    assert checkpoint.isoformat() == "2026-01-01T00:00:30+00:00"
+
+
+def test_a_job_tells_of_its_checkpoint_and_work_without_pods_is_none() -> None:
+    server, caches = shown()
+    server.put("jobs", make_job("j").uid("j").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
+    assert Victims(caches).view(a_workload("j", uid="j"), an_allocation(["n0"])).checkpoint is not None
+    assert Victims(caches).view(*single()) == Victims(caches).view(*group("a")) == NO_VICTIM
+
+
+@pytest.mark.parametrize(
+    ("selector", "pods"),
+    [(WEB, 2), ({}, 2), (None, 0), ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, 0)],
+    ids=["labels", "all", "absent", "expression"],
+)
+def test_a_budget_counts_the_running_pods_that_it_selects(selector: Any, pods: int) -> None:
+    server, caches = shown(pod("a"), pod("b"), pod("c").phase("Succeeded"))
+    budget = {"metadata": {"name": "web"}, "spec": {"selector": selector}, "status": {"disruptionsAllowed": 1}}
+    server.put("poddisruptionbudgets", budget)
+    server.put("poddisruptionbudgets", {**budget, "metadata": {"name": "web", "namespace": "other"}})
+    assert list(Victims(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
