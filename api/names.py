@@ -54,6 +54,8 @@ PINNED_LABEL: Final = "fluxqueue/pinned"
 PINNED_VALUE: Final = "yes"
 """On a released template that holds the one node of its pods, and so on these: the webhook is not asked about them. It is not asked about
 this value only, since the policies count an empty value as none."""
+SUSPENDED_BY_QUEUE_LABEL: Final = "fluxqueue/suspended-by-queue"
+"""On a JobSet, MPIJob or the like that the queue suspends while its gang is preempted: the job id of the allocation that is freed."""
 PROVISIONS_LABEL: Final = "fluxqueue/provisions"
 """On ProvisioningRequests and their PodTemplates: uid of the workload for which they are created."""
 SERVICES_OF_LABEL: Final = "fluxqueue/services-of"

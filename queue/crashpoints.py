@@ -42,6 +42,8 @@ class CrashPoint(enum.StrEnum):
     FLUXJOB_CREATED = "fluxjob-created-before-status"
     EVICTED = "eviction-stored-before-suspend"
     DISRUPTED = "one-pod-evicted-before-the-next"
+    OWNER_SUSPENDED = "owner-suspended-before-its-pods-are-gone"
+    OWNER_RESUMED = "owner-resumed-before-requeue"
     CORDONED = "node-cordoned-before-the-next"
     UNCORDONED = "node-uncordoned-before-the-next"
     CLEARED = "job-cleared-before-requeue"

@@ -1,7 +1,8 @@
 """What the cluster shows of running work that may be preempted, of each kind, and which budgets of disruption select its pods.
 
-A Job is stopped by suspension. All other work is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is
-evicted would count as a failure of its Job. Nor are the pods of a DaemonSet.
+A Job is stopped by suspension, and so is a gang whose owner has a switch for it (`fluxqueue.queue.model.owner_handles`). All other work
+is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor
+are the pods of a DaemonSet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
+from fluxqueue.queue.model.owner_handles import handle_of
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView, return_of
@@ -70,10 +72,12 @@ class Victims:
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)
-        if not pods or any(map(_is_never_alone, pods)):
+        handle = handle_of(workload.api_version, workload.kind)
+        if not pods or (handle is None and any(map(_is_never_alone, pods))):
             return NO_VICTIM
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
-        return VictimView(returns=_return_of_group(pods), checkpoint=max(saved, default=None))
+        returns = _return_of_group(pods) if handle is None else Return.WAITS
+        return VictimView(returns=returns, checkpoint=max(saved, default=None))
 
 
 def _is_never_alone(pod: Pod) -> bool:

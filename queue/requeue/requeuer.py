@@ -44,6 +44,7 @@ from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
 from fluxqueue.queue.requeue.job_suspension import JobSuspender
+from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender, Suspension
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
 from fluxqueue.queue.requeue.steps import RequeueStep, next_step
 from fluxqueue.queue.store.ledger import Ledger
@@ -83,6 +84,8 @@ class Requeuer:
         self._gates = gates
         self._reread = reread
         self._jobs = JobSuspender(api)
+        self._owners = OwnerSuspender(api, caches, ledger)
+        self._repair_due = asyncio.Event()
         self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
         self._evicting: set[WorkloadId] = set()
@@ -138,7 +141,15 @@ class Requeuer:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await run_workers(self._keys, _WORKERS, self._proceed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repair_owners())
+            group.create_task(run_workers(self._keys, _WORKERS, self._proceed))
+
+    async def _repair_owners(self) -> None:
+        while True:
+            await self._repair_due.wait()
+            self._repair_due.clear()
+            await self._owners.repair()
 
     def resync(self) -> None:
         """Enqueue all workloads that are evicted, back off or have a remnant, as at start and in a sweep."""
@@ -146,6 +157,7 @@ class Requeuer:
             self._workload_changed(workload.id)
         for remnant in self._ledger.remnants():
             self._keys.add(remnant.workload)
+        self._repair_due.set()
 
     # ---- events ------------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +292,7 @@ class Requeuer:
         return _RECHECK_S
 
     async def _evict_group(self, workload: Workload, allocation: Allocation | None) -> float | None:
-        """Evict the pods of a group, and requeue it once none of them lives."""
+        """Suspend the owner of a group, or evict its pods, and requeue it once none of them lives."""
         if allocation is None:
             return None  # all its slots ended before: the tracker ends it
         if left_s := grace_left_s(workload, self._ledger.clock()):
@@ -288,8 +300,9 @@ class Requeuer:
         with self._gates.kept_for_requeue(allocation.jobid):
             pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
             step = next_group_step([pod for pod in pods if pod is not None], allocation, self._caches.lost)
-            if step.step is not GroupStep.REQUEUE:
+            if step.step is GroupStep.EVICT and await self._owners.suspend(workload, allocation) is Suspension.NONE:
                 await self.pods.disrupt(step.pods)
+            if step.step is not GroupStep.REQUEUE or not await self._owners.resume(workload):
                 return _RECHECK_S
             until = self._ledger.clock() + REPLACED_WITHIN
             await self._ledger.set_requeue_states({workload.id: structs.replace(workload.requeue_state, not_before=until)})

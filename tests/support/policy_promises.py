@@ -221,7 +221,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_KINDS}::test_a_plain_pod_group_ends_and_says_that_it_is_lost",
     ),
     "| pods of another owner": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
-    "| JobSet, TrainJob, MPIJob": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_group",),
+    "| a pod that a Job starts": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
+    "| gang of a JobSet": (
+        "unit/queue/requeue/test_owner_suspension.py::test_a_new_leader_goes_on_wherever_the_former_one_ended",
+        "e2e/test_preempt_owners.py::test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one",
+        "e2e/test_preempt_owners.py::test_a_pytorchjob_is_suspended_and_resumed_and_comes_back_as_one",
+    ),
     "Pods are evicted by the Eviction API": (
         f"{_SCHEDULING}/policies/test_disruption_budgets.py::test_no_budget_is_used_beyond_what_it_allows",
         f"{_GROUPS}::test_a_pod_whose_budget_forbids_it_is_asked_for_again",

@@ -266,10 +266,12 @@ def test_without_miniclusters_there_is_no_right_for_them(default: Rendered) -> N
 
 def test_the_queue_reads_only_gangs_that_the_cluster_has_or_that_values_name(chart: Chart, default: Rendered) -> None:
     assert "fluxqueue-queue-gangs" not in default.text
-    served = chart.render({"gangs": {"resources": ["rayclusters.ray.io"]}}, serves=["kubeflow.org/v2beta1/MPIJob", "kubeflow.org/v1/TFJob"])
+    named = ["rayclusters.ray.io", "jobsets.jobset.x-k8s.io"]
+    served = chart.render({"gangs": {"resources": named}}, serves=["kubeflow.org/v2beta1/MPIJob", "kubeflow.org/v1/TFJob"])
     assert _verbs(_rules(served, "ClusterRole", "fluxqueue-queue-gangs")) == {
-        ("kubeflow.org", "mpijobs"): {"list", "watch"},
-        ("kubeflow.org", "tfjobs"): {"list", "watch"},
+        ("kubeflow.org", "mpijobs"): {"get", "list", "watch", "patch"},
+        ("kubeflow.org", "tfjobs"): {"get", "list", "watch", "patch"},
+        ("jobset.x-k8s.io", "jobsets"): {"get", "list", "patch"},
         ("ray.io", "rayclusters"): {"list", "watch"},
     }
     assert served.one("ClusterRoleBinding", "fluxqueue-queue-gangs")["subjects"][0]["name"] == QUEUE

@@ -12,6 +12,7 @@ from support.queue_builders import a_workload
 
 from fluxqueue.queue.model.groups import GroupKey, group_of, group_of_workload
 from fluxqueue.queue.model.records import ReleaseMode
+from fluxqueue.queue.model.owner_handles import HANDLES
 from fluxqueue.queue.model.sources.registry import SOURCES, source_named, source_of_object, source_of_pod
 
 CHART = Path(__file__).parents[5] / "charts" / "fluxqueue"
@@ -48,6 +49,7 @@ def test_a_pod_of_nobody_has_no_source() -> None:
 def test_the_chart_knows_every_resource_that_is_read(path: str) -> None:
     text = (CHART / path).read_text()
     read = {source.resource.name for source in SOURCES if source.resource is not None}
+    read |= {f"{handle.plural}.{handle.group}" for handle in HANDLES}
     if path.endswith(".json"):
         known = set(json.loads(text)["properties"]["gangs"]["properties"]["resources"]["items"]["enum"])
     else:

@@ -1,0 +1,112 @@
+"""Gangs whose owner can be suspended are preempted through that, and their owner is resumed, also if the queue is killed in between.
+
+STAND-INS: no controller of these projects runs here. The tests do what it does when its object is suspended and resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.builders import make_job
+from support.end_to_end import Stage, managed_namespace
+from support.gang_discovery import until_followed
+from support.gang_standins import RUN_SECONDS, create, jobset_jobs, serve, training
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import FluxJob, State
+from fluxqueue.api.pods import Pod
+from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+
+KINDS = {"jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"), "pytorchjobs.kubeflow.org": ("v1", "PyTorchJob")}
+
+
+@pytest.fixture(scope="module")
+def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
+    values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}, "gangs": {"resources": sorted(KINDS)}}
+    cluster = InProcessCluster(service_folder / "owners", ClusterOptions(nodes=4, node_cpu="4", durable=False, values=values))
+    cluster.start()
+    for name, (version, kind) in KINDS.items():
+        serve(cluster, name, version, kind)
+    until_followed(cluster, ["pytorchjobs.kubeflow.org"])
+    cluster.kubectl("patch", "fluxqueue", "default", "--type=merge", "-p", '{"spec":{"preemption":"lowerPriority"}}')
+    yield cluster
+    cluster.destroy()
+
+
+@pytest.fixture
+def stage(cluster: InProcessCluster) -> Iterator[Stage]:
+    with managed_namespace(cluster) as stage:
+        yield stage
+        stage.kubectl("delete", "jobsets,pytorchjobs,jobs,pods", "--all", "--timeout=60s", check=False)
+
+
+def until_running(stage: Stage, kind: str) -> FluxJob:
+    def running() -> FluxJob | None:
+        found = next((each for each in stage.fluxjobs() if each.spec.object_ref.kind == kind), None)
+        return found if found is not None and found.status.state == State.RUNNING else None
+
+    found = stage.until(f"the {kind} runs", running, said=lambda: [each.status for each in stage.fluxjobs()])
+    assert found is not None
+    return found
+
+
+def until_suspended(stage: Stage, owner: str, *policy: str, suspended: bool) -> None:
+    def is_so() -> bool:
+        found: Any = json.loads(stage.kubectl("get", owner, "-o", "json").stdout)
+        marked = names.SUSPENDED_BY_QUEUE_LABEL in found["metadata"].get("labels", {})
+        spec = found["spec"]
+        for name in policy:
+            spec = spec.get(name, {})
+        return bool(spec.get("suspend", False) is suspended and marked is suspended)
+
+    stage.until(f"{owner} is {'suspended' if suspended else 'resumed'}", is_so)
+
+
+def urgent(stage: Stage) -> None:
+    """Ask for all nodes with a higher priority."""
+    job = make_job("urgent").indexed(4).cpu("4").annotation(names.PRIORITY_ANNOTATION, "50").pod_annotation(RUN_SECONDS, "3")
+    stage.apply(job.build())
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "the queue is killed"])
+def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, killed: bool) -> None:
+    jobs = jobset_jobs(stage)
+    create(stage, *jobs)
+    first = until_running(stage, "JobSet")
+    urgent(stage)
+    until_suspended(stage, "jobset/pair", suspended=True)
+    if killed:
+        stage.kill("queue")
+        stage.until_ready("queue")
+    for suspended in (True, False):
+        until_suspended(stage, "jobset/pair", suspended=suspended)
+        for job in jobs:
+            stage.kubectl("patch", "job", job["metadata"]["name"], "-p", json.dumps({"spec": {"suspend": suspended}}))
+    stage.until_state("urgent", State.COMPLETED)
+    again = until_running(stage, "JobSet")
+    assert (again.status.submitted_at, again.status.requeues) == (first.status.submitted_at, 1)
+    failures = [
+        json.loads(stage.kubectl("get", "job", job["metadata"]["name"], "-o", "json").stdout)["status"].get("failed", 0) for job in jobs
+    ]
+    assert failures == [0, 0], "nothing that was preempted counts as a failure"
+    stage.until_consistent()
+
+
+def test_a_pytorchjob_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage) -> None:
+    pods = training(stage)
+    create(stage, *pods)
+    first = until_running(stage, "PyTorchJob")
+    urgent(stage)
+    until_suspended(stage, "pytorchjob/mnist", "runPolicy", suspended=True)
+    assert len(stage.items("pods", Pod)) >= 3, "its controller ends its pods, and not the queue"
+    stage.kubectl("delete", "pods", *(pod["metadata"]["name"] for pod in pods))
+    until_suspended(stage, "pytorchjob/mnist", "runPolicy", suspended=False)
+    create(stage, *pods)
+    stage.until_state("urgent", State.COMPLETED)
+    again = until_running(stage, "PyTorchJob")
+    assert (again.status.submitted_at, again.status.requeues) == (first.status.submitted_at, 1)
+    stage.until_consistent()

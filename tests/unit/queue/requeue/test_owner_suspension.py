@@ -1,0 +1,152 @@
+"""How the owner of a preempted gang is suspended and resumed, wherever the process ends in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import PodBuilder, make_job, make_pod
+from support.controller_bench import TriggerLog, managed_caches
+from support.memory_api import MemoryApi
+from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.recording_ledger import RecordingLedger
+
+from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.owner_handles import HANDLES, OwnerHandle, SuspendableObject, handle_of, is_suspended
+from fluxqueue.queue.model.records import ReleaseMode, SlotState
+from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.requeuer import Requeuer
+
+JOBSET = "jobset.x-k8s.io/v1alpha2"
+
+
+def pod(number: int) -> PodBuilder:
+    made = make_pod(f"train-{number}").uid(f"pod-{number}").owned_by("Job", "train-workers-0").on_node("n0").phase("Running")
+    return made.label(names.JOBSET_NAME_LABEL, "train")
+
+
+class Bench:
+    """A JobSet of two pods, preempted; `lead` makes a new leader, which knows what is stored."""
+
+    def __init__(self, **jobset: Any) -> None:
+        settings: dict[str, Any] = {"kind": "JobSet", "api_version": JOBSET, "release_mode": ReleaseMode.GROUP, "uid": "group-pod-0"}
+        self.row = a_workload("train", state=State.RUNNING, pods=2, jobid=7, started_at=EPOCH, **settings)
+        held = an_allocation(["n0", "n0"], states=[SlotState.TAKEN] * 2, pods=["pod-0", "pod-1"])
+        self.ledger = RecordingLedger((self.row, held))
+        self.server = MemoryApi()
+        self.caches = managed_caches(self.server)
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        self.server.put("nodes", {"metadata": {"name": "n0"}, "status": status})
+        self.server.put("jobsets", {"metadata": {"name": "train"}, "spec": {"replicatedJobs": []}, **jobset})
+        owner = {"apiVersion": JOBSET, "kind": "JobSet", "name": "train", "uid": "u", "controller": True}
+        self.server.put("jobs", make_job("train-workers-0").uid("job").with_("metadata.ownerReferences", [owner]).build())
+        for number in range(2):
+            self.server.put("pods", pod(number).build())
+        self.lead()
+
+    def lead(self) -> None:
+        gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
+        self.requeuer = Requeuer(self.server.api, self.caches, self.ledger, TriggerLog().trigger, gates, lambda _uid: None)
+
+    def jobset(self) -> tuple[Any, str | None]:
+        found = self.server.get("jobsets", "train")
+        return found["spec"].get("suspend"), found["metadata"].get("labels", {}).get(names.SUSPENDED_BY_QUEUE_LABEL)
+
+    async def preempt(self) -> None:
+        await self.requeuer.evict([Eviction(workload=self.row.id, reason=Reason.PREEMPTED, message="for other work")])
+
+    async def proceed(self) -> float | None:
+        return await self.requeuer._proceed(self.row.id)
+
+    def stop_pods(self) -> None:
+        """Delete the pods, as the controller of a suspended JobSet does."""
+        for number in range(2):
+            self.server.remove("pods", f"train-{number}")
+
+    @property
+    def state(self) -> State:
+        row = self.ledger.get(self.row.id)
+        assert row is not None
+        return row.state
+
+
+async def test_a_jobset_is_suspended_until_its_pods_are_gone_and_no_pod_is_evicted() -> None:
+    bench = Bench()
+    await bench.preempt()
+    await bench.proceed()
+    assert bench.jobset() == (True, "7")
+    await bench.proceed()
+    bench.stop_pods()
+    await bench.proceed()
+    assert (bench.jobset(), bench.state) == ((False, None), State.PENDING)
+    assert bench.server.written("create", "pods/eviction") == []
+    assert len(bench.server.written("patch", "jobsets")) == 2
+
+
+@pytest.mark.parametrize("dies_after", ["stored", "suspended", "pods gone", "resumed"])
+async def test_a_new_leader_goes_on_wherever_the_former_one_ended(dies_after: str) -> None:
+    bench = Bench()
+    await bench.preempt()
+    for step in ("stored", "suspended", "pods gone", "resumed"):
+        if step == "suspended":
+            await bench.proceed()
+        if step == "pods gone":
+            bench.stop_pods()
+        if step == "resumed":
+            await bench.requeuer._owners.resume(bench.row)
+        if step == dies_after:
+            bench.lead()
+    await bench.proceed()
+    assert (bench.jobset(), bench.state) == ((False, None), State.PENDING)
+    assert len(bench.server.written("patch", "jobsets")) == 2
+
+
+async def test_a_conflict_is_tried_again_and_evicts_nothing() -> None:
+    bench = Bench()
+    bench.server.fail_next("patch", "jobsets", 409, "Conflict")
+    await bench.preempt()
+    assert await bench.proceed() is not None
+    assert bench.server.written("create", "pods/eviction") == []
+    await bench.proceed()
+    assert bench.jobset() == (True, "7")
+
+
+async def test_without_the_right_to_suspend_it_the_pods_are_evicted() -> None:
+    bench = Bench()
+    bench.server.fail_next("patch", "jobsets", 403, "Forbidden")
+    await bench.preempt()
+    await bench.proceed()
+    assert len(bench.server.written("create", "pods/eviction")) == 2
+
+
+async def test_what_its_user_suspended_stays_suspended() -> None:
+    bench = Bench(spec={"suspend": True})
+    await bench.preempt()
+    await bench.proceed()
+    bench.stop_pods()
+    await bench.proceed()
+    assert (bench.jobset(), bench.state) == ((True, None), State.PENDING)
+    assert bench.server.written("patch", "jobsets") == []
+
+
+async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile() -> None:
+    labels = {names.SUSPENDED_BY_QUEUE_LABEL: "7"}
+    bench = Bench(metadata={"name": "train", "labels": labels}, spec={"suspend": True})
+    await bench.preempt()
+    await bench.requeuer._owners.repair()
+    assert bench.jobset() == (True, "7"), "its gang frees its nodes"
+    bench.ledger.end(bench.row)
+    await bench.requeuer._owners.repair()
+    assert bench.jobset() == (False, None)
+
+
+@pytest.mark.parametrize("handle", HANDLES, ids=lambda handle: handle.kind)
+def test_each_kind_has_its_field(handle: OwnerHandle) -> None:
+    for suspend in (True, False):
+        obj = msgspec.convert({"metadata": {"name": "a"}, "spec": handle.spec(suspend=suspend)}, SuspendableObject)
+        assert is_suspended(handle, obj) is suspend
+    assert not is_suspended(handle, SuspendableObject())
+    assert handle_of(f"{handle.group}/v9", handle.kind) is handle
