@@ -11,8 +11,8 @@ from support.gang_builders import pod_builder, pods_of
 from support.queue_builders import a_workload
 
 from fluxqueue.queue.model.groups import GroupKey, group_of, group_of_workload
-from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.model.owner_handles import HANDLES
+from fluxqueue.queue.model.records import ReleaseMode
 from fluxqueue.queue.model.sources.registry import SOURCES, source_named, source_of_object, source_of_pod
 
 CHART = Path(__file__).parents[5] / "charts" / "fluxqueue"
