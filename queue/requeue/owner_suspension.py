@@ -15,6 +15,8 @@ from typing import Any
 import structlog
 
 from fluxqueue.api import names
+from fluxqueue.api.metadata import PartialObject
+from fluxqueue.kube.decoding import decode
 from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.transport import Api, PatchType
@@ -33,6 +35,14 @@ __all__ = ["OwnerSuspender", "Suspension"]
 log = structlog.get_logger()
 
 _Found = tuple[OwnerHandle, SuspendableObject]
+
+
+class _ReviewStatus(PartialObject, frozen=True):
+    allowed: bool = False
+
+
+class _Review(PartialObject, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
 
 
 class Suspension(enum.Enum):
@@ -94,20 +104,29 @@ class OwnerSuspender:
 
     async def repair(self) -> None:
         """Resume each owner that the queue suspended and whose gang does not free its nodes now."""
-        for handle in [each for each in HANDLES if self._in_use(each)]:
-            with contextlib.suppress(ApiError):  # not served, or no right to it
+        for handle in HANDLES:
+            with contextlib.suppress(ApiError):  # it is not served any more, or the next sweep repairs it
+                if not await self._is_in_use(handle):
+                    continue
                 for owner in await self._api.list(_kind(handle), label_selector=names.SUSPENDED_BY_QUEUE_LABEL):
                     jobid = parse_jobid(owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL))
                     row = self._ledger.by_jobid(jobid) if jobid is not None else None
                     if row is None or not row.evicting:
                         await self._resume(handle, owner)
 
-    def _in_use(self, handle: OwnerHandle) -> bool:
-        """True if there may be objects of a kind: none is asked for that the cluster does not serve, or that the queue must not read."""
+    async def _is_in_use(self, handle: OwnerHandle) -> bool:
+        """True if there may be objects of a kind: none is listed that the cluster does not serve, or that the queue must not list."""
         source = source_of_object(f"{handle.group}/{handle.version}", handle.kind)
         if source is not None:
             return self._caches.gang_objects.find(source, "", "").readable is Readable.YES
-        return any(jobset_of(job) is not None for job in self._caches.jobs.list())
+        return any(jobset_of(job) is not None for job in self._caches.jobs.list()) and await self._may_list(handle)
+
+    async def _may_list(self, handle: OwnerHandle) -> bool:
+        """Ask whether the queue has the right, which the chart grants only where the kind is installed."""
+        attributes = {"verb": "list", "group": handle.group, "resource": handle.plural}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = await self._api.request("POST", path, body={"spec": {"resourceAttributes": attributes}})
+        return decode(answer, _Review, f"create {path}").status.allowed
 
     async def _resume(self, handle: OwnerHandle, owner: SuspendableObject) -> None:
         if owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL) is None:

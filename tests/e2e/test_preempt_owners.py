@@ -110,3 +110,12 @@ def test_a_pytorchjob_is_suspended_and_resumed_and_comes_back_as_one(stage: Stag
     again = until_running(stage, "PyTorchJob")
     assert (again.status.submitted_at, again.status.requeues) == (first.status.submitted_at, 1)
     stage.until_consistent()
+
+
+def test_an_owner_that_a_former_queue_left_suspended_is_resumed(stage: Stage) -> None:
+    create(stage, *jobset_jobs(stage))
+    mark = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: "999999"}}, "spec": {"suspend": True}}
+    stage.kubectl("patch", "jobset", "pair", "--type=merge", "-p", json.dumps(mark))
+    stage.kill("queue")
+    stage.until_ready("queue")
+    until_suspended(stage, "jobset/pair", suspended=False)

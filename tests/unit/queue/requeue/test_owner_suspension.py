@@ -18,6 +18,7 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.owner_handles import HANDLES, OwnerHandle, SuspendableObject, handle_of, is_suspended
 from fluxqueue.queue.model.records import ReleaseMode, SlotState
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender
 from fluxqueue.queue.requeue.requeuer import Requeuer
 
 JOBSET = "jobset.x-k8s.io/v1alpha2"
@@ -132,7 +133,11 @@ async def test_what_its_user_suspended_stays_suspended() -> None:
     assert bench.server.written("patch", "jobsets") == []
 
 
-async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile() -> None:
+async def test_the_sweep_resumes_an_owner_whose_gang_ended_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def may_list(_self: OwnerSuspender, handle: OwnerHandle) -> bool:
+        return handle.kind == "JobSet"
+
+    monkeypatch.setattr(OwnerSuspender, "_may_list", may_list)
     labels = {names.SUSPENDED_BY_QUEUE_LABEL: "7"}
     bench = Bench(metadata={"name": "train", "labels": labels}, spec={"suspend": True})
     await bench.preempt()
