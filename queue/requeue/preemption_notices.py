@@ -1,8 +1,9 @@
 """Tells work that is preempted with a grace until when it may go on, so that it can save what it has.
 
 Each running pod gets the annotation ``fluxqueue/preempt-at``, which a container reads from a downward API volume, and the user's object,
-or the first pods of a group, a warning Event. It is stopped when the grace is over (`fluxqueue.queue.requeue.requeuer`), whether a pod was
-told or not. Level-triggered: a pod that has the annotation with this time is not written again.
+or the first pods of a group, a warning Event. Pods and groups get the Event without a grace too: none reaches them later. The work is
+stopped when the grace is over (`fluxqueue.queue.requeue.requeuer`), whether a pod was told or not. Level-triggered: a pod that has the
+annotation with this time is not written again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import structlog
 
 from fluxqueue.api import names
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.kube.errors import Conflict, NotFound
 from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.kinds import PODS
@@ -18,7 +20,7 @@ from fluxqueue.kube.workqueue import WorkQueue, run_workers
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.preemption_notices import grace_left_s, stop_time
-from fluxqueue.queue.model.records import WorkloadId
+from fluxqueue.queue.model.records import ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.release.patches import tell_preemption
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -62,12 +64,13 @@ class PreemptionNotices:
 
     def _workload_changed(self, workload_id: WorkloadId) -> None:
         workload = self._ledger.get(workload_id)
-        if workload is not None and grace_left_s(workload, self._ledger.clock()):
+        if workload is not None and (grace_left_s(workload, self._ledger.clock()) or _ends_without_requeue(workload)):
             self._keys.add(workload_id)
 
     async def _tell(self, workload_id: WorkloadId) -> float | None:
         workload = self._ledger.get(workload_id)
-        if workload is None or not grace_left_s(workload, self._ledger.clock()):
+        grace = workload is not None and grace_left_s(workload, self._ledger.clock()) > 0
+        if workload is None or not (grace or _ends_without_requeue(workload)):
             return None
         at, allocation = stop_time(workload), self._ledger.allocation(workload_id)
         if self._reported.get(workload_id) != at:
@@ -75,6 +78,8 @@ class PreemptionNotices:
             log.info("workload.preemption_told", workload=workload_id, uid=workload.uid, stop_at=at)
             for subject in subjects_of(workload, self._caches, allocation):
                 self._recorder.record(subject, "PreemptionNotice", workload.message, severity=Severity.WARNING)
+        if not grace:
+            return None
         for pod in self._caches.pods_of_workload(workload, allocation):
             meta = pod.metadata
             if not pod.active or meta.annotation(names.PREEMPT_AT_ANNOTATION) == at:
@@ -85,3 +90,8 @@ class PreemptionNotices:
                 continue  # it is another pod now, or gone
             reach(CrashPoint.PREEMPTION_TOLD)
         return None
+
+
+def _ends_without_requeue(workload: Workload) -> bool:
+    """True for pods and groups that are preempted: their pods go, so no later Event reaches them."""
+    return workload.evicting and workload.reason is Reason.PREEMPTED and workload.release_mode in (ReleaseMode.POD, ReleaseMode.GROUP)

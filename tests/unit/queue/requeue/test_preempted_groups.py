@@ -114,6 +114,18 @@ async def test_a_group_goes_on_for_its_grace_and_its_pods_are_told() -> None:
     assert bench.server.written("create", "pods/eviction") == []
 
 
+async def test_pods_that_go_at_once_get_an_event_and_nothing_else() -> None:
+    bench = Bench()
+    await bench.preempt()
+    for _ in range(2):
+        assert await bench.notices._tell(bench.row.id) is None
+    assert [(who, message) for who, _, message, _ in bench.events.events] == [
+        ("Pod db-0", "for other work"),
+        ("Pod db-1", "for other work"),
+    ]
+    assert bench.server.written("patch", "pods") == []
+
+
 async def test_new_pods_wait_with_a_group_that_is_evicted_and_are_matched_with_it() -> None:
     bench = Bench()
     async with running_controllers(bench.intake, bench.tracker):
