@@ -149,6 +149,8 @@ def preempted(stage: Stage) -> None:
         make_pod(f"lost-{number}").cpu("8").label(names.QUEUE_LABEL, "preempts").annotation(RUN_SECONDS, "forever") for number in range(6)
     ]
     stage.apply_all(*(pod.build() for pod in pods))
+    for number in range(6):
+        stage.until_state(f"lost-{number}", State.RUNNING)
     urgent = job("urgent", "8", "0").label(names.QUEUE_LABEL, "preempts").annotation(names.PRIORITY_ANNOTATION, "50")
     stage.apply(urgent.build())
     stage.until_state("urgent", State.COMPLETED)
