@@ -45,9 +45,9 @@ class Victims:
         return VictimView(checkpoint=checkpoint_of(job.metadata if job is not None else None))
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
-        """Return the budgets of disruption that select pods of a workload which run or may still run."""
+        """Return the budgets of disruption that select pods of a workload which run or may still run; none of what is suspended."""
         budgets = self._caches.disruption_budgets.by_index(BY_NAMESPACE, workload.namespace)
-        if not budgets:
+        if not budgets or workload.kind == "Job" or handle_of(workload.api_version, workload.kind) is not None:
             return ()
         pods = [pod for pod in self._pods(workload, allocation) if pod.active]
         shares: list[BudgetShare] = []

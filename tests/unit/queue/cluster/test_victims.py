@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,3 +103,12 @@ def test_a_budget_counts_the_running_pods_that_it_selects(selector: Any, pods: i
     server.put("poddisruptionbudgets", budget)
     server.put("poddisruptionbudgets", {**budget, "metadata": {"name": "web", "namespace": "other"}})
     assert list(Victims(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
+
+
+def test_what_is_suspended_is_asked_no_budget() -> None:
+    server, caches = shown(pod("a"))
+    server.put("poddisruptionbudgets", {"metadata": {"name": "all"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
+    workload, allocation = group("a")
+    assert Victims(caches).budgets(workload, allocation)
+    for kind, version in (("JobSet", "jobset.x-k8s.io/v1alpha2"), ("Job", "batch/v1")):
+        assert not Victims(caches).budgets(replace(workload, kind=kind, api_version=version), allocation)
