@@ -31,6 +31,7 @@ __all__ = [
     "Unreachable",
     "WatchTimeout",
     "decode_error",
+    "failure_in",
     "retry_after_s",
 ]
 
@@ -49,6 +50,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True):
+    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -205,3 +207,11 @@ def decode_error(status: int, body: bytes, *, action: str, retry_after: str | No
         causes=tuple(details.causes or ()),
         retry_after_s=retry_after_s(retry_after) if retry_after else details.retry_after_seconds or None,
     )
+
+
+def failure_in(body: bytes, *, action: str) -> ApiError | None:
+    """Return the exception for a Status object that says ``Failure``, which some calls answer with HTTP 201; None for any other body."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        if msgspec.json.decode(without_controls(body), type=_Status).status == "Failure":
+            return decode_error(0, body, action=action)
+    return None

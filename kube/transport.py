@@ -23,7 +23,7 @@ import orjson
 from fluxqueue.api.names import FIELD_MANAGER
 from fluxqueue.kube.credentials import Credentials
 from fluxqueue.kube.decoding import Page, ServerVersion, decode, decode_page
-from fluxqueue.kube.errors import Forbidden, Undecodable
+from fluxqueue.kube.errors import Forbidden, Undecodable, failure_in
 from fluxqueue.kube.kinds import PODS, Kind, T
 from fluxqueue.kube.wire import TIMEOUT_S, TRIES, CompletedCall, Request, Wire
 
@@ -316,6 +316,8 @@ class Api:
         ------
         TooManyRequests
             A PodDisruptionBudget forbids it at present.
+        ServerError
+            More than one budget selects the pod. The server says that in a response with the code 201.
         Conflict, NotFound, ApiError
             See :mod:`fluxqueue.kube.errors`.
         """
@@ -328,7 +330,8 @@ class Api:
         action = f"evict {PODS.describe(name, namespace)}"
         path = PODS.path(namespace, name, "eviction")
         request = Request("create", "pods/eviction", action, "POST", path, {"fieldManager": FIELD_MANAGER}, orjson.dumps(body))
-        await self._wire.call(request, tries=1)
+        if (failure := failure_in(await self._wire.call(request, tries=1), action=action)) is not None:
+            raise failure
 
     async def request(
         self,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fluxqueue.kube.errors import Undecodable
+from fluxqueue.kube.errors import ServerError, Undecodable
 from fluxqueue.kube.kinds import JOBS, NODES, PODS
 from fluxqueue.kube.transport import Api, PatchType, Propagation
 from fluxqueue.kube.wire import Request, Wire
@@ -94,6 +94,14 @@ async def test_a_bind_has_the_pods_uid_and_version_as_preconditions() -> None:
     assert request.path == "/api/v1/namespaces/ns/pods/p/binding"
     assert wire.body()["metadata"] == {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
     assert wire.body()["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+
+
+async def test_an_eviction_that_the_server_answers_with_a_failure_is_refused_whatever_the_code_of_http() -> None:
+    said = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    wire = FakeWire({"kind": "Status", "status": "Failure", "message": said, "code": 500}, {"kind": "Status", "status": "Success"})
+    with pytest.raises(ServerError, match="evict Pod ns/p: 500: This pod has more than one"):
+        await client(wire).evict("p", "ns", uid="u")
+    await client(wire).evict("p", "ns", uid="u")
 
 
 async def test_another_type_in_a_response_is_refused_with_the_action() -> None:
