@@ -3,12 +3,17 @@
 A Job is stopped by suspension, and so is a gang whose owner has a switch for it (`fluxqueue.queue.model.owner_handles`). All other work
 is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor
 are the pods of a DaemonSet.
+
+Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or one that is too long, count as
+one that allows nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
@@ -16,11 +21,19 @@ from fluxqueue.queue.model.owner_handles import handle_of
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView, return_of
-from fluxqueue.queue.noderules.pod_rules import selector_of
+from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
 
 _NEVER = frozenset({"Job", "DaemonSet"})
+_MOST_BUDGETS: Final = 8
+"""Of a namespace."""
+_LONGEST_SELECTOR: Final = 64
+"""Labels, expressions and values."""
+_MOST_NAMESPACES: Final = 1000
+"""Whose budgets are kept read."""
+
+_ReadBudgets = Sequence[tuple[PodDisruptionBudget, Selector]]
 
 
 class Victims:
@@ -34,6 +47,8 @@ class Victims:
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
+        self._read: dict[str, _ReadBudgets | None] = {}
+        caches.disruption_budgets.add_handler(lambda change: self._read.pop(change.obj.metadata.namespace, None))
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
         """Return what is shown of a workload."""
@@ -45,18 +60,39 @@ class Victims:
         return VictimView(checkpoint=checkpoint_of(job.metadata if job is not None else None))
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
-        """Return the budgets of disruption that select pods of a workload which run or may still run; none of what is suspended."""
-        budgets = self._caches.disruption_budgets.by_index(BY_NAMESPACE, workload.namespace)
-        if not budgets or workload.kind == "Job" or handle_of(workload.api_version, workload.kind) is not None:
+        """Return the budgets of disruption that select pods of a workload which run or may still run; none of what is suspended.
+
+        A pod that more than one budget selects cannot be evicted, so its workload is not allowed to be disrupted.
+        """
+        if workload.kind == "Job" or handle_of(workload.api_version, workload.kind) is not None:
             return ()
-        pods = [pod for pod in self._pods(workload, allocation) if pod.active]
-        shares: list[BudgetShare] = []
-        for budget in budgets:
-            selector = selector_of(budget.spec.selector)
-            if count := sum(1 for pod in pods if selector.matches(pod.metadata.labels or {})):
-                meta = budget.metadata
-                shares.append(BudgetShare(meta.namespace, meta.name, count, budget.status.disruptions_allowed))
-        return shares
+        if (read := self._budgets_of(workload.namespace)) is None:
+            return _nothing(workload.namespace)
+        if not read:
+            return ()
+        counts = [0] * len(read)
+        for pod in self._pods(workload, allocation):
+            labels = pod.metadata.labels or {}
+            chosen = [number for number, (_, selector) in enumerate(read) if pod.active and selector.matches(labels)]
+            if len(chosen) > 1:
+                return _nothing(workload.namespace)
+            for number in chosen:
+                counts[number] += 1
+        return [
+            BudgetShare(workload.namespace, budget.metadata.name, count, budget.status.disruptions_allowed)
+            for (budget, _), count in zip(read, counts, strict=True)
+            if count
+        ]
+
+    def _budgets_of(self, namespace: str) -> _ReadBudgets | None:
+        """Return the budgets of a namespace with their selectors, which are read once; None if they are too many or too long."""
+        if namespace not in self._read:
+            budgets = self._caches.disruption_budgets.by_index(BY_NAMESPACE, namespace)
+            bounded = len(budgets) <= _MOST_BUDGETS and all(_length(each.spec.selector) <= _LONGEST_SELECTOR for each in budgets)
+            if len(self._read) >= _MOST_NAMESPACES:
+                self._read.clear()
+            self._read[namespace] = [(each, selector_of(each.spec.selector)) for each in budgets] if bounded else None
+        return self._read[namespace]
 
     def _pods(self, workload: Workload, allocation: Allocation) -> list[Pod]:
         """Return the pods of a workload; of a group those in its slots, which are stopped with it."""
@@ -91,3 +127,13 @@ def _return_of_group(pods: Iterable[Pod]) -> Return:
     if returns == {Return.REPLACED}:
         return Return.WAITS
     return Return.LOST if Return.LOST in returns else Return.UNSURE
+
+
+def _nothing(namespace: str) -> Sequence[BudgetShare]:
+    """Return a budget that allows nothing."""
+    return (BudgetShare(namespace, "", 1, 0),)
+
+
+def _length(selector: Mapping[str, Any] | None) -> int:
+    selector = selector or {}
+    return len(selector.get("matchLabels") or ()) + sum(1 + len(each.get("values") or ()) for each in selector.get("matchExpressions") or ())

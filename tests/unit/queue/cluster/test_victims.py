@@ -12,10 +12,12 @@ from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api import names
+from fluxqueue.queue.cluster import victims
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return
+from fluxqueue.queue.noderules.pod_rules import selector_of
 
 SAVED = "2026-01-01T00:00:30Z"
 WEB = {"matchLabels": {"app": "web"}}
@@ -103,6 +105,43 @@ def test_a_budget_counts_the_running_pods_that_it_selects(selector: Any, pods: i
     server.put("poddisruptionbudgets", budget)
     server.put("poddisruptionbudgets", {**budget, "metadata": {"name": "web", "namespace": "other"}})
     assert list(Victims(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
+
+
+def put_budgets(server: MemoryApi, number: int, selector: Any) -> None:
+    for each in range(number):
+        status = {"disruptionsAllowed": 5}
+        server.put("poddisruptionbudgets", {"metadata": {"name": f"b{each}"}, "spec": {"selector": selector}, "status": status})
+
+
+NOTHING = [BudgetShare("default", "", 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("number", "selector"),
+    [
+        pytest.param(2, WEB, id="two select a pod, which the server would not evict"),
+        pytest.param(9, {"matchLabels": {"app": "other"}}, id="too many"),
+        pytest.param(1, {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"v{each}" for each in range(65)]}]}, id="values"),
+        pytest.param(1, {"matchLabels": {f"l{each}": "" for each in range(65)}}, id="labels"),
+        pytest.param(1, {"matchExpressions": [{"key": f"l{each}", "operator": "Exists"} for each in range(65)]}, id="expressions"),
+    ],
+)
+def test_budgets_that_cannot_be_counted_allow_nothing(number: int, selector: Any) -> None:
+    server, caches = shown(pod("a"), pod("b"))
+    put_budgets(server, number, selector)
+    assert list(Victims(caches).budgets(*group("a", "b"))) == NOTHING
+
+
+def test_selectors_are_read_once_and_again_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, caches = shown(pod("a"), pod("b"))
+    put_budgets(server, 8, {"matchLabels": {"app": "other"}})
+    reads: list[Any] = []
+    monkeypatch.setattr(victims, "selector_of", lambda selector: reads.append(selector) or selector_of(selector))
+    asked = Victims(caches)
+    assert [list(asked.budgets(*single(uid))) for uid in "abab"] == [[]] * 4
+    assert len(reads) == 8
+    put_budgets(server, 1, WEB)
+    assert list(asked.budgets(*single())) == [BudgetShare("default", "b0", 1, 5)]
 
 
 def test_what_is_suspended_is_asked_no_budget() -> None:
