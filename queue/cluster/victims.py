@@ -2,7 +2,8 @@
 
 A Job is stopped by suspension, and so is a gang whose owner has a switch for it (`fluxqueue.queue.model.owner_handles`). All other work
 is stopped by evicting its pods. So what a Job controls is none by itself: each pod that is evicted would count as a failure of its Job. Nor
-are the pods of a DaemonSet.
+are a pod of an owner with such a switch that is matched alone, and the pods of a DaemonSet. In a namespace that the queue does not manage
+it may evict nothing.
 
 Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or one that is too long, count as
 one that allows nothing.
@@ -17,15 +18,16 @@ from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
-from fluxqueue.queue.model.owner_handles import handle_of
+from fluxqueue.queue.model.owner_handles import handle_of, handle_of_owner
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
+from fluxqueue.queue.model.sources.gang_sources import api_group
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView, return_of
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
 
-_NEVER = frozenset({"Job", "DaemonSet"})
+_NEVER = frozenset({("batch", "Job"), ("apps", "DaemonSet")})
 _MOST_BUDGETS: Final = 8
 """Of a namespace."""
 _LONGEST_SELECTOR: Final = 64
@@ -55,7 +57,7 @@ class Victims:
         if workload.release_mode is ReleaseMode.GROUP:
             return self._view_of_group(workload, allocation)
         if workload.release_mode is ReleaseMode.POD:
-            return self._view_of_pod(self._caches.pods.get_by_uid(workload.uid))
+            return self._view_of_pod(workload)
         job = self._caches.jobs.get_by_uid(workload.uid)
         return VictimView(checkpoint=checkpoint_of(job.metadata if job is not None else None))
 
@@ -101,15 +103,18 @@ class Victims:
         found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots)
         return [pod for pod in found if pod is not None]
 
-    def _view_of_pod(self, pod: Pod | None) -> VictimView:
-        if pod is None or _is_never_alone(pod):
+    def _view_of_pod(self, workload: Workload) -> VictimView:
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        if pod is None or not self._caches.manages(workload.namespace):
+            return NO_VICTIM
+        if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:
             return NO_VICTIM
         return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata))
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)
         handle = handle_of(workload.api_version, workload.kind)
-        if not pods or (handle is None and any(map(_is_never_alone, pods))):
+        if not pods or not self._caches.manages(workload.namespace) or (handle is None and any(map(_is_never_alone, pods))):
             return NO_VICTIM
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
         returns = _return_of_group(pods) if handle is None else Return.WAITS
@@ -118,7 +123,7 @@ class Victims:
 
 def _is_never_alone(pod: Pod) -> bool:
     owner = pod.metadata.controller
-    return owner is not None and owner.kind in _NEVER
+    return owner is not None and (api_group(owner.api_version), owner.kind) in _NEVER
 
 
 def _return_of_group(pods: Iterable[Pod]) -> Return:

@@ -56,6 +56,10 @@ def group(*uids: str) -> tuple[Workload, Allocation]:
         pytest.param(pod("a", "Workflow", "argoproj.io/v1alpha1"), Return.UNSURE, id="Workflow"),
         pytest.param(pod("a", "Job", "batch/v1"), None, id="Job"),
         pytest.param(pod("a", "DaemonSet"), None, id="DaemonSet"),
+        pytest.param(pod("a", "DaemonSet", "example.com/v1"), Return.UNSURE, id="DaemonSet of another group"),
+        pytest.param(pod("a", "Job", "batch.volcano.sh/v1alpha1"), Return.UNSURE, id="Job of another group"),
+        pytest.param(pod("a", "PyTorchJob", "kubeflow.org/v1"), None, id="PyTorchJob"),
+        pytest.param(pod("a", "MPIJob", "kubeflow.org/v2beta1"), None, id="MPIJob"),
     ],
 )
 def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) -> None:
@@ -71,13 +75,21 @@ def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) 
         (("", ""), Return.LOST),
         (("StatefulSet", ""), Return.LOST),
         (("StatefulSet", "Workflow"), Return.UNSURE),
-        (("StatefulSet", "Job"), None),
+        (("StatefulSet", "batch/v1 Job"), None),
     ],
 )
 def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None) -> None:
-    _, caches = shown(*(pod(name, owner) for name, owner in zip("ab", owners, strict=True)))
+    made = (owner.rpartition(" ") for owner in owners)
+    _, caches = shown(*(pod(name, kind, version or "apps/v1") for name, (version, _, kind) in zip("ab", made, strict=True)))
     view = Victims(caches).view(*group("a", "b"))
     assert (view.returns if view.may_be else None) == returns
+
+
+def test_nothing_in_a_namespace_that_is_not_managed_is_evicted() -> None:
+    _, caches = shown(pod("a", "ReplicaSet").with_("metadata.namespace", "other"))
+    for row, allocation in (single(), group("a")):
+        assert Victims(caches).view(replace(row, namespace="other"), allocation) == NO_VICTIM
+    assert Victims(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be, "a Job is suspended"
 
 
 def test_the_last_checkpoint_counts_that_any_pod_of_a_group_tells_of() -> None:
