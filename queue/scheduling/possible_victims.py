@@ -13,7 +13,7 @@ from typing import Protocol
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.preemption_notices import preempt
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
@@ -44,7 +44,7 @@ class OnlyJobs:
 
 
 class PossibleVictims:
-    """The rules of all queues about who may be preempted, at one time.
+    """The rules of all queues about who may be preempted, at one time. What the cluster shows of a workload is read once.
 
     Parameters
     ----------
@@ -66,6 +66,8 @@ class PossibleVictims:
         self._now = now
         self._disciplines = disciplines
         self._shown = shown
+        self._views: dict[WorkloadId, VictimView] = {}
+        self._budgets: dict[WorkloadId, Sequence[BudgetShare]] = {}
 
     def ran_enough(self, workload: Workload, allocation: Allocation) -> bool:
         """True if a workload has run for the time that its queue grants; else `wait_s` counts it."""
@@ -81,7 +83,7 @@ class PossibleVictims:
 
         Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a moment.
         """
-        view = self._shown.view(workload, allocation)
+        view = self._view(workload, allocation)
         if not view.may_be or not (view.returns.sure or workload.state is State.RUNNING):
             return None
         start, saved = _start(workload, allocation), view.checkpoint
@@ -92,12 +94,19 @@ class PossibleVictims:
 
     def budgets(self, workload: Workload, allocation: Allocation) -> Sequence[BudgetShare]:
         """Return the budgets of disruption that select pods of a workload."""
-        return self._shown.budgets(workload, allocation)
+        if workload.id not in self._budgets:
+            self._budgets[workload.id] = self._shown.budgets(workload, allocation)
+        return self._budgets[workload.id]
 
     def eviction(self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "") -> Eviction:
         """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
         grace_s = self._disciplines[victim.queue].preemption_rules.grace_seconds
-        return preempt(victim, workload, self._now, grace_s, guaranteed_to, self._shown.view(victim, allocation).returns)
+        return preempt(victim, workload, self._now, grace_s, guaranteed_to, self._view(victim, allocation).returns)
+
+    def _view(self, workload: Workload, allocation: Allocation) -> VictimView:
+        if workload.id not in self._views:
+            self._views[workload.id] = self._shown.view(workload, allocation)
+        return self._views[workload.id]
 
 
 def _start(workload: Workload, allocation: Allocation) -> datetime:

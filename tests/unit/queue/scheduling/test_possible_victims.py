@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from support.queue_builders import EPOCH, a_workload, an_allocation
@@ -9,19 +11,25 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import PreemptionRules
 from fluxqueue.queue.model.records import Allocation, Workload
-from fluxqueue.queue.model.victim_views import NO_VICTIM, Return, VictimView
+from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims
 
 
 class Shown(OnlyJobs):
-    """Every workload is shown alike."""
+    """Every workload is shown alike; the questions are counted."""
 
     def __init__(self, view: VictimView) -> None:
         self._view = view
+        self.asked: list[str] = []
 
-    def view(self, _workload: Workload, _allocation: Allocation) -> VictimView:
+    def view(self, workload: Workload, _allocation: Allocation) -> VictimView:
+        self.asked.append(f"view of {workload.id}")
         return self._view
+
+    def budgets(self, workload: Workload, _allocation: Allocation) -> Sequence[BudgetShare]:
+        self.asked.append(f"budgets of {workload.id}")
+        return ()
 
 
 NOW = EPOCH + timedelta(seconds=100)
@@ -70,3 +78,15 @@ def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
     at_once = rules.eviction(a_workload("victim", queue="other"), TWO_NODES, urgent).requeue_state
     assert at_once is not None
     assert at_once.stop_at == NOW
+
+
+def test_the_cluster_is_asked_once_about_each_workload() -> None:
+    shown = Shown(VictimView())
+    rules = PossibleVictims(NOW, QUEUES, shown)
+    first, second = (replace(a_workload(uid, state=State.RUNNING), id=number) for number, uid in enumerate("ab"))
+    for _ in range(2):
+        for each in (first, second):
+            rules.candidate(each, TWO_NODES)
+            rules.budgets(each, TWO_NODES)
+            rules.eviction(each, TWO_NODES, first)
+    assert sorted(shown.asked) == ["budgets of 0", "budgets of 1", "view of 0", "view of 1"]
