@@ -5,8 +5,8 @@ is stopped by evicting its pods. So what a Job controls is none by itself: each 
 are a pod of an owner with such a switch that is matched alone, and the pods of a DaemonSet. In a namespace that the queue does not manage
 it may evict nothing.
 
-Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or one that is too long, count as
-one that allows nothing.
+Anybody with the role ``edit`` writes budgets, so what is read of them is bounded: too many in a namespace, or one that is too long, count
+as one that allows nothing.
 """
 
 from __future__ import annotations
@@ -141,4 +141,5 @@ def _nothing(namespace: str) -> Sequence[BudgetShare]:
 
 def _length(selector: Mapping[str, Any] | None) -> int:
     selector = selector or {}
-    return len(selector.get("matchLabels") or ()) + sum(1 + len(each.get("values") or ()) for each in selector.get("matchExpressions") or ())
+    expressions = selector.get("matchExpressions") or ()
+    return len(selector.get("matchLabels") or ()) + sum(1 + len(each.get("values") or ()) for each in expressions)

@@ -147,24 +147,6 @@ class PodEvictor:
         version = meta.resource_version if unchanged else None
         await self._api.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=version)
 
-    async def disrupt(self, pods: Sequence[Pod]) -> None:
-        """Ask for the eviction of running pods, so that budgets of disruption are respected. What is refused is asked for again later."""
-        for first in range(0, len(pods), _AT_ONCE):
-            await asyncio.gather(*(self._disrupt(pod) for pod in pods[first : first + _AT_ONCE]))
-
-    async def _disrupt(self, pod: Pod) -> None:
-        meta = pod.metadata
-        where = f"{meta.namespace}/{meta.name}"
-        try:
-            await self._api.evict(meta.name, meta.namespace, uid=meta.uid)
-        except (Conflict, NotFound):
-            return  # it is another pod now, or gone
-        except ApiError as error:
-            log.info("pod.not_disrupted", pod=where, status=error.status, error=str(error))
-            return
-        log.info("pod.disrupted", pod=where, node=pod.spec.node_name)
-        reach(CrashPoint.DISRUPTED)
-
     async def evict_single(self, eviction: Eviction) -> bool:
         """Withdraw the pod of a single-pod workload and requeue it; False if it is not Allocated, or its pod may run."""
         workload, allocation = self._ledger.get(eviction.workload), self._ledger.allocation(eviction.workload)

@@ -42,6 +42,7 @@ from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import owner_and_revision
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.disruptions import Disruptor
 from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
 from fluxqueue.queue.requeue.job_suspension import JobSuspender
 from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender, Suspension
@@ -85,6 +86,7 @@ class Requeuer:
         self._reread = reread
         self._jobs = JobSuspender(api)
         self._owners = OwnerSuspender(api, caches, ledger)
+        self._disruptions = Disruptor(api, ledger)
         self._repair_due = asyncio.Event()
         self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
@@ -194,6 +196,7 @@ class Requeuer:
             self._evicting.add(workload_id)
         else:
             self._evicting.discard(workload_id)
+            self._disruptions.forget(workload_id)
         if workload is None or workload.state is not State.PENDING:
             if (timer := self._timers.pop(workload_id, None)) is not None:
                 timer.cancel()
@@ -283,8 +286,7 @@ class Requeuer:
         if workload.reason is Reason.PREEMPTED:
             if left_s := grace_left_s(workload, self._ledger.clock()):
                 return left_s
-            await self.pods.disrupt([pod])
-            return _RECHECK_S
+            return await self._disruptions.disrupt(workload.id, [pod])
         try:
             await self.pods.delete(pod)
         except (Conflict, NotFound):
@@ -301,7 +303,7 @@ class Requeuer:
             pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
             step = next_group_step([pod for pod in pods if pod is not None], allocation, self._caches.lost)
             if step.step is GroupStep.EVICT and await self._owners.suspend(workload, allocation) is Suspension.NONE:
-                await self.pods.disrupt(step.pods)
+                return await self._disruptions.disrupt(workload.id, step.pods)
             if step.step is not GroupStep.REQUEUE or not await self._owners.resume(workload):
                 return _RECHECK_S
             until = self._ledger.clock() + REPLACED_WITHIN

@@ -133,7 +133,9 @@ NOTHING = [BudgetShare("default", "", 1, 0)]
     [
         pytest.param(2, WEB, id="two select a pod, which the server would not evict"),
         pytest.param(9, {"matchLabels": {"app": "other"}}, id="too many"),
-        pytest.param(1, {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"v{each}" for each in range(65)]}]}, id="values"),
+        pytest.param(
+            1, {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"v{each}" for each in range(65)]}]}, id="values"
+        ),
         pytest.param(1, {"matchLabels": {f"l{each}": "" for each in range(65)}}, id="labels"),
         pytest.param(1, {"matchExpressions": [{"key": f"l{each}", "operator": "Exists"} for each in range(65)]}, id="expressions"),
     ],

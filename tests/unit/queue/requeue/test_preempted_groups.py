@@ -19,6 +19,7 @@ from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
+from fluxqueue.queue.requeue.disruptions import Disruptor
 from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
 from fluxqueue.queue.requeue.preemption_notices import PreemptionNotices
 from fluxqueue.queue.requeue.requeuer import Requeuer
@@ -95,11 +96,31 @@ async def test_a_pod_whose_budget_forbids_it_is_asked_for_again() -> None:
     bench = Bench()
     bench.server.fail_next("create", "pods/eviction", 429, "TooManyRequests")
     await bench.preempt()
-    assert await bench.proceed() is not None
+    assert await bench.proceed() == 10
+    bench.ledger.now += timedelta(seconds=9)
+    assert await bench.proceed() == 1, "an event of another pod brings it back early"
+    assert len(bench.server.written("create", "pods/eviction")) == 1
+    bench.ledger.now += timedelta(seconds=1)
     await bench.proceed()
     assert sorted(write.name for write in bench.server.written("create", "pods/eviction")) == ["db-0", "db-1"]
     await bench.proceed()
     assert bench.now().state is State.PENDING
+
+
+async def test_a_gang_whose_budget_forbids_it_costs_few_calls_and_each_pass_asks_for_other_pods() -> None:
+    bench = Bench()
+    pods = [a_pod(make_pod(f"p{number}"), uid=f"p{number}") for number in range(40)]
+    for pod in pods:
+        bench.server.put("pods", make_pod(pod.metadata.name).uid(pod.metadata.uid).build())
+    disruptor = Disruptor(bench.server.api, bench.ledger)
+    for refused in (16, 32):
+        for _ in range(16):
+            bench.server.fail_next("create", "pods/eviction", 429, "TooManyRequests")
+        assert await disruptor.disrupt(bench.row.id, pods) == await disruptor.disrupt(bench.row.id, pods) == 10
+        assert (bench.server.calls_refused, bench.server.written("create", "pods/eviction")) == (refused, [])
+        bench.ledger.now += timedelta(seconds=10)
+    assert await disruptor.disrupt(bench.row.id, pods) == 2
+    assert [write.name for write in bench.server.written("create", "pods/eviction")] == [f"p{(32 + n) % 40}" for n in range(40)]
 
 
 async def test_a_group_goes_on_for_its_grace_and_its_pods_are_told() -> None:
