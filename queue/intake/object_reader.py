@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from msgspec import structs
-
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.api.jobs import Job
@@ -28,7 +26,7 @@ from fluxqueue.queue.model.job_slots import JobSlots
 from fluxqueue.queue.model.minicluster_jobs import belongs_to, is_flux_cluster
 from fluxqueue.queue.model.moldable import growth_of, started_pods
 from fluxqueue.queue.model.pods import owning_job_uid
-from fluxqueue.queue.model.records import NO_REQUEUE_STATE, Allocation, NewWorkload, Workload, WorkloadId
+from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload, WorkloadId
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -163,11 +161,12 @@ class ObjectReader:
     def _with_requeue_state(self, new: NewWorkload) -> NewWorkload:
         """Return the description of a new pod with the requeue state, and the submit time if preempted, of the pods that it replaces."""
         pod = self._caches.pods.get_by_uid(new.uid) if new.kind == "Pod" else None
-        requeue_state = self._ledger.owner_requeue_states.of(pod, self._ledger.clock()) if pod is not None else NO_REQUEUE_STATE
-        if not requeue_state.owner:
+        if pod is None:
             return new
-        submitted_at = new.submitted_at or requeue_state.submitted_at
-        return replace(new, requeue_state=structs.replace(requeue_state, submitted_at=None), submitted_at=submitted_at)
+        now, known = self._ledger.clock(), self._ledger.owner_requeue_states
+        if (requeue_state := known.of(pod, now)).owner:
+            new = replace(new, requeue_state=requeue_state)
+        return replace(new, submitted_at=new.submitted_at or known.take_submit_time(pod, now))
 
     def _describe_job(self, job: Job, row: Workload | None) -> NewWorkload | None:
         if group_of_job(job) is not None:

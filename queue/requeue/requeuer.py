@@ -275,13 +275,13 @@ class Requeuer:
                 await self._end(workload, "was deleted before it was released")
             return None
         if pod.held and (allocation is None or allocation.released_at is None):
-            await self._requeue(workload, ())  # it was never released: it waits as it is
+            await self._requeue_itself(workload)  # it was never released: it waits as it is
             return None
         if pod.revocable or (pod.fluxion_binds and pod.held):
             with self._gates.kept_for_withdrawal([pod]):
                 if not await self.pods.withdraw(pod):
                     return _RETRY_S
-                await self._requeue(workload, ())
+                await self._requeue_itself(workload)
             return None
         if workload.reason is Reason.PREEMPTED:
             if left_s := grace_left_s(workload, self._ledger.clock()):
@@ -310,6 +310,13 @@ class Requeuer:
             await self._ledger.set_requeue_states({workload.id: structs.replace(workload.requeue_state, not_before=until)})
             await self._requeue(workload, step.kept)
         return None
+
+    async def _requeue_itself(self, workload: Workload) -> None:
+        """Requeue a pod that waits again itself: no replacement gets its submit time."""
+        if workload.requeue_state.submitted_at is not None:
+            state = structs.replace(workload.requeue_state, owner="", submitted_at=None)
+            await self._ledger.set_requeue_states({workload.id: state})
+        await self._requeue(workload, ())
 
     async def _requeue(self, workload: Workload, kept: tuple[tuple[FluxionJobId, int], ...]) -> None:
         reach(CrashPoint.CLEARED)

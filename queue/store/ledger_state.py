@@ -241,7 +241,7 @@ class LedgerState:
             if (known := self._workloads.get(update.id)) is not None:
                 self._set_workload(update.of(known))
                 if update.requeue_state is not UNSET:
-                    self.owner_requeue_states.record(update.requeue_state, self.clock())
+                    self.owner_requeue_states.record(update.requeue_state, self.clock(), known.requeue_state)
         for allocation in delta.allocations:
             self._put_allocation(allocation)
         for change in delta.allocation_updates:
@@ -305,6 +305,8 @@ class LedgerState:
         self.owner_requeue_states = OwnerRequeueStates()
         for requeue_state, at in owner_requeue_states:
             self.owner_requeue_states.record(requeue_state, at)
+        for workload in contents.workloads:
+            self.owner_requeue_states.note_taken(workload)
         self._freed = Freed()
         _call(self._listeners, known | self._workloads.keys())
 

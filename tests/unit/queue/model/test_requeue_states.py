@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from support.builders import PodBuilder, make_pod
-from support.queue_builders import EPOCH, a_pod
+from support.queue_builders import EPOCH, a_pod, a_workload
 
 from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState
 from fluxqueue.queue.model.requeue_states import OwnerRequeueStates, merge_requeue_states, owner_and_revision, refusals_in_words
@@ -42,6 +42,57 @@ def test_what_is_half_an_hour_old_is_forgotten() -> None:
     memory = OwnerRequeueStates()
     memory.record(RequeueState(owner="uid-of-web-5d4f", starts=3), EPOCH)
     assert memory.of(a_pod(WEB), EPOCH + timedelta(minutes=31)) == NO_REQUEUE_STATE
+
+
+def test_what_is_half_an_hour_old_is_not_kept_by_later_setbacks() -> None:
+    memory = OwnerRequeueStates()
+    late = EPOCH + timedelta(minutes=31)
+    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=3, refused={"n1": NodeRefusal(EPOCH, LATER)}), EPOCH)
+    memory.record(RequeueState(owner="uid-of-web-5d4f", starts=1), late)
+    assert (memory.of(a_pod(WEB), late).starts, memory.of(a_pod(WEB), late).refused) == (1, {})
+
+
+def preempted(minute: int) -> RequeueState:
+    return RequeueState(owner="uid-of-web-5d4f", submitted_at=EPOCH - timedelta(minutes=minute), stop_at=EPOCH)
+
+
+def test_the_submit_time_of_a_preempted_pod_passes_to_one_replacement() -> None:
+    memory = OwnerRequeueStates()
+    for minute in (9, 5):
+        memory.record(preempted(minute), EPOCH)
+        memory.record(preempted(minute), EPOCH, preempted(minute))
+    first, second, added = (a_pod(WEB, uid=uid) for uid in ("first", "second", "added"))
+    times = [memory.take_submit_time(pod, LATER) for pod in (first, first, second, added)]
+    assert times == [EPOCH - timedelta(minutes=9)] * 2 + [EPOCH - timedelta(minutes=5), None]
+    assert memory.of(first, LATER).submitted_at is memory.of(first, LATER).stop_at is None
+    assert memory.take_submit_time(a_pod(make_pod("alone")), LATER) is None
+
+
+def test_a_submit_time_counts_for_half_an_hour_after_the_pod_was_to_stop() -> None:
+    memory = OwnerRequeueStates()
+    memory.record(preempted(9), EPOCH - timedelta(hours=1))
+    assert memory.take_submit_time(a_pod(WEB, uid="a"), EPOCH + timedelta(minutes=30)) is not None
+    memory.record(preempted(5), EPOCH)
+    assert memory.take_submit_time(a_pod(WEB, uid="b"), EPOCH + timedelta(minutes=31)) is None
+
+
+def test_a_pod_that_waits_again_itself_hands_nothing_on_and_a_new_leader_knows_who_took_what() -> None:
+    memory = OwnerRequeueStates()
+    memory.record(preempted(9), EPOCH)
+    memory.record(RequeueState(), EPOCH, preempted(9))
+    assert memory.take_submit_time(a_pod(WEB, uid="a"), LATER) is None
+    memory.record(preempted(5), EPOCH)
+    memory.note_taken(
+        a_workload("a", uid="a", submitted_at=EPOCH - timedelta(minutes=5), requeue_state=RequeueState(owner="uid-of-web-5d4f"))
+    )
+    assert memory.take_submit_time(a_pod(WEB, uid="b"), LATER) is None
+
+
+def test_the_submit_times_of_one_owner_are_bounded() -> None:
+    memory = OwnerRequeueStates()
+    for minute in range(1100):
+        memory.record(preempted(minute), EPOCH)
+    assert memory.take_submit_time(a_pod(WEB, uid="a"), EPOCH) == EPOCH - timedelta(minutes=100)
 
 
 def test_the_longer_pause_counts() -> None:

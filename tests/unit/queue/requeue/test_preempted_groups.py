@@ -41,13 +41,13 @@ def replacement(number: int) -> PodBuilder:
 class Bench:
     """A pod group of two pods that run on n0 and n1, or one pod of an owner."""
 
-    def __init__(self, *pods: PodBuilder, **changes: Any) -> None:
-        settings: dict[str, Any] = {"kind": "PodGroup", "release_mode": ReleaseMode.GROUP, "uid": "group-pod-0", "pods": 2, **changes}
-        self.row = a_workload("db", state=State.RUNNING, jobid=7, started_at=EPOCH, **settings)
+    def __init__(self, *pods: PodBuilder, released: bool = True, **changes: Any) -> None:
+        settings: dict[str, Any] = {"kind": "PodGroup", "release_mode": ReleaseMode.GROUP, "uid": "group-pod-0", "pods": 2}
+        self.row = a_workload("db", jobid=7, started_at=EPOCH, **{"state": State.RUNNING, **settings, **changes})
         pods = pods or (member(0), member(1))
         uids = [pod.build()["metadata"]["uid"] for pod in pods]
         held = an_allocation(NODES[: len(pods)], states=[SlotState.TAKEN] * len(pods), pods=uids)
-        self.ledger = RecordingLedger((self.row, replace(held, workload=self.row.id)))
+        self.ledger = RecordingLedger((self.row, replace(held, workload=self.row.id, released_at=EPOCH if released else None)))
         self.server, self.events = MemoryApi(), RecordedEvents()
         self.caches = managed_caches(self.server)
         api, trigger = self.server.api, TriggerLog().trigger
@@ -217,6 +217,17 @@ async def test_a_preempted_pod_of_an_owner_is_evicted_and_hands_its_submit_time_
     row = bench.ledger.by_uid("pod-1")
     assert row is not None
     assert (row.submitted_at, row.requeue_state.owner, row.requeue_state.submitted_at) == (bench.row.submitted_at, owner, None)
+
+
+async def test_a_preempted_pod_that_waits_again_itself_hands_no_submit_time_on() -> None:
+    pod = make_pod("web-0").uid("pod-0").owned_by("ReplicaSet", "web", api_version="apps/v1").gate(names.GATE)
+    bench = Bench(pod, kind="Pod", release_mode=ReleaseMode.POD, uid="pod-0", pods=1, state=State.ALLOCATED, released=False)
+    await bench.preempt()
+    assert bench.now().requeue_state.submitted_at is not None
+    await bench.proceed()
+    assert (bench.now().state, bench.now().requeue_state.owner, bench.now().requeue_state.submitted_at) == (State.PENDING, "", None)
+    added = bench.server.put("pods", make_pod("web-1").uid("pod-1").owned_by("ReplicaSet", "web", api_version="apps/v1").build())
+    assert bench.ledger.owner_requeue_states.take_submit_time(added, EPOCH) is None
 
 
 async def test_a_bare_pod_is_evicted_only_if_it_is_preempted() -> None:
