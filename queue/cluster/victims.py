@@ -11,14 +11,14 @@ as one that allows nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
-from fluxqueue.queue.model.owner_handles import handle_of, handle_of_owner
+from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner, is_of_job
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.sources.gang_sources import api_group
@@ -27,7 +27,6 @@ from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
 
-_NEVER = frozenset({("batch", "Job"), ("apps", "DaemonSet")})
 _MOST_BUDGETS: Final = 8
 """Of a namespace."""
 _LONGEST_SELECTOR: Final = 64
@@ -45,10 +44,13 @@ class Victims:
     ----------
     caches
         The cluster.
+    may_suspend
+        Tells whether the queue has the right to suspend the owners of a kind.
     """
 
-    def __init__(self, caches: Caches) -> None:
+    def __init__(self, caches: Caches, may_suspend: Callable[[OwnerHandle], bool]) -> None:
         self._caches = caches
+        self._may_suspend = may_suspend
         self._read: dict[str, _ReadBudgets | None] = {}
         caches.disruption_budgets.add_handler(lambda change: self._read.pop(change.obj.metadata.namespace, None))
 
@@ -66,7 +68,7 @@ class Victims:
 
         A pod that more than one budget selects cannot be evicted, so its workload is not allowed to be disrupted.
         """
-        if workload.kind == "Job" or handle_of(workload.api_version, workload.kind) is not None:
+        if workload.kind == "Job" or self._is_suspended(workload):
             return ()
         if (read := self._budgets_of(workload.namespace)) is None:
             return _nothing(workload.namespace)
@@ -103,6 +105,11 @@ class Victims:
         found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots)
         return [pod for pod in found if pod is not None]
 
+    def _is_suspended(self, workload: Workload) -> bool:
+        """True if a gang is stopped by suspending its owner. Without the right to it, its pods can only be evicted."""
+        handle = handle_of(workload.api_version, workload.kind)
+        return handle is not None and self._may_suspend(handle)
+
     def _view_of_pod(self, workload: Workload) -> VictimView:
         pod = self._caches.pods.get_by_uid(workload.uid)
         if pod is None or not self._caches.manages(workload.namespace):
@@ -113,17 +120,17 @@ class Victims:
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)
-        handle = handle_of(workload.api_version, workload.kind)
-        if not pods or not self._caches.manages(workload.namespace) or (handle is None and any(map(_is_never_alone, pods))):
+        suspended = self._is_suspended(workload)
+        if not pods or not self._caches.manages(workload.namespace) or (not suspended and any(map(_is_never_alone, pods))):
             return NO_VICTIM
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
-        returns = _return_of_group(pods) if handle is None else Return.WAITS
+        returns = Return.WAITS if suspended else _return_of_group(pods)
         return VictimView(returns=returns, checkpoint=max(saved, default=None))
 
 
 def _is_never_alone(pod: Pod) -> bool:
     owner = pod.metadata.controller
-    return owner is not None and (api_group(owner.api_version), owner.kind) in _NEVER
+    return is_of_job(pod) or (owner is not None and (api_group(owner.api_version), owner.kind) == ("apps", "DaemonSet"))
 
 
 def _return_of_group(pods: Iterable[Pod]) -> Return:

@@ -69,6 +69,7 @@ def make_controllers(context: LeaderContext, port_volume_pools: PortVolumePools)
     intake = IntakeController(api, caches, ledger, trigger, recorder, port_volume_pools, blockers, waiting)
     gates = PodGates(api, ledger, caches.pods.get_by_uid)
     requeuer = Requeuer(api, caches, ledger, trigger, gates, intake.enqueue)
+    requeuer.recorder = recorder
     tracker = Tracker(api, caches, ledger, trigger, gates, intake.enqueue, grace_s=config.successor_grace_seconds)
     tracker.subscribe(requeuer.evict)
     fluxjobs = FluxJobWriter(api, caches, ledger, recorder)

@@ -20,6 +20,7 @@ from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.config import Matcher, node_rules
 from fluxqueue.queue.leadership.context import Controller, LeaderContext
 from fluxqueue.queue.model.changes import Eviction
+from fluxqueue.queue.model.owner_handles import OwnerHandle
 from fluxqueue.queue.model.records import WorkloadId
 from fluxqueue.queue.release.job_resizer import JobResizer
 from fluxqueue.queue.requeue.maintenances import Maintenances
@@ -92,7 +93,7 @@ def make_capacity(context: LeaderContext, fluxion: Fluxion) -> Capacity:
     return Capacity(port_volume_pools, foreign_pods, graph)
 
 
-def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> Planning:
+def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict, may_suspend: Callable[[OwnerHandle], bool]) -> Planning:
     """Build the scheduler, and subscribe it to what may let work start.
 
     Parameters
@@ -103,6 +104,8 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
         Of its nodes.
     evict
         Evicts workloads that are preempted.
+    may_suspend
+        Tells whether the queue has the right to suspend the owners of a kind.
     """
     caches, ledger = context.caches, context.ledger
     node_shapes = possible_nodes(context.config.node_shapes, node_rules(context.config))
@@ -123,7 +126,7 @@ def make_planning(context: LeaderContext, capacity: Capacity, evict: Evict) -> P
     quotas = NamespaceQuotas(caches, ledger)
     quotas.subscribe(scheduler.soon)
     scheduler.limit_namespaces(quotas.room)
-    scheduler.show_victims(Victims(caches))
+    scheduler.show_victims(Victims(caches, may_suspend))
     scheduler.read_published(lambda workload: published_promise(caches.fluxjob_of(workload.uid), workload))
     resizer = JobResizer(context.api, caches, ledger, context.recorder)
     scheduler.resize_jobs(resizer)

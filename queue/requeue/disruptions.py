@@ -55,13 +55,21 @@ class Disruptor:
         """Forget a workload that is not evicted any more."""
         self._refused.pop(workload, None)
 
+    def paused_s(self, workload: WorkloadId) -> float:
+        """Return for how many seconds no pod of a workload is asked for."""
+        now = self._ledger.clock()
+        return max((self._refused.get(workload, _Refused(now, 0)).until - now).total_seconds(), 0.0)
+
+    def pause(self, workload: WorkloadId, begin: int = 0) -> float:
+        """Ask for no pod of a workload for some seconds, which are returned."""
+        self._refused[workload] = _Refused(self._ledger.clock() + _REFUSED, begin)
+        return _REFUSED.total_seconds()
+
     async def disrupt(self, workload: WorkloadId, pods: Sequence[Pod]) -> float:
         """Ask for the eviction of pods of a workload; return after how many seconds those that are left are asked for again."""
-        now = self._ledger.clock()
-        until, begin = self._refused.get(workload, _Refused(now, 0))
-        if until > now:
-            return (until - now).total_seconds()
-        begin %= max(len(pods), 1)
+        if (left_s := self.paused_s(workload)) > 0:
+            return left_s
+        begin = self._refused[workload].begin % max(len(pods), 1) if workload in self._refused else 0
         pods = [*pods[begin:], *pods[:begin]]
         refused = False
         for first in range(0, len(pods), _AT_ONCE):
@@ -70,11 +78,10 @@ class Disruptor:
             if not any(done):
                 begin += first + len(done)
                 break
-        if not refused:
-            self.forget(workload)
-            return _RECHECK_S
-        self._refused[workload] = _Refused(now + _REFUSED, begin)
-        return _REFUSED.total_seconds()
+        if refused:
+            return self.pause(workload, begin)
+        self.forget(workload)
+        return _RECHECK_S
 
     async def _disrupt(self, pod: Pod) -> bool:
         """Ask for the eviction of a pod; False if that was refused."""

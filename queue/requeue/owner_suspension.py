@@ -17,7 +17,7 @@ import structlog
 from fluxqueue.api import names
 from fluxqueue.api.metadata import PartialObject
 from fluxqueue.kube.decoding import decode
-from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from fluxqueue.kube.kinds import Kind
 from fluxqueue.kube.transport import Api, PatchType
 from fluxqueue.queue.cluster.caches import Caches
@@ -53,7 +53,7 @@ class Suspension(enum.Enum):
     AGAIN = "again"
     """It changed, or could not be read: it is to be tried again."""
     NONE = "none"
-    """It has no handle, is gone, or the queue has no right to it: its pods are evicted."""
+    """It has no handle, is gone, or refuses it, or the queue has no right to it: its pods can only be evicted."""
 
 
 class OwnerSuspender:
@@ -69,6 +69,11 @@ class OwnerSuspender:
         self._api = api
         self._caches = caches
         self._ledger = ledger
+        self._rights: dict[OwnerHandle, bool] = {}
+
+    def may_suspend(self, handle: OwnerHandle) -> bool:
+        """True if the queue has the right to suspend the owners of a kind, as the last sweep found."""
+        return self._rights.get(handle, False)
 
     async def suspend(self, workload: Workload, allocation: Allocation) -> Suspension:
         """Suspend the owner of a gang."""
@@ -78,10 +83,13 @@ class OwnerSuspender:
                 return Suspension.NONE
             handle, owner = found
             if not is_suspended(handle, owner):
-                await self._patch(handle, owner, str(allocation.jobid), suspend=True)
+                owner = await self._patch(handle, owner, str(allocation.jobid), suspend=True)
+                if not is_suspended(handle, owner):
+                    log.warning("owner.not_suspended", workload=workload.id, error="the API server drops the field")
+                    return Suspension.NONE
                 log.info("owner.suspended", workload=workload.id, owner=f"{handle.kind} {workload.namespace}/{owner.metadata.name}")
                 reach(CrashPoint.OWNER_SUSPENDED)
-        except (Forbidden, NotFound) as error:
+        except (Forbidden, Invalid, NotFound) as error:
             log.warning("owner.not_suspended", workload=workload.id, error=str(error))
             return Suspension.NONE
         except ApiError as error:
@@ -102,28 +110,38 @@ class OwnerSuspender:
             return False
         return True
 
-    async def repair(self) -> None:
-        """Resume each owner that the queue suspended and whose gang does not free its nodes now."""
+    async def repair(self) -> bool:
+        """Ask for the rights again, and resume each owner that the queue suspended and whose gang does not free its nodes now.
+
+        Returns
+        -------
+        bool
+            True if the queue may suspend other kinds of owners than before.
+        """
+        former = dict(self._rights)
         for handle in HANDLES:
             with contextlib.suppress(ApiError):  # it is not served any more, or the next sweep repairs it
+                self._rights[handle] = await self._may("patch", handle)
                 if not await self._is_in_use(handle):
                     continue
                 for owner in await self._api.list(_kind(handle), label_selector=names.SUSPENDED_BY_QUEUE_LABEL):
                     jobid = parse_jobid(owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL))
                     row = self._ledger.by_jobid(jobid) if jobid is not None else None
-                    if row is None or not row.evicting:
-                        await self._resume(handle, owner)
+                    if self._caches.manages(owner.metadata.namespace) and (row is None or not row.evicting):
+                        with contextlib.suppress(ApiError):  # of one object
+                            await self._resume(handle, owner)
+        return self._rights != former
 
     async def _is_in_use(self, handle: OwnerHandle) -> bool:
         """True if there may be objects of a kind: none is listed that the cluster does not serve, or that the queue must not list."""
         source = source_of_object(f"{handle.group}/{handle.version}", handle.kind)
         if source is not None:
             return self._caches.gang_objects.find(source, "", "").readable is Readable.YES
-        return any(jobset_of(job) is not None for job in self._caches.jobs.list()) and await self._may_list(handle)
+        return any(jobset_of(job) is not None for job in self._caches.jobs.list()) and await self._may("list", handle)
 
-    async def _may_list(self, handle: OwnerHandle) -> bool:
+    async def _may(self, verb: str, handle: OwnerHandle) -> bool:
         """Ask whether the queue has the right, which the chart grants only where the kind is installed."""
-        attributes = {"verb": "list", "group": handle.group, "resource": handle.plural}
+        attributes = {"verb": verb, "group": handle.group, "resource": handle.plural}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = await self._api.request("POST", path, body={"spec": {"resourceAttributes": attributes}})
         return decode(answer, _Review, f"create {path}").status.allowed
@@ -146,8 +164,8 @@ class OwnerSuspender:
             return handle, owner
         return above, await self._api.get(_kind(above), owner.metadata.controller.name, workload.namespace)
 
-    async def _patch(self, handle: OwnerHandle, owner: SuspendableObject, mark: str | None, *, suspend: bool) -> None:
-        """Set the field and the mark together, in the version that was read.
+    async def _patch(self, handle: OwnerHandle, owner: SuspendableObject, mark: str | None, *, suspend: bool) -> SuspendableObject:
+        """Set the field and the mark together, in the version that was read; return the object after that.
 
         Raises
         ------
@@ -157,7 +175,7 @@ class OwnerSuspender:
         meta = owner.metadata
         marked: dict[str, Any] = {"resourceVersion": meta.resource_version, "labels": {names.SUSPENDED_BY_QUEUE_LABEL: mark}}
         body = {"metadata": marked, "spec": handle.spec(suspend=suspend)}
-        await self._api.patch(_kind(handle), meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
+        return await self._api.patch(_kind(handle), meta.name, body, namespace=meta.namespace, patch_type=PatchType.MERGE)
 
 
 def _kind(handle: OwnerHandle) -> Kind[SuspendableObject]:

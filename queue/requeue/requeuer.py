@@ -29,6 +29,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import Conflict, NotFound
+from fluxqueue.kube.events import EventRecorder, Severity
 from fluxqueue.kube.object_cache import Change, ChangeKind
 from fluxqueue.kube.transport import Api
 from fluxqueue.kube.workqueue import WorkQueue, run_workers
@@ -38,6 +39,7 @@ from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.jobids import jobid_of
+from fluxqueue.queue.model.owner_handles import is_of_job
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import owner_and_revision
@@ -48,6 +50,7 @@ from fluxqueue.queue.requeue.job_suspension import JobSuspender
 from fluxqueue.queue.requeue.owner_suspension import OwnerSuspender, Suspension
 from fluxqueue.queue.requeue.pod_evictions import PodEvictor
 from fluxqueue.queue.requeue.steps import RequeueStep, next_step
+from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
 
@@ -58,6 +61,10 @@ log = structlog.get_logger()
 _WORKERS = 8
 _RETRY_S = 0.1
 _RECHECK_S = 2.0
+_GOES_ON = (
+    "was to be preempted and goes on: its owner cannot be suspended, and pods of Jobs are not evicted, because each would count as a "
+    "failure of its Job; suspend the owner, or let the queue do that"
+)
 
 
 class Requeuer:
@@ -74,8 +81,10 @@ class Requeuer:
 
     Attributes
     ----------
-    pods
-        Evicts single pods.
+    pods, owners
+        Evict single pods, and suspend owners of gangs.
+    recorder
+        For Events about work that cannot be stopped.
     """
 
     def __init__(self, api: Api, caches: Caches, ledger: Ledger, trigger: Trigger, gates: PodGates, reread: Callable[[str], None]) -> None:
@@ -85,8 +94,10 @@ class Requeuer:
         self._gates = gates
         self._reread = reread
         self._jobs = JobSuspender(api)
-        self._owners = OwnerSuspender(api, caches, ledger)
+        self.owners = OwnerSuspender(api, caches, ledger)
+        self.recorder: EventRecorder | None = None
         self._disruptions = Disruptor(api, ledger)
+        self._unstoppable: set[WorkloadId] = set()
         self._repair_due = asyncio.Event()
         self.pods = PodEvictor(api, caches, ledger, trigger, gates, reread)
         self._keys: WorkQueue[WorkloadId] = WorkQueue("requeues")
@@ -151,7 +162,8 @@ class Requeuer:
         while True:
             await self._repair_due.wait()
             self._repair_due.clear()
-            await self._owners.repair()
+            if await self.owners.repair():
+                self._trigger.schedule()  # there may be more victims
 
     def resync(self) -> None:
         """Enqueue all workloads that are evicted, back off or have a remnant, as at start and in a sweep."""
@@ -197,6 +209,7 @@ class Requeuer:
         else:
             self._evicting.discard(workload_id)
             self._disruptions.forget(workload_id)
+            self._unstoppable.discard(workload_id)
         if workload is None or workload.state is not State.PENDING:
             if (timer := self._timers.pop(workload_id, None)) is not None:
                 timer.cancel()
@@ -302,14 +315,33 @@ class Requeuer:
         with self._gates.kept_for_requeue(allocation.jobid):
             pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
             step = next_group_step([pod for pod in pods if pod is not None], allocation, self._caches.lost)
-            if step.step is GroupStep.EVICT and await self._owners.suspend(workload, allocation) is Suspension.NONE:
-                return await self._disruptions.disrupt(workload.id, step.pods)
-            if step.step is not GroupStep.REQUEUE or not await self._owners.resume(workload):
+            if step.step is GroupStep.EVICT:
+                return await self._stop_group(workload, allocation, step.pods)
+            if step.step is not GroupStep.REQUEUE or not await self.owners.resume(workload):
                 return _RECHECK_S
             until = self._ledger.clock() + REPLACED_WITHIN
             await self._ledger.set_requeue_states({workload.id: structs.replace(workload.requeue_state, not_before=until)})
             await self._requeue(workload, step.kept)
         return None
+
+    async def _stop_group(self, workload: Workload, allocation: Allocation, pods: Sequence[Pod]) -> float:
+        """Suspend the owner of a group, or evict its pods; return the seconds after which that is looked at again.
+
+        If a Job controls one of them, none is evicted: that would count as a failure, and the others could do nothing without it.
+        """
+        if (left_s := self._disruptions.paused_s(workload.id)) > 0:
+            return left_s
+        if await self.owners.suspend(workload, allocation) is not Suspension.NONE:
+            return _RECHECK_S
+        if not any(map(is_of_job, pods)):
+            return await self._disruptions.disrupt(workload.id, pods)
+        if workload.id not in self._unstoppable:
+            self._unstoppable.add(workload.id)
+            log.warning("workload.not_stopped", workload=workload.id, uid=workload.uid)
+            if self.recorder is not None:
+                for subject in subjects_of(workload, self._caches, allocation):
+                    self.recorder.record(subject, "NotPreempted", f"{workload.ref} {_GOES_ON}", severity=Severity.WARNING)
+        return self._disruptions.pause(workload.id)
 
     async def _requeue_itself(self, workload: Workload) -> None:
         """Requeue a pod that waits again itself: no replacement gets its submit time."""

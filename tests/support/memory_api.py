@@ -68,6 +68,8 @@ class MemoryApi:
         Every write that was accepted, in order.
     calls_refused
         How many requests were refused because a test wanted it.
+    dropped
+        Plural, and a field of its spec that a schema does not know: patches of it are accepted and change nothing.
     status_subresources
         By plural: true if only the subresource changes the status, false if there is no such subresource. Other kinds take both.
     """
@@ -80,6 +82,7 @@ class MemoryApi:
         self._stores: dict[str, ObjectCache[Any]] = {}
         self._failures: list[tuple[str, str, Callable[[], ApiError]]] = []
         self.calls_refused = 0
+        self.dropped: tuple[str, str] | None = None
         self._paused = False
         self._undelivered: list[tuple[str, Json, bool]] = []
         self.status_subresources: dict[str, bool] = {}
@@ -255,6 +258,8 @@ class MemoryApi:
         else:
             self._check(key, patch.get("metadata", {}), request)
             changed = merged(former, patch, by_key=request.content_type == PatchType.STRATEGIC.value)
+        if self.dropped is not None and self.dropped[0] == key[0]:
+            changed = {**changed, "spec": {name: value for name, value in changed["spec"].items() if name != self.dropped[1]}}
         if subresource == "status":
             changed = {**former, "metadata": changed["metadata"], "status": changed.get("status", {})}
         elif self.status_subresources.get(key[0]):

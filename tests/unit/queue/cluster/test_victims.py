@@ -36,6 +36,10 @@ def shown(*pods: PodBuilder) -> tuple[MemoryApi, Caches]:
     return server, caches
 
 
+def in_cluster(caches: Caches, *, may_suspend: bool = True) -> Victims:
+    return Victims(caches, lambda _handle: may_suspend)
+
+
 def single(uid: str = "a") -> tuple[Workload, Allocation]:
     row = a_workload(uid, kind="Pod", uid=uid, release_mode=ReleaseMode.POD, jobid=7)
     return row, an_allocation(["n0"], states=[SlotState.TAKEN], pods=[uid])
@@ -64,7 +68,7 @@ def group(*uids: str) -> tuple[Workload, Allocation]:
 )
 def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) -> None:
     _, caches = shown(made)
-    view = Victims(caches).view(*single())
+    view = in_cluster(caches).view(*single())
     assert (view.returns if view.may_be else None) == returns
 
 
@@ -81,20 +85,20 @@ def test_what_becomes_of_a_single_pod(made: PodBuilder, returns: Return | None) 
 def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None) -> None:
     made = (owner.rpartition(" ") for owner in owners)
     _, caches = shown(*(pod(name, kind, version or "apps/v1") for name, (version, _, kind) in zip("ab", made, strict=True)))
-    view = Victims(caches).view(*group("a", "b"))
+    view = in_cluster(caches).view(*group("a", "b"))
     assert (view.returns if view.may_be else None) == returns
 
 
 def test_nothing_in_a_namespace_that_is_not_managed_is_evicted() -> None:
     _, caches = shown(pod("a", "ReplicaSet").with_("metadata.namespace", "other"))
     for row, allocation in (single(), group("a")):
-        assert Victims(caches).view(replace(row, namespace="other"), allocation) == NO_VICTIM
-    assert Victims(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be, "a Job is suspended"
+        assert in_cluster(caches).view(replace(row, namespace="other"), allocation) == NO_VICTIM
+    assert in_cluster(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be, "a Job is suspended"
 
 
 def test_the_last_checkpoint_counts_that_any_pod_of_a_group_tells_of() -> None:
     _, caches = shown(pod("a"), pod("b").annotation(names.CHECKPOINTED_ANNOTATION, SAVED))
-    checkpoint = Victims(caches).view(*group("a", "b")).checkpoint
+    checkpoint = in_cluster(caches).view(*group("a", "b")).checkpoint
     assert checkpoint is not None
     assert checkpoint.isoformat() == "2026-01-01T00:00:30+00:00"
 
@@ -102,8 +106,8 @@ def test_the_last_checkpoint_counts_that_any_pod_of_a_group_tells_of() -> None:
 def test_a_job_tells_of_its_checkpoint_and_work_without_pods_is_none() -> None:
     server, caches = shown()
     server.put("jobs", make_job("j").uid("j").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
-    assert Victims(caches).view(a_workload("j", uid="j"), an_allocation(["n0"])).checkpoint is not None
-    assert Victims(caches).view(*single()) == Victims(caches).view(*group("a")) == NO_VICTIM
+    assert in_cluster(caches).view(a_workload("j", uid="j"), an_allocation(["n0"])).checkpoint is not None
+    assert in_cluster(caches).view(*single()) == in_cluster(caches).view(*group("a")) == NO_VICTIM
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_budget_counts_the_running_pods_that_it_selects(selector: Any, pods: i
     budget = {"metadata": {"name": "web"}, "spec": {"selector": selector}, "status": {"disruptionsAllowed": 1}}
     server.put("poddisruptionbudgets", budget)
     server.put("poddisruptionbudgets", {**budget, "metadata": {"name": "web", "namespace": "other"}})
-    assert list(Victims(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
+    assert list(in_cluster(caches).budgets(*group("a", "b", "c"))) == ([BudgetShare("default", "web", pods, 1)] if pods else [])
 
 
 def put_budgets(server: MemoryApi, number: int, selector: Any) -> None:
@@ -143,7 +147,7 @@ NOTHING = [BudgetShare("default", "", 1, 0)]
 def test_budgets_that_cannot_be_counted_allow_nothing(number: int, selector: Any) -> None:
     server, caches = shown(pod("a"), pod("b"))
     put_budgets(server, number, selector)
-    assert list(Victims(caches).budgets(*group("a", "b"))) == NOTHING
+    assert list(in_cluster(caches).budgets(*group("a", "b"))) == NOTHING
 
 
 def test_selectors_are_read_once_and_again_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +155,7 @@ def test_selectors_are_read_once_and_again_after_a_change(monkeypatch: pytest.Mo
     put_budgets(server, 8, {"matchLabels": {"app": "other"}})
     reads: list[Any] = []
     monkeypatch.setattr(victims, "selector_of", lambda selector: reads.append(selector) or selector_of(selector))
-    asked = Victims(caches)
+    asked = in_cluster(caches)
     assert [list(asked.budgets(*single(uid))) for uid in "abab"] == [[]] * 4
     assert len(reads) == 8
     put_budgets(server, 1, WEB)
@@ -162,6 +166,27 @@ def test_what_is_suspended_is_asked_no_budget() -> None:
     server, caches = shown(pod("a"))
     server.put("poddisruptionbudgets", {"metadata": {"name": "all"}, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
     workload, allocation = group("a")
-    assert Victims(caches).budgets(workload, allocation)
+    assert in_cluster(caches).budgets(workload, allocation)
     for kind, version in (("JobSet", "jobset.x-k8s.io/v1alpha2"), ("Job", "batch/v1")):
-        assert not Victims(caches).budgets(replace(workload, kind=kind, api_version=version), allocation)
+        assert not in_cluster(caches).budgets(replace(workload, kind=kind, api_version=version), allocation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "owner", "returns"),
+    [
+        pytest.param("JobSet", "jobset.x-k8s.io/v1alpha2", ("Job", "batch/v1"), None, id="JobSet"),
+        pytest.param("PyTorchJob", "kubeflow.org/v1", ("PyTorchJob", "kubeflow.org/v1"), Return.WAITS, id="PyTorchJob"),
+    ],
+)
+def test_without_the_right_to_suspend_pods_of_jobs_are_spared_and_others_ask_their_budgets(
+    kind: str, version: str, owner: tuple[str, str], returns: Return | None
+) -> None:
+    server, caches = shown(pod("a", *owner))
+    put_budgets(server, 1, {})
+    row, allocation = group("a")
+    row = replace(row, kind=kind, api_version=version)
+    assert in_cluster(caches).view(row, allocation).returns is Return.WAITS
+    assert not in_cluster(caches).budgets(row, allocation)
+    view = in_cluster(caches, may_suspend=False).view(row, allocation)
+    assert (view.returns if view.may_be else None) == returns
+    assert in_cluster(caches, may_suspend=False).budgets(row, allocation)
