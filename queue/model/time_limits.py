@@ -15,9 +15,17 @@ from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.moldable import planned_duration_s, started_pods
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.records import ReleaseMode, Workload
 
-__all__ = ["LimitTimes", "ending_within_limit", "is_over_time_limit", "limit_times", "over_limit_message", "warning_message"]
+__all__ = [
+    "LimitTimes",
+    "ending_within_limit",
+    "is_over_time_limit",
+    "is_suspended_soon",
+    "limit_times",
+    "over_limit_message",
+    "warning_message",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +46,16 @@ def limit_times(workload: Workload, rules: EnforceDuration | None) -> LimitTimes
         return None
     if rules.only_stated and workload.duration_assumed:
         return None
-    if workload.state not in (State.RUNNING, State.DRAINING) or workload.evicting:
+    if workload.state not in (State.RUNNING, State.DRAINING) or is_suspended_soon(workload):
         return None
     end_at = workload.started_at + timedelta(seconds=duration_s)
     grace_s = min(rules.grace_seconds, duration_s / 2)
     return LimitTimes(end_at - timedelta(seconds=grace_s) if grace_s else None, end_at)
+
+
+def is_suspended_soon(workload: Workload) -> bool:
+    """True for a Job that is evicted: it is suspended and waits again. Pods and groups go on while a grace or a budget keeps them."""
+    return workload.evicting and workload.release_mode not in (ReleaseMode.POD, ReleaseMode.GROUP)
 
 
 def is_over_time_limit(workload: Workload) -> bool:

@@ -43,6 +43,7 @@ from fluxqueue.queue.model.owner_handles import is_of_job
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import owner_and_revision
+from fluxqueue.queue.model.time_limits import is_over_time_limit
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.disruptions import Disruptor
 from fluxqueue.queue.requeue.group_steps import GroupStep, next_group_step
@@ -308,8 +309,8 @@ class Requeuer:
 
     async def _evict_group(self, workload: Workload, allocation: Allocation | None) -> float | None:
         """Suspend the owner of a group, or evict its pods, and requeue it once none of them lives."""
-        if allocation is None:
-            return None  # all its slots ended before: the tracker ends it
+        if allocation is None or is_over_time_limit(workload):
+            return None  # the tracker ends it: all its slots ended before, or it is ended at its limit
         if left_s := grace_left_s(workload, self._ledger.clock()):
             return left_s
         with self._gates.kept_for_requeue(allocation.jobid):

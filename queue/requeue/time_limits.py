@@ -30,7 +30,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.crashpoints import CrashPoint, reach
 from fluxqueue.queue.model.groups import group_of_workload
 from fluxqueue.queue.model.records import FluxionJobId, ReleaseMode, Workload, WorkloadId
-from fluxqueue.queue.model.time_limits import is_over_time_limit, limit_times, over_limit_message, warning_message
+from fluxqueue.queue.model.time_limits import is_over_time_limit, is_suspended_soon, limit_times, over_limit_message, warning_message
 from fluxqueue.queue.release.patches import end_job_after
 from fluxqueue.queue.status.subjects import subjects_of
 from fluxqueue.queue.store.ledger import Ledger
@@ -102,7 +102,7 @@ class TimeLimits:
     async def _check(self, workload_id: WorkloadId) -> float | None:
         """Do what is due for a workload; the seconds until more is due, None if nothing is."""
         workload = self._ledger.get(workload_id)
-        if workload is None or workload.evicting or workload.started_at is None:
+        if workload is None or is_suspended_soon(workload) or workload.started_at is None:
             return None
         if is_over_time_limit(workload):
             return await self._end(workload)
@@ -110,6 +110,8 @@ class TimeLimits:
         if times is None or self._returning_pod(workload):
             return None
         if now >= times.end_at:
+            if workload.evicting and not self._goes_on(workload):
+                return _RECHECK_S  # it stops, and waits again
             await self._store(workload, now)
             return 0.0
         if times.warn_at is None or now >= times.warn_at:
@@ -153,6 +155,19 @@ class TimeLimits:
         if workload.release_mode is ReleaseMode.POD:
             pod = self._caches.pods.get_by_uid(workload.uid)
             return await self._delete([pod] if pod is not None else [])
+        jobs, pods = self._parts(workload)
+        waits = [await self._end_jobs(jobs), await self._delete(pods)]
+        return min((wait_s for wait_s in waits if wait_s is not None), default=_RECHECK_S)
+
+    def _goes_on(self, workload: Workload) -> bool:
+        """True if something of a pod or a group runs that its limit would end and its eviction does not stop yet."""
+        pod = self._caches.pods.get_by_uid(workload.uid)
+        jobs, pods = self._parts(workload) if workload.release_mode is ReleaseMode.GROUP else ([], [pod] if pod is not None else [])
+        jobs_go_on = any(not (job.finished or job.metadata.deletion_timestamp or job.spec.suspend) for job in jobs)
+        return jobs_go_on or any(not (each.terminal or each.metadata.deletion_timestamp) for each in pods)
+
+    def _parts(self, workload: Workload) -> tuple[list[Job], list[Pod]]:
+        """Return the Jobs of a group, and its pods that end by themselves and belong to none."""
         key = group_of_workload(workload)
         pods = [
             pod for pod in (self._caches.pods_of_group(key) if key is not None else ()) if self._ledger.by_uid(pod.metadata.uid) is None
@@ -160,8 +175,7 @@ class TimeLimits:
         owners = (pod.metadata.controller for pod in pods)
         uids = dict.fromkeys(owner.uid for owner in owners if owner is not None and owner.kind == "Job")
         jobs = [job for uid in uids if (job := self._caches.jobs.get_by_uid(uid)) is not None]
-        waits = [await self._end_jobs(jobs), await self._delete(pod for pod in pods if not self._returns(pod))]
-        return min((wait_s for wait_s in waits if wait_s is not None), default=_RECHECK_S)
+        return jobs, [pod for pod in pods if not self._returns(pod)]
 
     async def _end_jobs(self, jobs: Iterable[Job]) -> float | None:
         again = None

@@ -91,7 +91,7 @@ class GroupTracker:
 
     async def plan(self, workload: Workload, allocation: Allocation) -> SlotChanges:
         """Plan the slots of a released group."""
-        if workload.evicting:
+        if workload.evicting and not is_over_time_limit(workload):
             return self._plan_evicted(workload, allocation)
         later = await self._later_pods(workload, allocation)
         wanted = await self._pods_wanted(workload, allocation, later)

@@ -13,7 +13,7 @@ from support.queue_builders import a_workload
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.fluxqueues import EnforceDuration
 from fluxqueue.queue.model.jobspecs import SizedPods, jobspec_of
-from fluxqueue.queue.model.records import RequeueState
+from fluxqueue.queue.model.records import ReleaseMode, RequeueState
 from fluxqueue.queue.model.time_limits import ending_within_limit, is_over_time_limit, limit_times, over_limit_message
 
 RULES = EnforceDuration(enabled=True, grace_seconds=60)
@@ -53,6 +53,12 @@ def test_without_a_grace_there_is_no_warning() -> None:
 )
 def test_some_work_has_no_limit(changes: dict[str, Any]) -> None:
     assert limit_times(running(**changes), RULES) is None
+
+
+@pytest.mark.parametrize("mode", [ReleaseMode.POD, ReleaseMode.GROUP])
+def test_pods_and_groups_have_their_limit_while_they_are_evicted(mode: ReleaseMode) -> None:
+    evicted = {"state": State.DRAINING, "reason": Reason.PREEMPTED, "release_mode": mode}
+    assert limit_times(running(**evicted), RULES) == limit_times(running(), RULES)
 
 
 @pytest.mark.parametrize("rules", [None, EnforceDuration()])

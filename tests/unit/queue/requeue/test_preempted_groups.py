@@ -13,7 +13,7 @@ from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.model.changes import Eviction
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
@@ -176,6 +176,21 @@ async def test_a_group_that_nobody_creates_again_ends_and_says_so() -> None:
     (ending,) = bench.ledger.written("finish")
     assert ending.state is State.CANCELLED
     assert ending.message == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
+
+
+async def test_a_group_that_is_ended_at_its_limit_is_not_requeued() -> None:
+    bench = Bench()
+    await bench.preempt(grace_s=60)
+    await bench.ledger.set_requeue_states({bench.row.id: RequeueState(time_limit=EPOCH + timedelta(seconds=1))})
+    for number in range(2):
+        bench.server.remove("pods", f"db-{number}")
+    await bench.proceed()
+    assert bench.ledger.written("requeue") == []
+    async with running_controllers(bench.tracker):
+        bench.tracker.resync()
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert (ending.state, ending.outcome) == (State.FAILED, Outcome.TIME_LIMIT)
 
 
 async def test_the_slots_of_pods_that_succeeded_before_end_and_those_of_evicted_pods_do_not() -> None:

@@ -13,7 +13,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import State
+from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.model.groups import POD_GROUP
@@ -190,3 +190,30 @@ async def test_all_pods_of_a_group_are_deleted_and_no_others() -> None:
     async with running_controllers(bench.limits):
         await until(lambda: len(bench.deleted) == 2)
     assert bench.deleted == ["a", "b"]
+
+
+EVICTED = {"state": State.DRAINING, "reason": Reason.PREEMPTED}
+GOING = "2026-01-01T00:00:50Z"
+
+
+async def test_work_that_is_evicted_and_goes_on_is_ended_at_its_limit() -> None:
+    bench = Bench(a_group_row(**EVICTED), 61, pods=[member("a"), member("b")])
+    async with running_controllers(bench.limits):
+        bench.limits.resync()
+        await until(lambda: bench.deleted == ["a", "b"])
+    assert bench.stored
+
+
+@pytest.mark.parametrize(
+    ("row", "pods"),
+    [
+        pytest.param(a_row(**EVICTED), [], id="a Job is suspended"),
+        pytest.param(a_group_row(**EVICTED), [member("a").with_("metadata.deletionTimestamp", GOING)], id="its pods end"),
+        pytest.param(a_group_row(**EVICTED), [member("a").owned_by("StatefulSet")], id="its owner creates them again"),
+        pytest.param(a_pod_row(**EVICTED), [], id="its pod is gone"),
+    ],
+)
+async def test_evicted_work_that_its_limit_would_not_end_waits_again(row: Workload, pods: list[Any]) -> None:
+    bench = Bench(row, 61, jobs=[JOB], pods=pods)
+    await bench.limits._check(row.id)
+    assert (bench.stored, bench.deleted, bench.deadline()) == (False, [], None)
