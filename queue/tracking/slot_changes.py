@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, Workload
 
 __all__ = ["PlannedChanges", "SlotChanges", "as_preempted", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods"]
@@ -94,9 +96,12 @@ def plan_pod_slot(pod: Pod | None, allocation: Allocation, last_phase: str = "")
     return SlotChanges(end=tuple(slot.rank for slot in allocation.open_slots), state=state, outcome=outcome, message=message)
 
 
-def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges) -> SlotChanges:
-    """Return the changes of a pod's slot; if it ends because the pod was preempted, in whatever phase, the end says so."""
-    preempted = workload.evicting and workload.reason is Reason.PREEMPTED
+def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges, now: datetime) -> SlotChanges:
+    """Return the changes of a pod's slot; if it ends because the pod was preempted, in whatever phase, the end says so.
+
+    While its grace is not over nothing was evicted, so it ended by itself.
+    """
+    preempted = workload.evicting and workload.reason is Reason.PREEMPTED and not grace_left_s(workload, now)
     if changes.state is None or not preempted or (pod is not None and not pod.metadata.deletion_timestamp):
         return changes
     return replace(changes, state=State.CANCELLED, outcome=Outcome.CANCELLED, message=workload.message)

@@ -216,7 +216,8 @@ class Tracker:
         """Plan the slots of a released workload; None if it is a suspended Job, which is evicted."""
         if workload.release_mode is ReleaseMode.POD:
             pod = self._caches.pods.get_by_uid(workload.uid)
-            return as_preempted(workload, pod, plan_pod_slot(pod, allocation, self._phases.of_pod(workload.uid)))
+            changes = plan_pod_slot(pod, allocation, self._phases.of_pod(workload.uid))
+            return as_preempted(workload, pod, changes, self._ledger.clock())
         if workload.release_mode is ReleaseMode.GROUP:
             return await self._groups.plan(workload, allocation)
         return await self._jobs.plan(workload, allocation)
