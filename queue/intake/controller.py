@@ -27,7 +27,7 @@ from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
 from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, awaits_replaced_pods, group_of_workload
-from fluxqueue.queue.model.records import Workload
+from fluxqueue.queue.model.records import UNREAD, Workload
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.status.failures import FailureReporter
 from fluxqueue.queue.status.subjects import object_subjects
@@ -192,7 +192,7 @@ class IntakeController:
 
 
 def _gone(key: GroupKey, row: Workload) -> str:
-    if row.reason is Reason.PREEMPTED:
+    if row.reason is Reason.PREEMPTED and row.generation == UNREAD:
         return f"ends: nobody created its pods again, so submit it again; {row.message}"
     if key.source:
         return "ends: its pods were deleted while it waited, or are matched one by one"

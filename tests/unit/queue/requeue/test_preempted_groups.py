@@ -178,6 +178,23 @@ async def test_a_group_that_nobody_creates_again_ends_and_says_so() -> None:
     assert ending.message == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
 
 
+async def test_a_group_that_is_deleted_after_its_pods_were_created_again_is_not_told_that_they_were_not() -> None:
+    bench = Bench()
+    async with running_controllers(bench.intake):
+        await bench.preempt()
+        await bench.proceed()
+        await bench.proceed()
+        for number in range(2):
+            bench.server.put("pods", replacement(number).build())
+        await until(lambda: bench.now().generation > 0)
+        bench.ledger.now = EPOCH + timedelta(hours=1)
+        for number in range(2):
+            bench.server.remove("pods", f"db-{number}")
+        await until(lambda: bench.ledger.written("finish"))
+    (ending,) = bench.ledger.written("finish")
+    assert ending.message == "PodGroup default/db ends: its pods were deleted while it waited"
+
+
 async def test_a_group_that_is_ended_at_its_limit_is_not_requeued() -> None:
     bench = Bench()
     await bench.preempt(grace_s=60)
