@@ -19,8 +19,9 @@ from support.gang_standins import RUN_SECONDS, create, jobset_jobs, serve, train
 from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
 
+QUEUE = f"system:serviceaccount:{NAMESPACE}:fluxqueue-queue"
 KINDS = {"jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"), "pytorchjobs.kubeflow.org": ("v1", "PyTorchJob")}
 
 
@@ -119,3 +120,55 @@ def test_an_owner_that_a_former_queue_left_suspended_is_resumed(stage: Stage) ->
     stage.kill("queue")
     stage.until_ready("queue")
     until_suspended(stage, "jobset/pair", suspended=False)
+
+
+MARK = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: "7"}}}
+FIELDS = "suspends and resumes the owners of gangs, and changes nothing else of them"
+METADATA = "writes the label fluxqueue/suspended-by-queue of owners, and changes nothing else of their metadata"
+SCOPE = "which is not managed"
+OWNER_CHANGES = {
+    "suspends a JobSet": ("jobset", {**MARK, "spec": {"suspend": True}}, ""),
+    "resumes it": ("jobset", {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: None}}, "spec": {"suspend": False}}, ""),
+    "suspends a PyTorchJob": ("pytorchjob", {**MARK, "spec": {"runPolicy": {"suspend": True}}}, ""),
+    "another field": ("jobset", {"spec": {"network": {"enableDNSHostnames": False}}}, FIELDS),
+    "without a field": ("jobset", {"spec": {"replicatedJobs": None}}, FIELDS),
+    "another field with it": ("pytorchjob", {"spec": {"runPolicy": {"suspend": True, "cleanPodPolicy": "All"}}}, FIELDS),
+    "its pods": ("pytorchjob", {"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 9}}}}, FIELDS),
+    "another label": ("jobset", {"metadata": {"labels": {"app": "evil"}}}, METADATA),
+    "an annotation": ("jobset", {"metadata": {"annotations": {"fluxqueue/evil": ""}}}, METADATA),
+    "a finalizer": ("jobset", {"metadata": {"finalizers": ["example.com/stay"]}}, METADATA),
+}
+
+
+@pytest.fixture
+def owners(stage: Stage) -> Stage:
+    """Have a JobSet and a PyTorchJob without pods."""
+    for kind, version, spec in (
+        ("JobSet", "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": [], "suspend": False}),
+        ("PyTorchJob", "kubeflow.org/v1", {"pytorchReplicaSpecs": {"Master": {"replicas": 1}}}),
+    ):
+        thing = {"apiVersion": version, "kind": kind, "metadata": {"name": "guarded"}, "spec": spec}
+        stage.kubectl("create", "-f", "-", stdin=json.dumps(thing))
+    return stage
+
+
+def as_queue(stage: Stage, kind: str, change: Any) -> Any:
+    how = ("--type=merge", "--dry-run=server", "-p", json.dumps(change))
+    return stage.kubectl(f"--as={QUEUE}", "patch", kind, "guarded", *how, check=False)
+
+
+@pytest.mark.parametrize(("kind", "change", "refusal"), OWNER_CHANGES.values(), ids=OWNER_CHANGES)
+def test_the_queue_suspends_and_resumes_owners_and_changes_nothing_else(owners: Stage, kind: str, change: Any, refusal: str) -> None:
+    answer = as_queue(owners, kind, change)
+    assert (answer.returncode != 0) is bool(refusal), answer.stderr
+    assert refusal in answer.stderr
+    admitted = owners.kubectl("patch", kind, "guarded", "--type=merge", "--dry-run=server", "-p", json.dumps(change), check=False)
+    assert admitted.returncode == 0, "the policy concerns nobody else"
+
+
+def test_in_a_namespace_that_is_not_managed_the_queue_resumes_only_what_it_suspended(owners: Stage) -> None:
+    owners.kubectl("label", "namespace", owners.namespace, f"{names.MANAGED_LABEL}=false", "--overwrite")
+    owners.until("the label counts", lambda: SCOPE in as_queue(owners, "jobset", {"spec": {"suspend": True}}).stderr)
+    owners.kubectl("patch", "jobset", "guarded", "--type=merge", "-p", json.dumps({**MARK, "spec": {"suspend": True}}))
+    change = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: None}}, "spec": {"suspend": False}}
+    assert as_queue(owners, "jobset", change).returncode == 0

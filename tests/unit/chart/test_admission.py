@@ -9,6 +9,7 @@ from support.chart_rendering import CHART, Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
 from fluxqueue.fluxion.match.policies import read_policy
+from fluxqueue.queue.model.owner_handles import HANDLES
 
 QUEUE_USER = "system:serviceaccount:fluxqueue-system:fluxqueue-queue"
 
@@ -172,7 +173,21 @@ def test_the_policies_make_an_exception_for_the_queue_s_changes_alone(chart: Cha
         assert _condition(spec).startswith(f"request.userInfo.username == '{user}' ? ")
 
 
-@pytest.mark.parametrize("policy", ["jobs", "pods", "queue", "bindings", "fluxjobs"])
+def test_of_owners_of_gangs_the_queue_changes_only_what_the_code_writes(default: Rendered) -> None:
+    spec = default.one("ValidatingAdmissionPolicy", "fluxqueue-owners")["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert set(rule["apiGroups"]) == {handle.group for handle in HANDLES}
+    assert (rule["apiVersions"], rule["operations"], rule["resources"]) == (["*"], ["UPDATE"], ["*"])
+    assert _condition(spec) == f"request.userInfo.username == '{QUEUE_USER}'"
+    _, fields, metadata = (each["expression"] for each in spec["validations"])
+    assert {handle.field for handle in HANDLES} == {("suspend",), ("runPolicy", "suspend")}
+    assert set(re.findall(r"'([^']*)'", fields)) == {"suspend", "runPolicy"}
+    assert set(re.findall(r"'([^']*)'", metadata)) == {names.SUSPENDED_BY_QUEUE_LABEL}
+    binding = default.one("ValidatingAdmissionPolicyBinding", "fluxqueue-owners")["spec"]
+    assert binding == {"policyName": "fluxqueue-owners", "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize("policy", ["jobs", "pods", "queue", "bindings", "fluxjobs", "owners"])
 def test_each_policy_has_one_match_condition_because_the_api_server_computes_all_of_them(default: Rendered, policy: str) -> None:
     assert _condition(default.one("ValidatingAdmissionPolicy", f"fluxqueue-{policy}")["spec"])
 
