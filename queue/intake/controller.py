@@ -26,7 +26,14 @@ from fluxqueue.queue.intake.group_reader import GroupOwner, GroupReader
 from fluxqueue.queue.intake.namespace_budgets import NO_BUDGET, NamespaceBudgets
 from fluxqueue.queue.intake.object_reader import ObjectReader
 from fluxqueue.queue.intake.object_watch import ObjectWatch
-from fluxqueue.queue.model.groups import OVERDUE_S, GroupKey, awaits_replaced_pods, group_of_workload
+from fluxqueue.queue.model.groups import (
+    OVERDUE_S,
+    REPLACED_WITHIN,
+    GroupKey,
+    awaits_replaced_pods,
+    group_of_workload,
+    may_await_wanted_pods,
+)
 from fluxqueue.queue.model.records import UNREAD, Workload
 from fluxqueue.queue.release.blockers import ReleaseBlockers
 from fluxqueue.queue.status.failures import FailureReporter
@@ -178,6 +185,9 @@ class IntakeController:
         if group is None:
             if row is not None and awaits_replaced_pods(row, self._ledger.clock()):
                 return  # it is read again when that time is over
+            if row is not None and may_await_wanted_pods(row, self._ledger.clock()) and self._groups.wants_pods(key, owner):
+                self._keys.add_after(key, REPLACED_WITHIN.total_seconds())
+                return
             if row is not None:
                 changes.endings.append(cancelled(row, _gone(key, row)))
             if key.source:

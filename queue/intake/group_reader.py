@@ -30,6 +30,7 @@ from fluxqueue.queue.model.groups import (
 )
 from fluxqueue.queue.model.jobspecs import label_for
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
+from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.store.ledger import Ledger
 
@@ -159,6 +160,16 @@ class GroupReader:
             return gather_gang(waiting, owner.scaled)
         waiting = [pod for pod in waiting if (own := self._ledger.by_uid(pod.metadata.uid)) is None or own.reason is Reason.INVALID_REQUEST]
         return gather(key, waiting, row.submitted_at if row is not None else None, self._ledger.clock())
+
+    def wants_pods(self, key: GroupKey, owner: GroupOwner) -> bool:
+        """True if the object that a group belongs to exists and may create pods for it; nobody creates those of other groups."""
+        if key.source:
+            source = source_named(key.source)
+            obj = self._caches.gang_objects.find(source, key.namespace, key.name).obj if source.controllers else None
+            return obj is not None and not obj.metadata.deletion_timestamp
+        if owner.scaled is not None:
+            return owner.scaled.spec.size > 0 and not owner.scaled.metadata.deletion_timestamp
+        return owner.jobset is not None and owner.jobset.active
 
     def newcomers(self, key: GroupKey) -> list[Pod]:
         """Return the waiting pods of a group that have no workload of their own."""

@@ -41,7 +41,7 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.later_pods import LaterPods, later_pods
 from fluxqueue.queue.model.pods import age
-from fluxqueue.queue.model.records import NewWorkload, ReleaseMode, Workload
+from fluxqueue.queue.model.records import UNREAD, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
 from fluxqueue.queue.model.sources.gang_sources import GangSource
 from fluxqueue.queue.model.sources.registry import source_of_job, source_of_object, source_of_pod
@@ -64,6 +64,7 @@ __all__ = [
     "group_of_workload",
     "is_pod_group",
     "jobset_of",
+    "may_await_wanted_pods",
     "owner_of_group",
 ]
 
@@ -80,6 +81,7 @@ OVERDUE_S = 600.0
 """A group that is incomplete for this many seconds is reported as late, with an Event of its own."""
 
 REPLACED_WITHIN = timedelta(seconds=10)
+_WANTED_FOR = timedelta(minutes=10)
 """How long a group whose pods were deleted, so that its owner replaces them, waits for these pods before it ends."""
 
 
@@ -207,6 +209,13 @@ def awaits_replaced_pods(group: Workload, now: datetime) -> bool:
     """True if a group without pods may get those that replace its own in a moment."""
     until = group.requeue_state.not_before
     return until is not None and now < until <= now + REPLACED_WITHIN
+
+
+def may_await_wanted_pods(group: Workload, now: datetime) -> bool:
+    """True if a preempted group without pods may still wait for an owner that wants pods: none came since it lost its nodes."""
+    until = group.requeue_state.not_before
+    unread = group.reason is Reason.PREEMPTED and group.generation == UNREAD
+    return unread and until is not None and now < until + _WANTED_FOR
 
 
 def is_pod_group(workload: Workload) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from support.builders import PodBuilder, make_pod
 from support.controller_bench import RecordedEvents, TriggerLog, managed_caches, running_controllers, until
 from support.memory_api import MemoryApi
@@ -16,7 +17,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.queue.intake.controller import IntakeController
 from fluxqueue.queue.model.changes import Eviction
-from fluxqueue.queue.model.groups import REPLACED_WITHIN
+from fluxqueue.queue.model.groups import REPLACED_WITHIN, group_key
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState, SlotState, Workload
 from fluxqueue.queue.release.pod_gates import PodGates
 from fluxqueue.queue.requeue.disruptions import Disruptor
@@ -176,6 +177,28 @@ async def test_a_group_that_nobody_creates_again_ends_and_says_so() -> None:
     (ending,) = bench.ledger.written("finish")
     assert ending.state is State.CANCELLED
     assert ending.message == "PodGroup default/db ends: nobody created its pods again, so submit it again; for other work"
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "version"), [("statefulsets", "StatefulSet", "apps/v1"), ("jobsets", "JobSet", "jobset.x-k8s.io/v1alpha2")]
+)
+@pytest.mark.parametrize(("deleted", "seconds"), [(False, 610), (True, 20)], ids=["for ten minutes", "until its owner is deleted"])
+async def test_a_group_waits_for_an_owner_that_wants_pods(plural: str, kind: str, version: str, deleted: bool, seconds: int) -> None:
+    bench = Bench(kind=kind, api_version=version)
+    bench.server.put(plural, {"metadata": {"name": "db"}, "spec": {"replicas": 2} if plural == "statefulsets" else {}})
+    await bench.preempt()
+    await bench.proceed()
+    for number in range(2):
+        bench.server.remove("pods", f"db-{number}")  # as the controller of a suspended JobSet does
+    await bench.proceed()
+    for passed in (10, seconds - 1, seconds):
+        bench.ledger.now = EPOCH + timedelta(seconds=passed)
+        if deleted and passed == seconds:
+            bench.server.remove(plural, "db")
+        await bench.intake.take_in([group_key(bench.row)])
+        assert bool(bench.ledger.written("finish")) is (passed == seconds)
+    (ending,) = bench.ledger.written("finish")
+    assert ending.message == f"{kind} default/db ends: nobody created its pods again, so submit it again; for other work"
 
 
 async def test_a_group_that_is_deleted_after_its_pods_were_created_again_is_not_told_that_they_were_not() -> None:
