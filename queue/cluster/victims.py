@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from fluxqueue.api.disruptionbudgets import PodDisruptionBudget
 from fluxqueue.api.pods import Pod
+from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
 from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner, is_of_job
@@ -52,7 +53,7 @@ class Victims:
         self._caches = caches
         self._may_suspend = may_suspend
         self._read: dict[str, _ReadBudgets | None] = {}
-        caches.disruption_budgets.add_handler(lambda change: self._read.pop(change.obj.metadata.namespace, None))
+        caches.disruption_budgets.add_handler(self._budget_changed)
 
     def view(self, workload: Workload, allocation: Allocation) -> VictimView:
         """Return what is shown of a workload."""
@@ -87,6 +88,9 @@ class Victims:
             for (budget, _), count in zip(read, counts, strict=True)
             if count
         ]
+
+    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        self._read.pop(change.obj.metadata.namespace, None)
 
     def _budgets_of(self, namespace: str) -> _ReadBudgets | None:
         """Return the budgets of a namespace with their selectors, which are read once; None if they are too many or too long."""

@@ -210,10 +210,12 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     "| Job, MiniCluster |": (f"{_GRACE}::test_a_victim_is_told_and_goes_on_for_its_grace",),
     "| gang of a Deployment": (
         f"{_GROUPS}::test_new_pods_wait_with_a_group_that_is_evicted_and_are_matched_with_it",
+        f"{_GROUPS}::test_a_group_waits_for_an_owner_that_wants_pods",
         f"{_KINDS}::test_a_gang_of_a_statefulset_makes_room_and_comes_back_as_one",
     ),
     "| single pod of a Deployment": (
         f"{_GROUPS}::test_a_preempted_pod_of_an_owner_is_evicted_and_hands_its_submit_time_on",
+        "unit/queue/model/test_requeue_states.py::test_the_submit_time_of_a_preempted_pod_passes_to_one_replacement",
         f"{_KINDS}::test_a_pod_of_a_deployment_makes_room_and_its_replacement_keeps_the_submit_time",
     ),
     "| bare pod, pod group": (
@@ -222,14 +224,22 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     ),
     "| pods of another owner": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
     "| a pod that a Job starts": ("unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",),
+    "| a DaemonSet's pod": (
+        "unit/queue/cluster/test_victims.py::test_what_becomes_of_a_single_pod",
+        "unit/queue/cluster/test_victims.py::test_nothing_in_a_namespace_that_is_not_managed_is_evicted",
+    ),
     "| gang of a JobSet": (
         "unit/queue/requeue/test_owner_suspension.py::test_a_new_leader_goes_on_wherever_the_former_one_ended",
+        "unit/queue/cluster/test_victims.py::test_without_the_right_to_suspend_pods_of_jobs_are_spared_and_others_ask_their_budgets",
         "e2e/test_preempt_owners.py::test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one",
         "e2e/test_preempt_owners.py::test_a_pytorchjob_is_suspended_and_resumed_and_comes_back_as_one",
     ),
     "Pods are evicted by the Eviction API": (
         f"{_SCHEDULING}/policies/test_disruption_budgets.py::test_no_budget_is_used_beyond_what_it_allows",
         f"{_GROUPS}::test_a_pod_whose_budget_forbids_it_is_asked_for_again",
+        f"{_GROUPS}::test_a_gang_whose_budget_forbids_it_costs_few_calls_and_each_pass_asks_for_other_pods",
+        "unit/queue/cluster/test_victims.py::test_budgets_that_cannot_be_counted_allow_nothing",
+        "unit/queue/requeue/test_owner_suspension.py::test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so",
         f"{_KINDS}::test_work_that_a_budget_protects_is_spared_and_the_next_makes_room",
     ),
     "No Job is preempted without effect": (
