@@ -17,7 +17,7 @@ from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return
-from fluxqueue.queue.noderules.pod_rules import selector_of
+from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 SAVED = "2026-01-01T00:00:30Z"
 WEB = {"matchLabels": {"app": "web"}}
@@ -154,7 +154,12 @@ def test_selectors_are_read_once_and_again_after_a_change(monkeypatch: pytest.Mo
     server, caches = shown(pod("a"), pod("b"))
     put_budgets(server, 8, {"matchLabels": {"app": "other"}})
     reads: list[Any] = []
-    monkeypatch.setattr(victims, "selector_of", lambda selector: reads.append(selector) or selector_of(selector))
+
+    def read(selector: Any) -> Selector:
+        reads.append(selector)
+        return selector_of(selector)
+
+    monkeypatch.setattr(victims, "selector_of", read)
     asked = in_cluster(caches)
     assert [list(asked.budgets(*single(uid))) for uid in "abab"] == [[]] * 4
     assert len(reads) == 8

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.builders import PodBuilder, make_job, make_pod
-from support.controller_bench import RecordedEvents, TriggerLog, managed_caches
+from support.controller_bench import RecordedEvents, TriggerLog, managed_caches, running_controllers, until
 from support.memory_api import MemoryApi
 from support.queue_builders import EPOCH, a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
@@ -51,8 +51,9 @@ class Bench:
         self.lead()
 
     def lead(self) -> None:
+        self.trigger = TriggerLog()
         gates = PodGates(self.server.api, self.ledger, self.caches.pods.get_by_uid)
-        self.requeuer = Requeuer(self.server.api, self.caches, self.ledger, TriggerLog().trigger, gates, lambda _uid: None)
+        self.requeuer = Requeuer(self.server.api, self.caches, self.ledger, self.trigger.trigger, gates, lambda _uid: None)
         self.requeuer.recorder = self.events.recorder
 
     def jobset(self) -> tuple[Any, str | None]:
@@ -208,3 +209,10 @@ def test_each_kind_has_its_field(handle: OwnerHandle) -> None:
         assert is_suspended(handle, obj) is suspend
     assert not is_suspended(handle, SuspendableObject())
     assert handle_of(f"{handle.group}/v9", handle.kind) is handle
+
+
+async def test_a_leader_that_starts_asks_for_its_rights_and_has_more_work_preempted() -> None:
+    bench = Bench()
+    async with running_controllers(bench.requeuer):
+        bench.requeuer.resync()
+        await until(lambda: all(map(bench.requeuer.owners.may_suspend, HANDLES)) and bench.trigger.tasks)

@@ -10,7 +10,7 @@ from support.queue_builders import EPOCH, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.api.fluxqueues import PreemptionRules
-from fluxqueue.queue.model.records import Allocation, Workload
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims
@@ -83,7 +83,7 @@ def test_a_victim_gets_the_grace_of_its_own_queue() -> None:
 def test_the_cluster_is_asked_once_about_each_workload() -> None:
     shown = Shown(VictimView())
     rules = PossibleVictims(NOW, QUEUES, shown)
-    first, second = (replace(a_workload(uid, state=State.RUNNING), id=number) for number, uid in enumerate("ab"))
+    first, second = (replace(a_workload(uid, state=State.RUNNING), id=WorkloadId(number)) for number, uid in enumerate("ab"))
     for _ in range(2):
         for each in (first, second):
             rules.candidate(each, TWO_NODES)
