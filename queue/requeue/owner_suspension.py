@@ -83,9 +83,10 @@ class OwnerSuspender:
                 return Suspension.NONE
             handle, owner = found
             if not is_suspended(handle, owner):
+                set_back = owner.metadata.label(names.SUSPENDED_BY_QUEUE_LABEL) == str(allocation.jobid)
                 owner = await self._patch(handle, owner, str(allocation.jobid), suspend=True)
-                if not is_suspended(handle, owner):
-                    log.warning("owner.not_suspended", workload=workload.id, error="the API server drops the field")
+                if set_back or not is_suspended(handle, owner):
+                    log.warning("owner.not_suspended", workload=workload.id, error="the field is dropped, or set back")
                     return Suspension.NONE
                 log.info("owner.suspended", workload=workload.id, owner=f"{handle.kind} {workload.namespace}/{owner.metadata.name}")
                 reach(CrashPoint.OWNER_SUSPENDED)

@@ -139,6 +139,16 @@ async def test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so(st
     assert bench.jobset() == (True, "7"), "it was made possible"
 
 
+async def test_an_owner_that_another_controller_resumes_at_once_is_suspended_again_and_again_after_a_pause() -> None:
+    bench = Bench()
+    await bench.preempt()
+    for waits in (2, 10, 10):
+        assert await bench.proceed() == waits
+        bench.server.put("jobsets", {**bench.server.get("jobsets", "train"), "spec": {"suspend": False}})
+    assert len(bench.server.written("patch", "jobsets")) == 2
+    assert [event for _, event, *_ in bench.events.events] == ["NotPreempted"] * 2
+
+
 async def test_pods_that_no_job_controls_are_evicted_if_their_owner_cannot_be_suspended() -> None:
     bench = Bench(controller="JobSet")
     bench.server.fail_next("patch", "jobsets", 403, "Forbidden")
