@@ -146,6 +146,7 @@ async def test_a_pod_that_was_never_released_waits_as_it_is() -> None:
 async def test_a_workload_is_read_and_matched_again_when_its_backoff_ends() -> None:
     soon = RequeueState(not_before=EPOCH + timedelta(milliseconds=20))
     bench = Bench(a_job_row(state=State.PENDING, reason=Reason.NODES_UNAVAILABLE, requeue_state=soon), "jobs", STOPPED)
+    await bench.requeuer.owners.repair()  # that its rights are known then would have work matched again too
     async with running_controllers(bench.requeuer):
         bench.ledger.now = EPOCH + timedelta(seconds=1)
         await until(lambda: bench.trigger.tasks)
