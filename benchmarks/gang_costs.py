@@ -182,7 +182,7 @@ async def measure(kind: str, pods: int, rate: float, *, steps: bool) -> Outcome:
     context = LeaderContext(memory.api, caches, ledger, trigger, RecordedEvents().recorder, QueueConfig())
     capacity = make_capacity(context, fluxion)
     parts = make_controllers(context, capacity.port_volume_pools)
-    planning = make_planning(context, capacity, parts.requeuer.evict)
+    planning = make_planning(context, capacity, parts.requeuer.evict, parts.requeuer.owners.may_suspend)
     controllers = (*parts.controllers, *planning.controllers)
     sweeper = make_sweeper(context, capacity, controllers, None, LeaderClock(MemoryStore(ledger.clock), ledger.epoch))
     await sweeper.adopt()
