@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fluxqueue.api.hostports import pod_needs
-from fluxqueue.api.poddefaults import with_defaults
 from fluxqueue.api.pods import Pod
-from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.gang_objects import Readable
+from fluxqueue.queue.cluster.later_jobs import labels_of_later_pods
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.jobspecs import label_for
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.model.sources.gathering import GangPods, later_pods_of_source, placement_order
@@ -51,17 +48,8 @@ class ForeignGangSlots:
             return None
         if lookup.obj is None:
             return Counter()
-        cluster = self._caches.cluster_context(key.namespace)
-        labels: Counter[str] = Counter()
-        for each in later_pods_of_source(GangPods(source, "", pods), lookup.obj):
-            spec = with_defaults(each.spec, cluster.limit_ranges, cluster.runtime_classes.get(each.spec.runtime_class_name or ""))
-            try:
-                label = label_for(workload.jobspec, pod_needs(spec))
-            except InvalidRequest:
-                continue
-            if label is not None:
-                labels[label] += each.pods
-        return labels
+        later = later_pods_of_source(GangPods(source, "", pods), lookup.obj)
+        return labels_of_later_pods(later, workload, self._caches.cluster_context(key.namespace))
 
     def ended(self, key: GroupKey) -> bool:
         """True if the object that controls the pods of a gang is gone, so that none of them is replaced."""

@@ -1,21 +1,21 @@
-"""Which slots of a JobSet's allocation are for Jobs that it starts later."""
+"""Which slots of an allocation are for pods that come later, such as those of Jobs that a JobSet starts later."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
-from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.poddefaults import with_defaults
-from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.cluster.context import ClusterContext
 from fluxqueue.queue.cluster.owners import read_jobset
 from fluxqueue.queue.model.groups import GroupKey
-from fluxqueue.queue.model.jobspecs import label_for
-from fluxqueue.queue.model.later_pods import later_pods
+from fluxqueue.queue.model.jobspecs import label_for_pod
+from fluxqueue.queue.model.later_pods import LaterPods, later_pods
 from fluxqueue.queue.model.records import Workload
 
-__all__ = ["later_slot_labels"]
+__all__ = ["labels_of_later_pods", "later_slot_labels"]
 
 
 async def later_slot_labels(api: Api, caches: Caches, workload: Workload, key: GroupKey) -> Counter[str]:
@@ -27,14 +27,15 @@ async def later_slot_labels(api: Api, caches: Caches, workload: Workload, key: G
         The JobSet cannot be read.
     """
     jobset = await read_jobset(api, key.namespace, key.name)
-    cluster = caches.cluster_context(key.namespace)
+    return labels_of_later_pods(later_pods(jobset, caches.jobs_of_jobset(key)), workload, caches.cluster_context(key.namespace))
+
+
+def labels_of_later_pods(later: Iterable[LaterPods], workload: Workload, cluster: ClusterContext) -> Counter[str]:
+    """Return how many pods come later, by the label of the slots of a workload that have their size; others are left out."""
     labels: Counter[str] = Counter()
-    for each in later_pods(jobset, caches.jobs_of_jobset(key)):
+    for each in later:
         spec = with_defaults(each.spec, cluster.limit_ranges, cluster.runtime_classes.get(each.spec.runtime_class_name or ""))
-        try:
-            label = label_for(workload.jobspec, pod_needs(spec))
-        except InvalidRequest:
-            continue
+        label = label_for_pod(workload.jobspec, spec)
         if label is not None:
             labels[label] += each.pods
     return labels

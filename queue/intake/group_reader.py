@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.api.clusterobjects import ScaledWorkload
 from fluxqueue.api.fluxjobs import Reason, State
-from fluxqueue.api.hostports import pod_needs
 from fluxqueue.api.jobsets import JobSet
-from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.owners import read_jobset, read_owner
@@ -28,7 +26,7 @@ from fluxqueue.queue.model.groups import (
     gather_jobset,
     owner_of_group,
 )
-from fluxqueue.queue.model.jobspecs import label_for
+from fluxqueue.queue.model.jobspecs import label_for_pod
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
 from fluxqueue.queue.model.sources.registry import source_named
 from fluxqueue.queue.noderules.node_checks import node_rules
@@ -90,7 +88,7 @@ class _Slots:
     taken: frozenset[str]
     active: frozenset[str]
     free: frozenset[tuple[str, str]]
-    kind_of: AlikeSpecs[tuple[str | None, bytes] | None]
+    kind_of: AlikeSpecs[tuple[str | None, bytes]]
     fitting: dict[tuple[str | None, bytes], bool] = field(default_factory=dict)
 
 
@@ -229,7 +227,7 @@ class GroupReader:
             present = [each for slot in slots if (each := self._caches.pods.get_by_uid(slot.pod_uid or "")) is not None]
             active = frozenset(each.metadata.uid for each in present if each.active)
             free = frozenset((slot.label, slot.node) for slot in slots if slot.pod_uid not in active)
-            kind_of = AlikeSpecs(lambda spec: _kind(spec, group.jobspec))
+            kind_of = AlikeSpecs(lambda spec: (label_for_pod(group.jobspec, spec), node_rules(spec)))
             known = self._slots[key] = _Slots(allocation, frozenset(each.metadata.uid for each in present), active, free, kind_of)
         return known
 
@@ -239,8 +237,6 @@ class GroupReader:
     def _fits(self, pod: Pod, group: Workload, slots: _Slots) -> bool:
         """True if a slot that is free, or will be, has the size of a pod, on a node that takes it."""
         kind = slots.kind_of(pod.spec)
-        if kind is None:
-            return False
         if kind not in slots.fitting:
             label, _ = kind
             refused = group.refused_by(self._ledger.clock(), since=slots.allocation.granted_at if slots.allocation is not None else None)
@@ -248,13 +244,6 @@ class GroupReader:
                 size == label and node not in refused and not self._caches.closed(node, pod.spec) for size, node in slots.free
             )
         return slots.fitting[kind]
-
-
-def _kind(spec: PodSpec, jobspec: str) -> tuple[str | None, bytes] | None:
-    try:
-        return label_for(jobspec, pod_needs(spec)), node_rules(spec)
-    except InvalidRequest:
-        return None
 
 
 def _in_words(key: GroupKey, group: Workload) -> str:

@@ -22,6 +22,8 @@ import orjson
 
 from fluxqueue.api.bounds import MAX_POD_SIZES, is_measured_in_bytes, too_many_pods
 from fluxqueue.api.graphnames import POD_SLOTS, resource_type
+from fluxqueue.api.hostports import pod_needs
+from fluxqueue.api.pods import PodSpec
 from fluxqueue.api.requests import InvalidRequest
 from fluxqueue.api.topology import ANYWHERE, TopologyRequest
 from fluxqueue.fluxion.messages import NodeShare
@@ -39,6 +41,7 @@ __all__ = [
     "extra_requests_in",
     "jobspec_of",
     "label_for",
+    "label_for_pod",
     "labels_of",
     "ranks_of",
     "reservation_in",
@@ -333,6 +336,14 @@ def label_for(jobspec: str, requests: Mapping[str, Decimal]) -> str | None:
     """Return the label of the slots that have exactly the size of a pod with these requests; None if no slot has."""
     size = slot_resources(requests)
     return next((label for label, members in sizes_in(jobspec).items() if members == size and label != SERVICES_SLOT), None)
+
+
+def label_for_pod(jobspec: str, spec: PodSpec) -> str | None:
+    """Return the label of the slots that have exactly the size of a pod; None if no slot has, or if the pod cannot be read."""
+    try:
+        return label_for(jobspec, pod_needs(spec))
+    except InvalidRequest:
+        return None
 
 
 def ranks_of(shares: Iterable[NodeShare]) -> list[tuple[str, str]]:

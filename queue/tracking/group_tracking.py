@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import partial
 
 import structlog
 
-from fluxqueue.api.hostports import pod_needs
-from fluxqueue.api.pods import Pod, PodSpec
-from fluxqueue.api.requests import InvalidRequest
+from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import ApiError
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
@@ -27,7 +26,7 @@ from fluxqueue.queue.cluster.owners import read_jobset, read_owner
 from fluxqueue.queue.model.alike_specs import AlikeSpecs
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.groups import JOB_SET, GroupKey, group_of_workload, owner_of_group
-from fluxqueue.queue.model.jobspecs import label_for
+from fluxqueue.queue.model.jobspecs import label_for_pod
 from fluxqueue.queue.model.later_pods import reserved_ranks
 from fluxqueue.queue.model.pods import age
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, Workload, WorkloadId
@@ -105,7 +104,7 @@ class GroupTracker:
         refused = workload.refused_by(self._ledger.clock(), since=allocation.granted_at)
         if reserved:
             self._plan_after(workload.id, self._grace_s)  # no event is watched for a JobSet that fails or is suspended
-        label_of = AlikeSpecs(lambda spec: _label_for(workload, spec))
+        label_of = AlikeSpecs(partial(label_for_pod, workload.jobspec))
         changes = plan_group_slots(
             pods,
             allocation,
@@ -267,10 +266,3 @@ def _ranks_beyond(wanted: int | None, allocation: Allocation, by_uid: Mapping[st
     living = {uid for uid, pod in by_uid.items() if not pod.terminal}
     idle = [slot.rank for slot in allocation.open_slots if slot.pod_uid not in living]
     return idle[max(len(idle) - surplus, 0) :]
-
-
-def _label_for(workload: Workload, spec: PodSpec) -> str | None:
-    try:
-        return label_for(workload.jobspec, pod_needs(spec))
-    except InvalidRequest:
-        return None
