@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.builders import make_job
+from support.crash_suite import crash_environment
 from support.end_to_end import Stage, managed_namespace
 from support.gang_discovery import until_followed
 from support.gang_standins import RUN_SECONDS, create, jobset_jobs, serve, training
@@ -20,6 +21,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.local.inprocess import NAMESPACE, ClusterOptions, InProcessCluster
+from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 
 QUEUE = f"system:serviceaccount:{NAMESPACE}:fluxqueue-queue"
 KINDS = {"jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"), "pytorchjobs.kubeflow.org": ("v1", "PyTorchJob")}
@@ -28,7 +30,8 @@ KINDS = {"jobsets.jobset.x-k8s.io": ("v1alpha2", "JobSet"), "pytorchjobs.kubeflo
 @pytest.fixture(scope="module")
 def cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     values = {"queue": {"config": {"pinWindowSeconds": 2, "successorGraceSeconds": 10}}, "gangs": {"resources": sorted(KINDS)}}
-    cluster = InProcessCluster(service_folder / "owners", ClusterOptions(nodes=4, node_cpu="4", durable=False, values=values))
+    options = ClusterOptions(nodes=4, node_cpu="4", durable=False, values=values)
+    cluster = InProcessCluster(service_folder / "owners", options, extra_environment=crash_environment(service_folder))
     cluster.start()
     for name, (version, kind) in KINDS.items():
         serve(cluster, name, version, kind)
@@ -73,16 +76,15 @@ def urgent(stage: Stage) -> None:
     stage.apply(job.build())
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["", "the queue is killed"])
-def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, killed: bool) -> None:
+@pytest.mark.parametrize("point", [None, CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED])
+def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, service_folder: Path, point: CrashPoint | None) -> None:
     jobs = jobset_jobs(stage)
     create(stage, *jobs)
     first = until_running(stage, "JobSet")
+    armed = Path(crash_environment(service_folder)[VARIABLE])
+    if point is not None:
+        armed.write_text(f"{point} 1")
     urgent(stage)
-    until_suspended(stage, "jobset/pair", suspended=True)
-    if killed:
-        stage.kill("queue")
-        stage.until_ready("queue")
     for suspended in (True, False):
         until_suspended(stage, "jobset/pair", suspended=suspended)
         for job in jobs:
@@ -94,6 +96,7 @@ def test_a_jobset_is_suspended_and_resumed_and_comes_back_as_one(stage: Stage, k
         json.loads(stage.kubectl("get", "job", job["metadata"]["name"], "-o", "json").stdout)["status"].get("failed", 0) for job in jobs
     ]
     assert failures == [0, 0], "nothing that was preempted counts as a failure"
+    assert not armed.exists(), "the queue was killed at the point"
     stage.until_consistent()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.crash_suite import ALL_POINTS, AT_START, CRASH_OPTIONS, AnyPoint, CrashSuite, Kill, crash_environment
+from support.crash_suite import ALL_POINTS, AT_START, CRASH_OPTIONS, ELSEWHERE, AnyPoint, CrashSuite, Kill, crash_environment
 from support.end_to_end import managed_namespace
 from support.pod_oracle import watching_pods
 
@@ -44,7 +44,7 @@ def chosen() -> list[AnyPoint]:
     if POINTS:
         return [CrashPoint(point) for point in POINTS.split(",")]
     at_start = drawing.sample(sorted(AT_START), 2)
-    running = drawing.sample(sorted(set(CrashPoint) - AT_START), DRAWN - 2)
+    running = drawing.sample(sorted(set(CrashPoint) - AT_START - ELSEWHERE), DRAWN - 2)
     binding = drawing.sample(list(SchedulerCrashPoint), 2)
     return drawing.sample([*at_start, *running, *binding], DRAWN + 2)
 

@@ -41,9 +41,11 @@ from fluxqueue.local.verdicts import Row, bound_by_another, settled
 from fluxqueue.queue.crashpoints import VARIABLE, CrashPoint
 from fluxqueue.scheduler_plugin.crashpoints import SchedulerCrashPoint
 
-__all__ = ["ALL_POINTS", "AT_START", "CRASH_OPTIONS", "FROZEN", "AnyPoint", "Crash", "CrashSuite", "Kill", "crash_environment"]
+__all__ = ["ALL_POINTS", "AT_START", "CRASH_OPTIONS", "ELSEWHERE", "FROZEN", "AnyPoint", "Crash", "CrashSuite", "Kill", "crash_environment"]
 
-ALL_POINTS: tuple[AnyPoint, ...] = (*CrashPoint, *SchedulerCrashPoint)
+ELSEWHERE = frozenset({CrashPoint.OWNER_SUSPENDED, CrashPoint.OWNER_RESUMED})
+"""Points that ``tests/e2e/test_preempt_owners.py`` provokes: they need kinds of other projects, which its cluster serves."""
+ALL_POINTS: tuple[AnyPoint, ...] = (*(point for point in CrashPoint if point not in ELSEWHERE), *SchedulerCrashPoint)
 FROZEN = "freeze scheduler"
 """The name of a crash in which the leading scheduler was frozen for longer than its Lease."""
 
