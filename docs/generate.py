@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reference_changes import changes_page
 from reference_cli import cli_page
 from reference_client import client_page
 from reference_configuration import configuration_page
@@ -49,6 +50,7 @@ PROGRAMS = (
 LEVELS = ("debug", "info", "warning", "error", "exception")
 LOGGERS = ("log", "_log", "logger")
 REFERENCES = {
+    "changes": changes_page,
     "cli": cli_page,
     "client": client_page,
     "configuration": configuration_page,
