@@ -60,14 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.from_cluster:
         return _forecast_cluster(options)
     try:
-        if options.add_nodes is not None:
-            raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
-        if options.topology_level:
-            raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
-        if options.chains and options.trace is None:
-            raise _UsageError("--chains belongs to --trace: the jobs of the model wait for no others")
-        if options.half_life is not None and not options.account:
-            raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
+        _check_options(options)
         accounts = parse_accounts(options.account or [])
         guaranteed = parse_guarantees(options.guarantee or [], accounts)
         trace = _trace(options)
@@ -75,12 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             trace = with_accounts(trace, accounts, options.seed)
         disciplines = dict(_discipline(text) for text in options.policy or ["fcfs", "easy", "conservative"])
         disciplines = {name: _with_rules(each, options) for name, each in disciplines.items()}
-        for path in (options.json, options.csv):
-            if path is not None and (path.is_dir() or not path.parent.is_dir()):
-                why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
-                raise _UsageError(f"{path} cannot be written: {why}")
-        if options.pictures is not None and options.pictures.exists() and not options.pictures.is_dir():
-            raise _UsageError(f"--pictures {options.pictures}: it is a file: name a directory")
     except (_UsageError, InvalidTrace, ValueError) as error:
         sys.stderr.write(f"fluxqueue simulate: {error}\n")
         return 2
@@ -101,6 +88,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.pictures is not None:
         _draw(options.pictures, trace, results)
     return 0
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse options that do not belong to a trace, and files that cannot be written.
+
+    Raises
+    ------
+    _UsageError
+    """
+    if options.add_nodes is not None:
+        raise _UsageError("--add-nodes belongs to --from-cluster: a trace's machine has --nodes")
+    if options.topology_level:
+        raise _UsageError("--topology-level belongs to --from-cluster: the jobs of a trace ask for no level")
+    if options.chains and options.trace is None:
+        raise _UsageError("--chains belongs to --trace: the jobs of the model wait for no others")
+    if options.half_life is not None and not options.account:
+        raise _UsageError("--half-life belongs to --account: without accounts no use is counted")
+    for path in (options.json, options.csv):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            why = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+            raise _UsageError(f"{path} cannot be written: {why}")
+    if options.pictures is not None and options.pictures.exists() and not options.pictures.is_dir():
+        raise _UsageError(f"--pictures {options.pictures}: it is a file: name a directory")
 
 
 def _forecast_cluster(options: argparse.Namespace) -> int:

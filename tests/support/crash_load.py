@@ -107,41 +107,35 @@ class CrashLoad:
 
     def provocation(self, point: AnyPoint) -> Callable[[], object]:
         """Return the action that makes a program reach a point."""
-        match point:
-            case _ if point in AT_START:
-                return self._restart_queue
-            case CrashPoint.EDITED:
-                return self._edit_while_released
-            case CrashPoint.EVICTED | CrashPoint.CLEARED | CrashPoint.REQUEUED:
-                return self._suspend_one
-            case CrashPoint.CANCELLED:
-                return self._cancel_one
-            case CrashPoint.ENDED_WAITING:
-                return self._delete_one
-            case CrashPoint.DEPENDENCIES_JUDGED:
-                return self._depend
-            case CrashPoint.RESERVED | CrashPoint.EXTENDED:
-                return self._overrun_and_block
-            case CrashPoint.TIME_LIMIT_STORED | CrashPoint.TIME_LIMIT_ASKED:
-                return self._reach_time_limit
-            case CrashPoint.RESIZED:
-                return self.grow
-            case CrashPoint.PREEMPTION_TOLD:
-                return self._preempt_with_grace
-            case CrashPoint.DISRUPTED:
-                return self._preempt_pods
-            case CrashPoint.MINICLUSTER_CREATED | CrashPoint.PREPARED:
-                return self._minicluster
-            case SchedulerCrashPoint.REFUSED | SchedulerCrashPoint.REPORTED | CrashPoint.WITHDRAWN | CrashPoint.REFUSAL_NOTED:
-                return lambda: self._schedulers.fill_its_node(self._named("refused"))
-            case SchedulerCrashPoint.CLAIM_SELECTED:
-                return lambda: self._schedulers.request_a_volume(self._named("claims"))
-            case CrashPoint.CORDONED | CrashPoint.UNCORDONED:
-                return self._maintain_a_node
-            case CrashPoint.SLOTS_TAKEN | CrashPoint.UNGATED:
-                return self._random.choice((self._released_pod_by_pod, self._replaced_after_the_pin_window))
-            case _:
-                return lambda: self.apply_some(3)
+        if point in AT_START:
+            return self._restart_queue
+        return self._actions().get(point, lambda: self.apply_some(3))
+
+    def _actions(self) -> dict[AnyPoint, Callable[[], object]]:
+        """Return the actions for points that ordinary work does not reach."""
+        one_by_one = self._random.choice((self._released_pod_by_pod, self._replaced_after_the_pin_window))
+
+        def refuse() -> None:
+            self._schedulers.fill_its_node(self._named("refused"))
+
+        return {
+            CrashPoint.EDITED: self._edit_while_released,
+            **dict.fromkeys((CrashPoint.EVICTED, CrashPoint.CLEARED, CrashPoint.REQUEUED), self._suspend_one),
+            CrashPoint.CANCELLED: self._cancel_one,
+            CrashPoint.ENDED_WAITING: self._delete_one,
+            CrashPoint.DEPENDENCIES_JUDGED: self._depend,
+            **dict.fromkeys((CrashPoint.RESERVED, CrashPoint.EXTENDED), self._overrun_and_block),
+            **dict.fromkeys((CrashPoint.TIME_LIMIT_STORED, CrashPoint.TIME_LIMIT_ASKED), self._reach_time_limit),
+            CrashPoint.RESIZED: self.grow,
+            CrashPoint.PREEMPTION_TOLD: self._preempt_with_grace,
+            CrashPoint.DISRUPTED: self._preempt_pods,
+            **dict.fromkeys((CrashPoint.MINICLUSTER_CREATED, CrashPoint.PREPARED), self._minicluster),
+            **dict.fromkeys((SchedulerCrashPoint.REFUSED, SchedulerCrashPoint.REPORTED), refuse),
+            **dict.fromkeys((CrashPoint.WITHDRAWN, CrashPoint.REFUSAL_NOTED), refuse),
+            SchedulerCrashPoint.CLAIM_SELECTED: lambda: self._schedulers.request_a_volume(self._named("claims")),
+            **dict.fromkeys((CrashPoint.CORDONED, CrashPoint.UNCORDONED), self._maintain_a_node),
+            **dict.fromkeys((CrashPoint.SLOTS_TAKEN, CrashPoint.UNGATED), one_by_one),
+        }
 
     def _restart_queue(self) -> None:
         program = self.stage.cluster.programs["queue"]
