@@ -53,7 +53,9 @@ def decide(review: Review, settings: AdmissionSettings, now: dt.datetime) -> Dec
         decision = decide_pod(review, review.object, settings, now)
     if decision.outcome is not AdmissionOutcome.HELD or review.object.metadata.controller is not None:
         return decision
-    return _warned(review, decision, (*unread(review), *deadline_warnings(review.object.metadata, now)))
+    no_queue = settings.choices.queue_warning(review.object.metadata) if settings.choices is not None else None
+    warnings = (*unread(review), *deadline_warnings(review.object.metadata, now), *((no_queue,) if no_queue else ()))
+    return _warned(review, decision, warnings)
 
 
 def _warned(review: Review, decision: Decision, warnings: tuple[str, ...]) -> Decision:

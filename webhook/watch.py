@@ -1,14 +1,15 @@
 """Watches the FluxQueues and namespaces that choose a scheduler, without ever delaying the server.
 
 Two lists are watched: the FluxQueues, and the namespaces that name a queue. No response waits for them. Until they have been read, and
-while the API server is unreachable, the known choices count, and the installation's default applies to the rest. So no error in here may
-end the server, and its readiness does not depend on it: the API server needs the webhook to create the very pods that may provide the
-connection to the API server.
+while the API server is unreachable, the known choices count, the installation's default applies to the rest, and no queue is said to be
+missing. So no error in here may end the server, and its readiness does not depend on it: the API server needs the webhook to create the
+very pods that may provide the connection to the API server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -50,13 +51,22 @@ async def watch_choices(choices: SchedulerChoices, kubeconfig: Path | None = Non
     while True:
         try:
             async with Api.connect(kubeconfig, user_agent="fluxqueue/webhook") as api, asyncio.TaskGroup() as group:
-                group.create_task(Reflector(api, FLUXQUEUES, queues).run())
+                reflector = Reflector(api, FLUXQUEUES, queues)
+                choices.queue_names = functools.partial(_names, queues, reflector)
+                group.create_task(reflector.run())
                 group.create_task(Reflector(api, NAMESPACES, namespaces, label_selector=names.QUEUE_LABEL).run())
         except NoConfiguration as error:
             log.warning("choices.unknown", error=str(error), consequence=f"{choices.default} binds pods that choose no scheduler")
         except Exception:
             log.exception("choices.failed")
         await asyncio.sleep(_RETRY_S)
+
+
+def _names(queues: ObjectCache[FluxQueue], reflector: Reflector[FluxQueue]) -> frozenset[str] | None:
+    """Return the names of all FluxQueues, also of those that cannot be read; None unless the watch is up to date."""
+    if not reflector.healthy:
+        return None
+    return frozenset((*(queue.metadata.name for queue in queues.list()), *(name for _, name in reflector.undecodable)))
 
 
 def _write(known: dict[str, _V], change: Change[T], value_of: Callable[[T], _V | None]) -> None:

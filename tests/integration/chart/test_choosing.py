@@ -127,6 +127,14 @@ def test_a_queue_is_switched_over_by_one_edit_and_its_label_goes_first(root: Per
 
 
 @pytest.mark.usefixtures("gold")
+def test_a_queue_that_does_not_exist_is_told_at_apply(root: Person) -> None:
+    answer = root.create(make_job("typo").label("fluxqueue/queue", "glod"), "--dry-run=server")
+    assert answer.ok
+    assert "there is no queue 'glod', so it waits until there is: did you mean gold?" in answer.output
+    assert "there is no queue" not in root.create(make_job("right").label("fluxqueue/queue", "gold"), "--dry-run=server").output
+
+
+@pytest.mark.usefixtures("gold")
 def test_a_namespace_names_the_queue_of_its_pods(root: Person) -> None:
     assert root.run("label", "namespace", MANAGED, "fluxqueue/queue=gold").ok
     wait_until(lambda: scheduler_of(root, make_pod()) == "FluxionScheduler", "the label being known", WAIT_S)

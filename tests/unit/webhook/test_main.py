@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.webhook.choices import SchedulerChoices
@@ -71,3 +72,4 @@ async def test_without_an_api_server_the_watch_retries_and_the_default_applies(t
     watching.cancel()
     assert (logs[0]["event"], logs[0]["consequence"]) == ("choices.unknown", "fluxion binds pods that choose no scheduler")
     assert choices.of_pod("default", ObjectMeta(), None) is SchedulerName.FLUXION
+    assert choices.queue_warning(ObjectMeta(labels={names.QUEUE_LABEL: "nigth"})) is None
