@@ -18,7 +18,7 @@ from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.jobs import CELL_STYLES
 from fluxqueue.cli.tables import age, clock, columns, instant, wants_colour
 
-__all__ = ["COLUMNS", "HistoryRequest", "history"]
+__all__ = ["COLUMNS", "HistoryRequest", "history", "history_row", "history_titles"]
 
 _PAGE: Final = 1_000
 COLUMNS: Final = (
@@ -111,7 +111,7 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
     if request.export is not None:
         write_rows(pages(), COLUMNS, request.export, out)
     else:
-        rows = [_row(job, now(), request) for page in pages() for job in page]
+        rows = [history_row(job, now(), namespaces=request.namespaces) for page in pages() for job in page]
         out.write(_table(request, rows, out) if rows else "")
         if not rows:
             (hints or sys.stderr).write("No work of this time was found.\n")
@@ -123,19 +123,21 @@ def history(source: HistorySource, request: HistoryRequest, out: TextIO, now: Ca
 
 
 def _table(request: HistoryRequest, rows: list[list[str]], out: TextIO) -> str:
-    titles, width = _titles(request), line_width(out)
+    titles, width = history_titles(namespaces=request.namespaces), line_width(out)
     if width is not None:
         titles, rows = fitted(*without_empty(titles, rows), width, _NARROWING)
     return columns(titles if request.titles else None, rows, CELL_STYLES if wants_colour(out) else None)
 
 
-def _titles(request: HistoryRequest) -> list[str]:
-    start = ["NAMESPACE"] if request.namespaces else []
+def history_titles(*, namespaces: bool) -> list[str]:
+    """Return the titles of the columns of a table."""
+    start = ["NAMESPACE"] if namespaces else []
     return [*start, "OBJECT", "QUEUE", "ACCOUNT", "USER", "STATE", "OUTCOME", "PODS", "WAIT", "RUN", "OFF-BY", "ENDED"]
 
 
-def _row(job: Mapping[str, Any], now: datetime, request: HistoryRequest) -> list[str]:
-    start = [str(job["namespace"])] if request.namespaces else []
+def history_row(job: Mapping[str, Any], now: datetime, *, namespaces: bool) -> list[str]:
+    """Return the cells of one workload, as the queue answered it."""
+    start = [str(job["namespace"])] if namespaces else []
     ended = instant(job.get("finished_at"))
     return [
         *start,

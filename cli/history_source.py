@@ -19,7 +19,7 @@ from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.queue_endpoint import NAMESPACE, authority, said
 from fluxqueue.kube.kubeconfig import Connection
 
-__all__ = ["SERVICE", "HistoryAddress", "HistorySource", "find_history"]
+__all__ = ["SERVICE", "HistoryAddress", "HistorySource", "MayNotRead", "NoReplica", "find_history"]
 
 SERVICE: Final = "fluxqueue-queue"
 _TIMEOUT_S: Final = 60.0
@@ -27,6 +27,14 @@ _SILENT: Final = (502, 503, 504)
 """Of the API server, if it cannot reach the queue; an answer of the queue itself has a sentence."""
 _REPLICAS: Final = "kubectl fluxqueue version shows the replicas, and when one is ready, the same command answers"
 _TOKEN_S: Final = 600
+
+
+class MayNotRead(ClusterError):
+    """The person may not read the history; the message says how to get the right."""
+
+
+class NoReplica(ClusterError):
+    """No replica of the queue answers."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +140,12 @@ class HistorySource:
             if sentence := said(error):
                 raise ClusterError(f"error: {sentence}") from None
             if error.status == 403:
-                raise ClusterError(
+                raise MayNotRead(
                     f"error: you may not reach the queue through the API server: an administrator adds a group of yours to "
                     f"rbac.historyReachableBy ({error})"
                 ) from None
             if error.status in _SILENT:
-                raise ClusterError(
+                raise NoReplica(
                     "error: no replica of the queue answers, so its history cannot be read now; nothing of it is lost. While the queue is "
                     f"stopped, nothing that waits is started, and what runs goes on. {_REPLICAS} ({error})"
                 ) from None
@@ -184,7 +192,7 @@ def _token(server: ApiClient, address: HistoryAddress) -> str:
             from fluxqueue.cli.listing import require_installed
 
             require_installed(server, where)
-            raise ClusterError(
+            raise MayNotRead(
                 f"error: the namespace {where} has no account {account}, so nobody reads its history; an administrator makes it by: "
                 f"kubectl -n {where} create serviceaccount {account} && kubectl -n {where} create rolebinding {account} "
                 f"--clusterrole={address.role} --serviceaccount={where}:{account}"
@@ -192,7 +200,7 @@ def _token(server: ApiClient, address: HistoryAddress) -> str:
         if error.status != 403:
             raise
         scope = f"of the namespace {where}" if address.namespace else "of all namespaces"
-        raise ClusterError(
+        raise MayNotRead(
             f"error: you may not read the history {scope}; an administrator gives you the right by: "
             f"kubectl -n {where} create rolebinding NAME --clusterrole={address.role}-reader --user=YOU ({error})"
         ) from None

@@ -37,8 +37,11 @@ from fluxqueue.client.explanations import Explanation
 from fluxqueue.client.flux_executor import FluxExecutor, FluxFuture
 from fluxqueue.client.flux_instances import AsyncFlux, AsyncFluxTask, FluxNodes, FluxOptions, FluxTaskStatus
 from fluxqueue.client.handles import Handle
+from fluxqueue.client.histories import HistoryListing, PastWork
 from fluxqueue.client.listings import JobListing, ListedJob, ListedQueue, QueueListing
+from fluxqueue.client.nodes import ListedNode, NodeListing
 from fluxqueue.client.podlogs import LogLine
+from fluxqueue.client.progress import Progress
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.sync_client import Client, Workload
 from fluxqueue.client.sync_flux import Flux, FluxTask
@@ -67,10 +70,12 @@ __all__ = [
     "FluxTask",
     "FluxTaskStatus",
     "Handle",
+    "HistoryListing",
     "InvalidWork",
     "Job",
     "JobListing",
     "ListedJob",
+    "ListedNode",
     "ListedQueue",
     "LogLine",
     "LogsUnavailable",
@@ -78,13 +83,16 @@ __all__ = [
     "NameTaken",
     "NoCluster",
     "NoSuchWork",
+    "NodeListing",
     "NotInstalled",
     "NotManaged",
     "NotPermitted",
     "NotPossible",
     "OutcomeUnknown",
+    "PastWork",
     "Pod",
     "PodGroup",
+    "Progress",
     "QueueListing",
     "Reason",
     "Refused",

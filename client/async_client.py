@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxjobs import State
-from fluxqueue.client.arguments import check_texts, many, workloads
+from fluxqueue.client.arguments import many, workloads
+from fluxqueue.client.async_listings import AsyncListings
 from fluxqueue.client.async_workloads import AsyncWorkload
 from fluxqueue.client.connections import Connection
 from fluxqueue.client.errors import (
@@ -36,14 +35,13 @@ from fluxqueue.client.errors import (
 )
 from fluxqueue.client.flux_instances import AsyncFlux
 from fluxqueue.client.handles import Handle, parse_title
-from fluxqueue.client.listings import JobListing, QueueListing, listing_of, read_queues
-from fluxqueue.client.queue_names import QueueNames
+from fluxqueue.client.progress import Progress, progress_of
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Submission, Work, submissions
 from fluxqueue.client.terms import Terms, with_lists
-from fluxqueue.client.waiting import Timeout
+from fluxqueue.client.waiting import Timeout, Waiting
 from fluxqueue.kube.errors import ApiError, Invalid, NotFound
-from fluxqueue.kube.kinds import FLUXJOBS, PODS
+from fluxqueue.kube.kinds import PODS
 from fluxqueue.kube.kubeconfig import InvalidKubeconfig, default_namespace, impersonation
 
 if TYPE_CHECKING:
@@ -54,15 +52,13 @@ __all__ = ["AsyncClient"]
 _AT_ONCE = 16
 
 
-class AsyncClient:
+class AsyncClient(AsyncListings):
     """A client of one cluster; created by `connect`."""
 
     def __init__(self, api: Api, namespace: str) -> None:
-        self.api = api
-        self.namespace = namespace
+        super().__init__(api, namespace)
         self.connection = Connection(api)
         self._managed: set[tuple[str, str]] = set()
-        self._queues = QueueNames(api)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     @classmethod
@@ -202,51 +198,6 @@ class AsyncClient:
             raise NoSuchWork(f"pod group {where}/{name} has no pods: check name and namespace")
         return self.workload(Handle(kind, where, name, tuple(each.metadata.uid for each in members)))
 
-    async def jobs(
-        self, *, queue: str = "", states: Iterable[str] = (), namespace: str | None = None, all_namespaces: bool = False
-    ) -> JobListing:
-        """Return the work that runs, waits and has ended, in the order of ``kubectl fluxqueue jobs``.
-
-        Parameters
-        ----------
-        queue
-            Only what is in this queue.
-        states
-            Only these, such as ``["pending", "running"]``.
-        namespace, all_namespaces
-            By default the namespace of the client.
-
-        Raises
-        ------
-        InvalidWork
-            There is no such queue or state.
-        NotInstalled
-            The cluster has no FluxJobs.
-        """
-        wanted = [states] if isinstance(states, str) else [*many("states", states, "['pending', 'running']")]
-        check_texts("states", wanted, "['pending', 'running']")
-        if unknown := [state for state in wanted if state.lower() not in {each.lower() for each in State}]:
-            raise InvalidWork(f"states: {unknown[0]!r} is not a state: there are {', '.join(each.lower() for each in State)}")
-        if queue:
-            await self._queues.check(queue)
-        try:
-            found = await self.api.list(FLUXJOBS, None if all_namespaces else namespace or self.namespace)
-        except NotFound as error:
-            raise NotInstalled(f"the cluster does not serve FluxJobs ({error}): install fluxqueue") from None
-        except ApiError as error:
-            raise translated(error) from None
-        return listing_of(found, datetime.now().astimezone(), queue=queue, states=wanted, namespaces=all_namespaces)
-
-    async def queues(self) -> QueueListing:
-        """Return the queues with what they use of their limits, as ``kubectl fluxqueue queues`` shows them.
-
-        Raises
-        ------
-        NotInstalled
-            The cluster has no FluxQueues.
-        """
-        return await read_queues(self.api, datetime.now().astimezone())
-
     def workload(self, handle: Handle) -> AsyncWorkload:
         """Return the workload of a handle that was kept."""
         return AsyncWorkload(self.connection, handle)
@@ -292,6 +243,20 @@ class AsyncClient:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+    async def progress(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None) -> AsyncIterator[Progress]:
+        """Yield how far some workloads are: now, whenever that changes, and for the last time when all have ended.
+
+        Raises
+        ------
+        WaitTimeout, WorkGone
+            As `AsyncWorkload.wait`.
+        """
+        found = workloads(works, AsyncWorkload)
+        waits = [Waiting(self.api, await self.connection.watch(work.namespace), work.handle) for work in found]
+        async with aclosing(progress_of(waits, timeout)) as steps:
+            async for step in steps:
+                yield step
 
     async def as_ended(self, works: Iterable[AsyncWorkload], *, timeout: Timeout = None) -> AsyncIterator[AsyncWorkload]:
         """Yield workloads as they end.

@@ -20,9 +20,11 @@ from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS, FLUXQUEUES
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fluxqueue.kube.transport import Api
 
-__all__ = ["JobListing", "ListedJob", "ListedQueue", "QueueListing", "listing_of", "read_queues"]
+__all__ = ["JobListing", "ListedJob", "ListedQueue", "Listing", "QueueListing", "listing_of", "read_queues"]
 
 T = TypeVar("T")
 
@@ -76,13 +78,14 @@ class ListedQueue:
     most_cores: int | None = None
 
 
-class _Listing(Sequence[T]):
-    """Items as a sequence; ``print`` and notebooks show a table."""
+class Listing(Sequence[T]):
+    """Items as a sequence; ``print`` and notebooks show a table, with a note below it if there is something to know."""
 
-    def __init__(self, items: Sequence[T], titles: Sequence[str], cells: Sequence[Sequence[str]], nothing: str) -> None:
+    def __init__(self, items: Sequence[T], titles: Sequence[str], cells: Sequence[Sequence[str]], nothing: str, note: str = "") -> None:
         self._items = list(items)
         self._titles, self._cells = without_empty(list(titles), [list(row) for row in cells])
         self._nothing = nothing
+        self._note = note
 
     @overload
     def __getitem__(self, at: int) -> T: ...
@@ -100,7 +103,8 @@ class _Listing(Sequence[T]):
         return iter(self._items)
 
     def __str__(self) -> str:
-        return columns(self._titles, self._cells).rstrip("\n") if self._items else self._nothing
+        shown = columns(self._titles, self._cells).rstrip("\n") if self._items else self._nothing
+        return f"{shown}\n{self._note}" if self._note else shown
 
     def __repr__(self) -> str:
         return str(self)
@@ -108,10 +112,24 @@ class _Listing(Sequence[T]):
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(title)}</th>" for title in self._titles)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in self._cells)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._items else f"<p>{self._nothing}</p>"
+        nothing = f"<p>{html.escape(self._nothing)}</p>"
+        note = f"<p>{html.escape(self._note)}</p>" if self._note else ""
+        return (f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self._items else nothing) + note
+
+    def __rich__(self) -> Table | str:
+        """Return a table of ``rich``, which calls this; the client itself does not need it."""
+        from rich.table import Table
+        from rich.text import Text
+
+        if not self._items:
+            return str(self)
+        table = Table(*self._titles, caption=self._note or None)
+        for row in self._cells:
+            table.add_row(*map(Text, row))
+        return table
 
 
-class JobListing(_Listing[ListedJob]):
+class JobListing(Listing[ListedJob]):
     """Workloads, as a sequence; ``print`` and notebooks show a table.
 
     Parameters
@@ -132,7 +150,7 @@ class JobListing(_Listing[ListedJob]):
         super().__init__(items, rows.headers(namespaces=namespaces), cells, "no work is here")
 
 
-class QueueListing(_Listing[ListedQueue]):
+class QueueListing(Listing[ListedQueue]):
     """The queues, as a sequence; ``print`` and notebooks show the table of ``kubectl fluxqueue queues``.
 
     Parameters

@@ -10,10 +10,10 @@ solver.wait(check=True)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from fluxqueue.client.arguments import workloads
 from fluxqueue.client.async_client import AsyncClient
@@ -24,11 +24,16 @@ from fluxqueue.client.handles import Handle
 from fluxqueue.client.listings import JobListing, QueueListing
 from fluxqueue.client.podlogs import LogLine
 from fluxqueue.client.portals import Portal
+from fluxqueue.client.progress import Progress
 from fluxqueue.client.statuses import WorkStatus
 from fluxqueue.client.submissions import Work
 from fluxqueue.client.sync_flux import Flux
 from fluxqueue.client.terms import Terms
 from fluxqueue.client.waiting import Timeout
+
+if TYPE_CHECKING:
+    from fluxqueue.client.histories import HistoryListing
+    from fluxqueue.client.nodes import NodeListing
 
 __all__ = ["Client", "Workload"]
 
@@ -100,6 +105,40 @@ class Client:
         """Return the queues with what they use of their limits; see `AsyncClient.queues`."""
         return self.portal.call(self.asynchronous.queues())
 
+    def nodes(self, *, selector: str = "", states: Iterable[str] = ()) -> NodeListing:
+        """Return the nodes with what fluxqueue's work uses of them; see `AsyncClient.nodes`."""
+        return self.portal.call(self.asynchronous.nodes(selector=selector, states=states))
+
+    def history(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | timedelta | None = None,
+        states: Iterable[str] = (),
+        queue: str | None = None,
+        account: str | None = None,
+        user: str | None = None,
+        namespace: str | None = None,
+        all_namespaces: bool = False,
+        limit: int = 1000,
+        system_namespace: str = "",
+    ) -> HistoryListing:
+        """Return the work that ended since a time, runs or waits; see `AsyncClient.history`."""
+        return self.portal.call(
+            self.asynchronous.history(
+                since=since,
+                until=until,
+                states=states,
+                queue=queue,
+                account=account,
+                user=user,
+                namespace=namespace,
+                all_namespaces=all_namespaces,
+                limit=limit,
+                system_namespace=system_namespace,
+            )
+        )
+
     def workload(self, handle: Handle) -> Workload:
         """Return the workload of a handle that was kept."""
         return self._workload(self.asynchronous.workload(handle))
@@ -113,6 +152,12 @@ class Client:
         """Wait until all of some workloads have ended; see `AsyncClient.wait`."""
         waited = [work.asynchronous for work in workloads(works, Workload)]
         return self.portal.call(self.asynchronous.wait(waited, timeout=timeout, check=check))
+
+    def progress(self, works: Iterable[Workload], *, timeout: Timeout = None) -> Iterator[Progress]:
+        """Yield how far some workloads are, until all have ended; see `AsyncClient.progress`."""
+        yield from self.portal.iterate(
+            self.asynchronous.progress([work.asynchronous for work in workloads(works, Workload)], timeout=timeout)
+        )
 
     def as_ended(self, works: Iterable[Workload], *, timeout: Timeout = None) -> Iterator[Workload]:
         """Yield workloads as they end; see `AsyncClient.as_ended`."""

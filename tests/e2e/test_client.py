@@ -11,10 +11,13 @@ import pytest
 from kubernetes import client as models
 from support.builders import make_job
 from support.end_to_end import Stage
+from support.replicas import queue_environment
 
+from fluxqueue.api.names import HISTORY_ACCOUNT
 from fluxqueue.client import (
     AsyncClient,
     Client,
+    FluxQueueError,
     Job,
     MiniCluster,
     NameTaken,
@@ -73,6 +76,40 @@ def test_a_pipeline_from_python_runs_in_its_order(stage: Stage, client: Client) 
     assert max(ends) == ends[-1]
     assert statuses[-1].priority == 3
     assert {work.name for work in client.as_ended(solvers)} == {f"solver-{number}" for number in range(3)}
+    *_, last = client.progress([prepare, *solvers], timeout=MINUTE)
+    assert (last.completed, last.total) == (4, 4)
+
+
+def answered(client: Client) -> bool:
+    """True once the API server knows what the account of the history may read."""
+    try:
+        client.history()
+    except FluxQueueError:
+        return False
+    return True
+
+
+def test_nodes_and_the_history_are_listed(stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in queue_environment(stage.cluster).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NotPermitted, match=f"create serviceaccount {HISTORY_ACCOUNT}"):
+        client.history()
+    reads = (f"--clusterrole={HISTORY_ACCOUNT}", f"--serviceaccount={stage.namespace}:{HISTORY_ACCOUNT}")
+    stage.kubectl("create", "serviceaccount", HISTORY_ACCOUNT)
+    stage.kubectl("create", "rolebinding", HISTORY_ACCOUNT, *reads)
+    ended, lasts = client.submit(lasting("ended", "1")), client.submit(lasting("lasts", "forever", cpu=2))
+    adopted(stage, ended, lasts)
+    ended.wait(timeout=MINUTE, check=True)
+    node = lasts.wait(started=True, timeout=MINUTE).nodes[0]
+    used = {each.name: each for each in client.nodes(states=["mixed", "allocated"])}
+    assert used[node].cores_used >= 2
+    assert used[node].work[f"{stage.namespace}/job/lasts"] == 1
+    stage.until("the account may read", lambda: answered(client))
+    (past,) = client.history(states=["completed"])
+    assert (past.title, past.outcome, len(past.nodes)) == ("job/ended", "Succeeded", 1)
+    assert past.run is not None
+    assert past.run > timedelta(0)
+    assert {each.title for each in client.history(since=timedelta(hours=1))} == {"job/ended", "job/lasts"}
 
 
 def test_all_kinds_are_submitted_from_all_forms_and_followed(stage: Stage, client: Client) -> None:

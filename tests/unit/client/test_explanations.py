@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime
 
 import msgspec
@@ -27,6 +28,7 @@ def test_work_that_does_not_wait_needs_no_remedy() -> None:
     explanation = explained(fluxjob(state="Completed", reason="Held"), None, [], NOW)
     assert (explanation.why, explanation.remedy) == ("", "")
     assert str(explanation) == explanation.text
+    assert explanation._repr_html_() == f"<pre>{html.escape(explanation.text)}</pre>"
 
 
 def test_a_reason_of_a_newer_version_is_shown_as_it_is() -> None:

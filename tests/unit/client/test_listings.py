@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -69,3 +70,15 @@ def test_a_notebook_shows_a_table_in_which_nothing_of_the_cluster_is_html() -> N
     assert "&lt;b&gt;" in shown
     assert "node-4 (2), node-5" in shown
     assert JobListing([], NOW, namespaces=False)._repr_html_() == "<p>no work is here</p>"
+
+
+def test_rich_prints_a_table_with_what_is_written_as_it_is() -> None:
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(JobListing([fluxjob("[red]a[/red]", state="Running")], NOW, namespaces=False))
+    shown = console.export_text()
+    assert "OBJECT" in shown
+    assert "job/[red]a[/red]" in shown
+    console.print(JobListing([], NOW, namespaces=False))
+    assert console.export_text() == "no work is here\n"

@@ -6,7 +6,8 @@ from fluxqueue.client import AsyncClient, AsyncFlux, AsyncFluxTask, AsyncWorkloa
 
 
 def verbs(kind: type) -> set[str]:
-    return {name for name, each in vars(kind).items() if callable(each) and not name.startswith("_")}
+    found = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    return {name for name, each in found.items() if callable(each)}
 
 
 def test_both_clients_have_the_same_verbs() -> None:
