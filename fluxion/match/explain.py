@@ -57,7 +57,7 @@ def explain(graph: Graph, table: NodeTable, jobspec: Jobspec, window: Window) ->
         One sentence, and the shortages, the smallest relative one first.
     """
     if jobspec.asks_for_none:
-        return "a count in the request is 0: nothing can match it", ()
+        return "a count in the request is 0: nothing can satisfy it", ()
     survey = _Survey(graph, table, window)
     needs = _needs(jobspec.resources)
     wanted_nodes = max((need.pieces for need in needs if need.level == NODE), default=1)

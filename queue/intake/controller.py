@@ -205,5 +205,5 @@ def _gone(key: GroupKey, row: Workload) -> str:
     if row.reason is Reason.PREEMPTED and row.generation == UNREAD:
         return f"ends: nobody created its pods again, so submit it again; {row.message}"
     if key.source:
-        return "ends: its pods were deleted while it waited, or are matched one by one"
+        return "ends: its pods were deleted while it waited, or are started one by one"
     return "ends: its pods were deleted while it waited"

@@ -352,9 +352,9 @@ def _job_problem(job: Job, obstacle: str) -> Problem | None:
     if (unreadable := invalid_scheduler_label(title, spec.template.metadata)) is not None:
         return Problem(Reason.INVALID_REQUEST, unreadable)
     if spec.suspend and meta.annotation(names.SUSPENDED_BY_ANNOTATION) != names.SUSPENDED_BY_WEBHOOK:
-        return Problem(Reason.USER_SUSPENDED, f"{title} was suspended by its user: set spec.suspend to false and it is matched")
+        return Problem(Reason.USER_SUSPENDED, f"{title} was suspended by its user: set spec.suspend to false and it can start")
     if pods_wanted(job) < 1:
-        return Problem(Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job is matched")
+        return Problem(Reason.USER_SUSPENDED, f"{title} has spec.parallelism 0: raise it and the Job can start")
     return None
 
 
@@ -373,7 +373,7 @@ def _object_problems(submission: Submission, workload: WorkloadContext) -> list[
 def _hold_message(submission: Submission, row: Workload | None) -> str:
     if row is not None and row.reason is Reason.HELD and not row.overrides.cancel:
         return row.message  # the queue held it after failures: that stays the cause
-    return f"{submission.title} is held: set spec.hold of its FluxJob to false and it is matched"
+    return f"{submission.title} is held: set spec.hold of its FluxJob to false and it can start"
 
 
 def _labels_by_index(labels: Mapping[str, str], count: int) -> tuple[Mapping[str, str], ...]:

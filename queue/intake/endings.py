@@ -39,7 +39,7 @@ def ending_of(row: Workload, obj: Job | Pod | None, *, grouped: bool) -> Ending:
     if is_gone(obj):
         return cancelled(row, "was deleted while it waited")
     if grouped:
-        return cancelled(row, "is not matched alone any more: it is one of a group now")
+        return cancelled(row, "does not start alone any more: it is one of a group now")
     return cancelled(row, "left the queue: it opted out, or runs without us")
 
 

@@ -28,8 +28,8 @@ __all__ = ["ExclusiveClaims"]
 
 _VOLUMES: Final = "persistentvolumeclaims"
 _SAID: Final = {
-    _VOLUMES: ("PersistentVolumeClaim {}/{} is for one pod at a time (ReadWriteOncePod), and {}: the work is matched when it is free"),
-    DEVICE_CLAIMS: "ResourceClaim {}/{} has no devices yet, and {}: the work is matched when it has them",
+    _VOLUMES: ("PersistentVolumeClaim {}/{} is for one pod at a time (ReadWriteOncePod), and {}: the work can start when it is free"),
+    DEVICE_CLAIMS: "ResourceClaim {}/{} has no devices yet, and {}: the work can start when it has them",
 }
 
 

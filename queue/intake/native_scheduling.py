@@ -52,4 +52,4 @@ def native_scheduling(job: Job, caches: Caches) -> NativeScheduling:
         return NativeScheduling(problem=str(error))
     if found.readable is not Readable.YES:
         return _NONE  # it is not known what it says, and the Job starts as one anyway
-    return NativeScheduling(problem=f"spec.template.spec.schedulingGroup: {where} does not exist: create it and the work is matched")
+    return NativeScheduling(problem=f"spec.template.spec.schedulingGroup: {where} does not exist: create it and the work can start")

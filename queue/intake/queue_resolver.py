@@ -54,5 +54,5 @@ def _refusal(submission: Submission, queue: QueueChoice, cluster: ClusterContext
         message = f"the queue {queue.name!r} is drained and takes no new work: choose another, or wait until it is open"
         return Problem(Reason.QUEUE_NOT_ALLOWED, message)
     if defaults.state is QueueState.HELD:
-        return Problem(Reason.QUEUE_HELD, f"the queue {queue.name!r} is held: open it and its work is matched")
+        return Problem(Reason.QUEUE_HELD, f"the queue {queue.name!r} is held: open it and its work can start")
     return None

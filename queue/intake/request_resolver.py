@@ -155,8 +155,7 @@ def _common_constraint(templates: Sequence[PodTemplate], queue: QueueDefaults) -
     rules = [label_rules(each.spec, queue.node_selector) for each in templates]
     if any(each != rules[0] for each in rules):
         raise InexpressibleConstraint(
-            "its pods may run on different nodes (nodeSelector, affinity): one group is matched by one set of rules, so give all its pods "
-            "the same"
+            "its pods may run on different nodes (nodeSelector, affinity): one group has one set of rules, so give all its pods the same"
         )
     return _all_of(rules[0], tolerance(each.spec for each in templates))
 
@@ -175,8 +174,7 @@ def _common_volumes(templates: Sequence[PodTemplate], namespace: str, cluster: C
     needs = [volume_needs(each.spec, namespace, cluster.storage) for each in templates]
     if any(each.rules != needs[0].rules for each in needs):
         raise InexpressibleConstraint(
-            "the volumes of its pods can be reached from different nodes: one group is matched by one set of rules, so use volumes "
-            "of one place"
+            "the volumes of its pods can be reached from different nodes: one group has one set of rules, so use volumes of one place"
         )
     if found := _used_by_several([own.for_one_pod for own in needs], templates):
         shared, users = found
@@ -192,7 +190,7 @@ def _common_devices(templates: Sequence[PodTemplate], namespace: str, cluster: C
     needs = [device_needs(each.spec, namespace, cluster.devices) for each in templates]
     if any(each.rules != needs[0].rules for each in needs):
         raise InexpressibleConstraint(
-            "the allocated devices of its pods can be reached from different nodes: one group is matched by one set of rules, so use "
+            "the allocated devices of its pods can be reached from different nodes: one group has one set of rules, so use "
             "devices of one place, or a ResourceClaimTemplate"
         )
     if found := _used_by_several([own.shared for own in needs], templates):
@@ -223,7 +221,7 @@ def _keeps_off(rules: PodRules, services: Pod, cluster: ClusterContext) -> bool:
     """True if the services pod of a MiniCluster may not share a node with its brokers."""
     if rules.ties_itself(cluster.namespace_labels) or rules_of(services.spec, rules.namespace, services.metadata.labels or {}).any:
         raise InexpressibleConstraint(
-            "a MiniCluster with services is not matched with required rules about its own pods, except one broker per node "
+            "a MiniCluster with services takes no required rules about its own pods, except one broker per node "
             "(podAntiAffinity by kubernetes.io/hostname): prefer the other rules of spec.affinity and spec.topologySpreadConstraints only"
         )
     return rules.repels(services.metadata.labels or {}, names.HOSTNAME_LABEL, cluster.namespace_labels)

@@ -97,7 +97,7 @@ def _terms(terms: Iterable[Mapping[str, Any]]) -> list[Constraint]:
     alternatives = [_term(term) for term in terms if _can_match(term)]
     if not alternatives:
         raise InexpressibleConstraint(
-            "a required nodeAffinity term without expressions, or that compares a label with anything but one whole number, matches no "
+            "a required nodeAffinity term without expressions, or that compares a label with anything but one whole number, fits no "
             "node: remove it or name labels in it"
         )
     return alternatives
@@ -137,7 +137,7 @@ def _label_expression(expression: Mapping[str, Any]) -> Constraint:
         case "Gt" | "Lt":
             return {_COMPARISONS[operator]: [key, str(_bound(expression))]}
     raise InexpressibleConstraint(
-        f"required nodeAffinity operator {operator} on {key} cannot be matched: use In, NotIn, Exists, DoesNotExist, Gt or Lt"
+        f"required nodeAffinity operator {operator} on {key} is not known: use In, NotIn, Exists, DoesNotExist, Gt or Lt"
     )
 
 

@@ -268,7 +268,7 @@ def gather(key: GroupKey, pods: Iterable[Pod], since: datetime | None, now: date
         return GatheredGroup(members, excess, size, Reason.INVALID_REQUEST, f"{where}: its pods name different queues, {queues}: name one")
     if len(members) == size:
         return GatheredGroup(members, excess, size)
-    message = f"{where} has {len(members)} of {size} pods: it is matched when all are there"
+    message = f"{where} has {len(members)} of {size} pods: it can start when all are there"
     if since is not None and (now - since).total_seconds() >= OVERDUE_S:
         message = (
             f"{where} has had only {len(members)} of {size} pods for more than {OVERDUE_S / 60:.0f} minutes: create the others, "
@@ -317,12 +317,12 @@ def gather_jobset(key: GroupKey, pods: Iterable[Pod], jobs: Sequence[Job], jobse
     if later:
         slots = size + sum(each.pods for each in later)
         if slots > max_pods():
-            return _invalid(waiting, f"{where} asks for {slots} pods: at most {max_pods()} are matched as one, so make it smaller")
+            return _invalid(waiting, f"{where} asks for {slots} pods: at most {max_pods()} start as one, so make it smaller")
     elif len(jobs) < total:
-        message = f"{where} has {len(jobs)} of {total} Jobs: it is matched when all are there"
+        message = f"{where} has {len(jobs)} of {total} Jobs: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     if len(waiting) < size:
-        message = f"{where} has {len(waiting)} of {size} pods: it is matched when all are there"
+        message = f"{where} has {len(waiting)} of {size} pods: it can start when all are there"
         return GatheredGroup(tuple(waiting), (), size, Reason.WAITING_FOR_GROUP, message, metadata=metadata)
     return GatheredGroup(tuple(waiting), (), len(waiting) + sum(each.pods for each in later), metadata=metadata, later_pods=later)
 

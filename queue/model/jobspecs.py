@@ -246,7 +246,7 @@ def _sizes(pods: Sequence[SizedPods], extra_requests: Mapping[str, int]) -> dict
         raise InvalidRequest(problem)
     if len(sizes) > MAX_POD_SIZES:
         raise InvalidRequest(
-            f"its pods have {len(sizes)} different sizes, the most that is matched as one is {MAX_POD_SIZES}: make them more alike"
+            f"its pods have {len(sizes)} different sizes, the most that starts as one is {MAX_POD_SIZES}: make them more alike"
         )
     return sizes
 

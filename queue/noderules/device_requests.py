@@ -278,7 +278,7 @@ def device_needs(spec: PodSpec, namespace: str, devices: Devices) -> DeviceNeeds
 
 
 def _missing(kind: str, name: str) -> InvalidRequest:
-    return InvalidRequest(f"spec.resourceClaims: {kind} {name} does not exist: create it and the work is matched")
+    return InvalidRequest(f"spec.resourceClaims: {kind} {name} does not exist: create it and the work can start")
 
 
 def _check(requests: Mapping[str, int]) -> None:

@@ -250,12 +250,12 @@ def rules_of_all(members: Sequence[PodRules]) -> PodRules:
     if number > MAX_RULES:
         raise InexpressibleConstraint(
             f"spec.affinity and spec.topologySpreadConstraints hold {number} required rules about other pods: no more than {MAX_RULES} "
-            "are matched, so prefer some of them only"
+            "are read, so prefer some of them only"
         )
     if any(msgspec.structs.replace(each, labels=alike.labels, labels_of_each=alike.labels_of_each) != alike for each in members):
         raise InexpressibleConstraint(
-            "its pods have different rules about other pods (spec.affinity, spec.topologySpreadConstraints): one group is matched by one "
-            "set of rules, so give all its pods the same"
+            "its pods have different rules about other pods (spec.affinity, spec.topologySpreadConstraints): one group has one set of "
+            "rules, so give all its pods the same"
         )
     for where, selector in first.selectors():
         if len({selector.matches(each.labels) for each in members}) > 1:

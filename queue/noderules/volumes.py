@@ -185,11 +185,11 @@ def _claimed(namespace: str, name: str, storage: Storage) -> VolumeNeeds:
     claim = storage.claim(namespace, name)
     where = f"PersistentVolumeClaim {namespace}/{name}"
     if claim is None:
-        return VolumeNeeds(waits=f"{where} does not exist: create it and the work is matched")
+        return VolumeNeeds(waits=f"{where} does not exist: create it and the work can start")
     if claim.metadata.deletion_timestamp:
-        return VolumeNeeds(waits=f"{where} is being deleted: create it again and the work is matched")
+        return VolumeNeeds(waits=f"{where} is being deleted: create it again and the work can start")
     if claim.status.phase == "Lost":
-        return VolumeNeeds(waits=f"{where} has lost its volume {claim.spec.volume_name}: create it again and the work is matched")
+        return VolumeNeeds(waits=f"{where} has lost its volume {claim.spec.volume_name}: create it again and the work can start")
     rules, waits = _of_bound(claim, where, storage) if claim.bound else _of_unbound(claim, where, storage)
     return VolumeNeeds(rules, _attached(driver_of(claim, storage), storage), waits, (name,) if claim.for_one_pod else ())
 
@@ -212,9 +212,9 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> t
     name = claim.spec.storage_class_name
     storage_class = storage.storage_class(name) if name else None
     if name and storage_class is None:
-        return (), f"{where} is of the StorageClass {name}, which does not exist: create it and the work is matched"
+        return (), f"{where} is of the StorageClass {name}, which does not exist: create it and the work can start"
     if storage_class is None or not storage_class.waits:
-        return (), f"{where} has no volume yet: the work is matched when it is bound"
+        return (), f"{where} has no volume yet: the work can start when it is bound"
     if claim.selected_node:
         return ({"hostlist": [claim.selected_node]}, *(_allowed(storage_class) if storage_class.provisions else ())), ""
     if storage_class.provisions:
@@ -222,7 +222,7 @@ def _of_unbound(claim: PersistentVolumeClaim, where: str, storage: Storage) -> t
     kept = kept_volume(claim, storage)
     ready = [kept] if kept is not None else free_volumes(claim, storage)[:_MAX_VOLUMES]
     if not ready:
-        return (), f"{where} finds no free volume of the StorageClass {name} that is large enough: the work is matched when there is one"
+        return (), f"{where} finds no free volume of the StorageClass {name} that is large enough: the work can start when there is one"
     rules = {repr(rule): rule for volume in ready for rule in [_all(_affinity_of(volume))]}
     return _any([*rules.values()]), ""
 

@@ -88,10 +88,10 @@ def _bound_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
             sentence = f"{where} runs on {pod.spec.node_name} for allocation {jobid}, which is not stored as live"
             yield Finding(Difference.STRAY_POD, where, sentence)
         elif slot is None:
-            sentence = f"{where} of allocation {jobid} runs on {pod.spec.node_name} and has no slot"
+            sentence = f"{where} of allocation {jobid} runs on {pod.spec.node_name}, and no node is stored for it"
             yield Finding(Difference.MISPLACED_POD, where, sentence)
         elif slot.node != pod.spec.node_name:
-            sentence = f"{where} of allocation {jobid} runs on {pod.spec.node_name}, its slot is on {slot.node}"
+            sentence = f"{where} of allocation {jobid} runs on {pod.spec.node_name}, its stored node is {slot.node}"
             yield Finding(Difference.MISPLACED_POD, where, sentence)
 
 
@@ -119,7 +119,7 @@ def _gated_pods(snapshot: SystemSnapshot) -> Iterator[Finding]:
         owner = owning_job_uid(pod)
         running = rows.get(owner or "")
         if meta.uid not in rows and running is not None and running.state is State.RUNNING and running.id not in free:
-            sentence = f"{_pod_ref(pod)} is gated, its Job runs, and no slot is free or requested for it"
+            sentence = f"{_pod_ref(pod)} is gated, its Job runs, and no node is kept for it or looked for"
             yield Finding(Difference.UNKNOWN_OBJECT, _pod_ref(pod), sentence)
             continue
         if meta.uid in rows or owner in rows or meta.annotation(names.ALLOCATION_ANNOTATION) in live:

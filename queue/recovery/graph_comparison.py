@@ -46,7 +46,7 @@ def _jobs(snapshot: SystemSnapshot) -> Iterator[Finding]:
     )
     for jobid, node in sorted(stored.keys() | held.keys()):
         if stored[jobid, node] != held[jobid, node]:
-            sentence = f"job {jobid} holds {held[jobid, node]} slots on {node} in Fluxion, {stored[jobid, node]} are stored"
+            sentence = f"job {jobid} holds room for {held[jobid, node]} pods on {node} in Fluxion, for {stored[jobid, node]} in the tables"
             yield Finding(Difference.GRAPH_JOBS, f"job {jobid}", sentence)
 
 

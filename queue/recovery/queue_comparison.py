@@ -82,7 +82,7 @@ def _allocations_in_memory(snapshot: SystemSnapshot) -> Iterator[Finding]:
     for jobid in sorted(slots_stored.keys() | slots_held.keys()):
         stored, held = slots_stored.get(jobid), slots_held.get(jobid)
         if stored != held:
-            counts = f"{len(stored or ())} open slots in the tables and {len(held or ())}, or others, in the leader's memory"
+            counts = f"room for {len(stored or ())} pods in the tables and for {len(held or ())}, or others, in the leader's memory"
             sentence = f"allocation {jobid} has {counts}"
             yield Finding(Difference.MEMORY, f"job {jobid}", sentence)
 

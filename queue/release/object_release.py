@@ -148,7 +148,7 @@ class ObjectReleaser:
     def _check(self, workload: Workload, allocation: Allocation) -> None:
         """Raise `Unfit` if a node changed. Called only for an object that is known not to be released yet."""
         if problem := self._problem(workload, allocation):
-            raise Unfit(f"{workload.ref} is matched again: {problem}")
+            raise Unfit(f"{workload.ref} is planned again: {problem}")
 
     async def _release_pod(self, workload: Workload, allocation: Allocation) -> None:
         pod = None if self._problem(workload, allocation) else self._caches.pods.get_by_uid(workload.uid)
@@ -182,7 +182,7 @@ class ObjectReleaser:
             if meta.label(names.JOBID_LABEL) == str(allocation.jobid):
                 return
             if meta.generation != workload.generation:
-                raise Edited(f"{workload.ref} was edited while it was being released: it is matched again")
+                raise Edited(f"{workload.ref} was edited while it was being released: it is planned again")
             self._check(workload, allocation)
             try:
                 if not prepared:

@@ -147,7 +147,7 @@ class BindRefusals:
     def _report(self, pods: Sequence[Pod], failure: StartFailure) -> None:
         for pod in pods:
             meta = pod.metadata
-            text = f"Pod {meta.namespace}/{meta.name} is matched again, alone: it could not be bound: {refusal(pod) or failure.message}"
+            text = f"Pod {meta.namespace}/{meta.name} is planned again, alone: it could not be bound: {refusal(pod) or failure.message}"
             self._recorder.record(Subject.of(PODS, pod), "Requeued", text, severity=Severity.WARNING)
             owner = meta.controller
             job = self._caches.jobs.get_by_uid(owner.uid) if owner is not None else None

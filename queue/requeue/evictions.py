@@ -65,7 +65,7 @@ def evict_after_timeout(workload: Workload, failure: StartFailure, now: datetime
             ),
             requeue_state=RequeueState(),
         )
-    again = f"it is matched again (start {starts + 1} of {MOST_STARTS}){_on_other_nodes(failure)}"
+    again = f"it is tried again (start {starts + 1} of {MOST_STARTS}){_on_other_nodes(failure)}"
     return Eviction(
         workload=workload.id,
         reason=failure.reason,
@@ -102,7 +102,7 @@ def replace_after_timeout(workload: Workload, failure: StartFailure, now: dateti
     return Eviction(
         workload=workload.id,
         reason=failure.reason,
-        message=(f"{workload.ref} did not start: {failure.message}; its replacement is matched {_when(backoff)}{_on_other_nodes(failure)}"),
+        message=(f"{workload.ref} did not start: {failure.message}; its replacement is tried {_when(backoff)}{_on_other_nodes(failure)}"),
         requeue_state=RequeueState(
             starts=starts,
             losses=before.losses,
@@ -130,7 +130,7 @@ def evict_after_bind_refusal(workload: Workload, failure: StartFailure, now: dat
     return Eviction(
         workload=workload.id,
         reason=failure.reason,
-        message=(f"{workload.ref} waits again: {failure.message}; it is matched again {_when(backoff)}{_on_other_nodes(failure, avoided)}"),
+        message=(f"{workload.ref} waits again: {failure.message}; it is tried again {_when(backoff)}{_on_other_nodes(failure, avoided)}"),
         requeue_state=msgspec.structs.replace(
             before,
             refused_binds=times,
@@ -181,7 +181,7 @@ def _evict_after_loss(workload: Workload, what: str, now: datetime) -> Eviction:
     return Eviction(
         workload=workload.id,
         reason=Reason.NODES_UNAVAILABLE,
-        message=f"{workload.ref} waits again: {what}; it is matched again {_when(backoff)} (time {losses} of {_MOST_LOSSES})",
+        message=f"{workload.ref} waits again: {what}; it is tried again {_when(backoff)} (time {losses} of {_MOST_LOSSES})",
         requeue_state=RequeueState(
             starts=before.starts, losses=losses, not_before=now + backoff if backoff else None, refused=before.refused
         ),
@@ -197,7 +197,7 @@ def evict_after_pod_refusal(workload: Workload, failure: StartFailure, now: date
         workload=workload.id,
         reason=failure.reason,
         message=(
-            f"{workload.ref} could not start: {failure.message}; it is matched again at {time_text(until)}, "
+            f"{workload.ref} could not start: {failure.message}; it is tried again at {time_text(until)}, "
             "or when a ResourceQuota or a ServiceAccount of its namespace changes"
         ),
         requeue_state=msgspec.structs.replace(before, refused_pods=times, not_before=until, failure=failure.message[:_LONGEST_FAILURE]),

@@ -10,7 +10,7 @@
   scheduler refuses it and nobody replaces one of its pods, it ends as failed and holds no nodes: its scheduling gates cannot come back.
 - If some of a group runs, the pods that the scheduler refuses, or whose node closed, are deleted if an owner replaces them. The slot of a
   refused pod without an owner is given back.
-- The pod of another owner is deleted, so that its replacement is matched. A bare Pod is never deleted, and keeps its slot.
+- The pod of another owner is deleted, so that its replacement is tried. A bare Pod is never deleted, and keeps its slot.
 - A pod that waits for the scheduling gate of another controller keeps its slot: its replacement would have the gate too.
 
 A pod that our own scheduler has not bound is withdrawn instead of deleted. That is no failure of the Job and leaves the pod as it is. A
@@ -47,8 +47,8 @@ from fluxqueue.queue.requeue.start_failures import StartFailure, StartFailureCau
 __all__ = ["StartDecision", "decide_group", "decide_job", "decide_pod", "keep"]
 
 _REPLACED = "only what did not start is replaced"
-_GIVEN_BACK = "the missing pods hold no nodes any more: each is matched alone once it is created"
-_BARE = "has no controller: delete it and create it again to have it matched again"
+_GIVEN_BACK = "the missing pods hold no nodes any more: each gets a node of its own once it is created"
+_BARE = "has no controller: delete it and create it again to have it planned again"
 _FAILS_JOB = "to delete it would fail its Job (backoffLimit)"
 
 

@@ -253,7 +253,7 @@ class QuotaRoom:
         return known
 
 
-_REMEDY = "it is matched when work of the namespace ends, or its quota is raised"
+_REMEDY = "it can start when work of the namespace ends, or its quota is raised"
 
 
 def _over(workload: Workload, bound: Bound, wanted: int, free: int) -> OverLimit:

@@ -226,7 +226,7 @@ class RoundDriver:
                 batch = await self.fluxion.match_batch([request], call=call, yielding=yielding)
             except (InternalError, InvalidCall) as error:
                 OBJECT_FAILURES.labels("cycle").inc()
-                reason = f"the matcher cannot work on this request, and goes on without it: {error}"
+                reason = f"this request cannot be worked on, and the queue goes on without it: {error}"
                 answers.append(MatchResult(MatchVerdict.INVALID, request.jobid, reason=reason))
             else:
                 answers += batch.results

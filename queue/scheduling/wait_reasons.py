@@ -120,7 +120,7 @@ class WaitReasons:
         """Store why nothing is matched, for the first workloads that have no reason yet. The next cycle gives them another reason."""
         arrived = (self._ledger.get(workload_id) for workload_id in self._backlogs.changed | self._unexplained)
         unexplained = [row.id for row in arrived if row is not None and row.state is State.PENDING and row.reason is Reason.NONE]
-        text = f"nothing is matched at present: {message}"
+        text = f"nothing is started at present: {message}"
         changes = [ReasonChange(workload=each, reason=Reason.WAITING_FOR_NODES, message=text) for each in unexplained[:_MOST_EXACT]]
         await self._ledger.set_reasons(changes)
         self._matcher_away |= {change.workload for change in changes}

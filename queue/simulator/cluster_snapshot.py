@@ -261,7 +261,7 @@ def _reason_to_leave_out(job: FluxJob, spec: FluxQueueSpec | None, levels: Conta
     if spec.state is QueueState.HELD:
         return f"waits in the queue {job.spec.queue!r:.80}, which is held"
     if not _slots(job.spec.jobspec):
-        return "has no request that can be matched"
+        return "has no request that can be read"
     if job.status.reason == Reason.RESERVATION_NOT_ALLOWED:
         return "names a FluxReservation that it may not use"
     if job.status.reason in _WAITS_FOR_OTHERS:

@@ -129,7 +129,7 @@ def refusal_message(workload: Workload, edits: dict[str, Any]) -> str:
     activity = {State.ALLOCATED: "is being started", State.RUNNING: "runs", State.DRAINING: "is stopping"}.get(workload.state, "has ended")
     fields = ", ".join(f"spec.{_camel(field)}" for field in edits)
     remedy = (
-        'suspend the Job (kubectl patch job -p \'{"spec":{"suspend":true}}\') to have it matched again'
+        'suspend the Job (kubectl patch job -p \'{"spec":{"suspend":true}}\') to have it planned again'
         if workload.kind == "Job"
         else "only work that waits can be held, moved or given another priority or duration"
     )

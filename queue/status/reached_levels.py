@@ -46,4 +46,4 @@ def reached_levels(
     used = len({path[: number + 1] for path in paths}) if number is not None else len(nodes)
     if lowest == NODE_LEVEL or number is None or used == 1:
         return common
-    return f"in {used} vertices of level {lowest}{', ' + common if common else ''}"
+    return f"in {used} parts of level {lowest}{', ' + common if common else ''}"

@@ -26,7 +26,7 @@ def eviction_of_suspended(workload: Workload, job: Job, allocation: Allocation |
     released = label is not None if allocation is None else label == str(allocation.jobid)
     if not released and workload.state is not State.DRAINING:
         return None
-    message = f"Job {workload.namespace}/{workload.name} was suspended by its user: set spec.suspend to false and it is matched"
+    message = f"Job {workload.namespace}/{workload.name} was suspended by its user: set spec.suspend to false and it can start"
     return Eviction(workload=workload.id, reason=Reason.USER_SUSPENDED, message=message)
 
 
@@ -38,5 +38,5 @@ def wants_no_pods(workload: Workload, job: Job, pods: Iterable[Pod]) -> bool:
 
 def eviction_at_zero(workload: Workload) -> Eviction:
     """Return the eviction of a Job that is scaled to zero."""
-    message = f"Job {workload.namespace}/{workload.name} has spec.parallelism 0: raise it and the Job is matched"
+    message = f"Job {workload.namespace}/{workload.name} has spec.parallelism 0: raise it and the Job can start"
     return Eviction(workload=workload.id, reason=Reason.USER_SUSPENDED, message=message)

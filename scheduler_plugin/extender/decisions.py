@@ -143,13 +143,13 @@ class Decider:
         key = self._gangs.key_of(uid)
         gang = self._gangs.gang(key, self._reserved.assumed) if key is not None else None
         if gang is None and assignment.gang_size > 1:
-            return "its gang is not known yet", False
+            return "the pods that start with it are not known yet", False
         if gang is None or gang.apart:
             why = _refusal(check_gang([(pod, assignment.node)], self._caches)[uid])
             return why, bool(why) and not closed(self._caches.node(assignment.node), pod.spec)
         if not gang.complete:
             released = f"{len(gang.members)} of {gang.size} pods of allocation {assignment.allocation}"
-            return f"it starts with its gang or not at all, and {released} are released so far", False
+            return f"it starts with the others of its group or not at all, and {released} are released so far", False
         return self._gang_obstacle(gang, uid, assignment.node), False
 
     def _gang_obstacle(self, gang: Gang, uid: str, node: str) -> str:
@@ -170,7 +170,11 @@ class Decider:
                 self._blocked.clear()
             self._blocked[gang.key] = each
             who, why = blocked
-            return why if who.uid == uid else f"it starts with its gang or not at all, and pod {who.pod.metadata.name} cannot start: {why}"
+            return (
+                why
+                if who.uid == uid
+                else f"it starts with the others of its group or not at all, and pod {who.pod.metadata.name} cannot start: {why}"
+            )
         self._blocked.pop(gang.key, None)
         return ""
 

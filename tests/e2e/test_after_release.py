@@ -128,7 +128,7 @@ def test_a_job_scaled_to_zero_waits_and_is_matched_as_a_gang_when_scaled_up(stag
     stage.until_state("idle", State.RUNNING)
     scale(stage, "idle", parallelism=0)
     waiting = stage.until_reason("idle", "UserSuspended")
-    assert "has spec.parallelism 0: raise it and the Job is matched" in waiting.status.message
+    assert "has spec.parallelism 0: raise it and the Job can start" in waiting.status.message
     stage.until("nothing is booked", lambda: booked(stage) == {})
     scale(stage, "idle", parallelism=2)
     stage.until_state("idle", State.RUNNING)

@@ -287,7 +287,7 @@ def test_fm36_the_doctor_reports_differences_and_repairs_them(stage: Stage) -> N
     assert doctor(stage).returncode == 0
     report = doctor_after_loss(stage, row.jobid)
     assert report.returncode == 1
-    assert f"job {row.jobid} holds 0 slots on {row.hosts[0]} in Fluxion, 1 are stored" in report.stdout
+    assert f"job {row.jobid} holds room for 0 pods on {row.hosts[0]} in Fluxion, for 1 in the tables" in report.stdout
     repaired = doctor_after_loss(stage, row.jobid, "--repair", "--json")
     assert repaired.returncode == 0
     assert {finding["what"] for finding in json.loads(repaired.stdout)["repaired"]} == {"graph-jobs"}

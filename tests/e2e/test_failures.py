@@ -195,7 +195,7 @@ def test_the_queue_reports_that_fluxion_is_unavailable_and_nothing_is_lost(stage
         missing = stage.until_missed("fluxion")
         assert str(fluxion.port) in missing
         waits = stage.until_reason("patient", "WaitingForNodes")
-        assert waits.status.message.startswith("nothing is matched at present: ")
+        assert waits.status.message.startswith("nothing is started at present: ")
         assert stage.row("patient").ran_on == []
     finally:
         fluxion.start()

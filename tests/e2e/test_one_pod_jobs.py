@@ -127,7 +127,7 @@ def test_a_job_scaled_to_zero_gives_its_node_back_and_gets_another(stage: Stage)
     stage.until_state("idle", State.RUNNING)
     stage.kubectl("patch", "job", "idle", "-p", '{"spec":{"parallelism":0}}')
     waiting = stage.until_reason("idle", "UserSuspended")
-    assert "has spec.parallelism 0: raise it and the Job is matched" in waiting.status.message
+    assert "has spec.parallelism 0: raise it and the Job can start" in waiting.status.message
     stage.until("nothing is booked", lambda: not stage.fluxion_jobs())
     assert not has_required_nodes(stage.job("idle").spec.template.spec)
     stage.kubectl("patch", "job", "idle", "-p", '{"spec":{"parallelism":2}}')

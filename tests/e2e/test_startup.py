@@ -235,7 +235,7 @@ def test_a_gang_of_which_no_pod_is_bound_is_matched_again_with_its_next_pods(sta
         first = stage.until("both were released", lambda: released(stage, 2))
         stage.until("both were replaced", lambda: not {pod.metadata.uid for pod in stage.items("pods", Pod)} & {*first}, 60)
     stage.until("both run", lambda: len(bound(stage)) == 2, 90)
-    told = "it is matched again (start 2 of 3)"
+    told = "it is tried again (start 2 of 3)"
     stage.until(
         "it says why", lambda: any(told in last.message for each in stage.fluxjobs() for last in each.status.requeue_reasons or ()), 60
     )

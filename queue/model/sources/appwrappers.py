@@ -76,7 +76,7 @@ def _read(_pods: Sequence[Pod], wrapper: _AppWrapper) -> Gang:
     if not size:
         raise InvalidGang("neither spec.components nor status.componentStatus says how many pods it has: write podSets with replicas")
     if size > max_pods():
-        raise InvalidGang(f"it asks for {size} pods: at most {max_pods()} are matched as one, so make it smaller")
+        raise InvalidGang(f"it asks for {size} pods: at most {max_pods()} start as one, so make it smaller")
     over = wrapper.status.phase in _OVER
     return Gang((Role(ANY_ROLE, size),), active=not (over or wrapper.spec.suspend or wrapper.metadata.deletion_timestamp))
 

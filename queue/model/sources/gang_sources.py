@@ -239,7 +239,7 @@ def limited(roles: Sequence[Role], at_least: int | None, path: str) -> tuple[Rol
     """
     total = sum(role.pods for role in roles)
     if total > max_pods():
-        raise InvalidGang(f"it asks for {total} pods: at most {max_pods()} are matched as one, so make it smaller")
+        raise InvalidGang(f"it asks for {total} pods: at most {max_pods()} start as one, so make it smaller")
     surplus = total - whole_number(at_least, path, default=total) if total else 0
     kept: list[Role] = []
     for role in reversed(roles):

@@ -165,7 +165,7 @@ def _incomplete(
     metadata: Any = None,
 ) -> GatheredGroup:
     count = f"{gang.pods - missing} of {gang.pods} pods"
-    message = f"{pods.where} has {count}: it is matched when all are there"
+    message = f"{pods.where} has {count}: it can start when all are there"
     late_s = gang.late_after_s or OVERDUE_S
     if since is not None and (now - since).total_seconds() >= late_s:
         message = f"{pods.where} has had only {count} for more than {late_s:.0f} s: none is started before all are there"

@@ -70,7 +70,7 @@ def domain_of(constraints: SchedulingConstraints | None, path: str) -> str:
     """
     topology = (constraints.topology or []) if constraints is not None else []
     if len(topology) > 1:
-        raise InvalidGang(f"{path}.topology has {len(topology)} constraints: one is matched, so remove the others")
+        raise InvalidGang(f"{path}.topology has {len(topology)} constraints: one is read, so remove the others")
     return topology[0].key if topology else ""
 
 

@@ -48,7 +48,7 @@ __all__ = ["HIGHER_ORDER", "NOT_WAITING", "BackfillPass"]
 HIGHER_ORDER = "work of higher order arrived"
 _MOST_APART = 64
 """Reservations within FluxReservations, on nodes that are set aside for them, which do not count towards the depth."""
-NOT_WAITING = "it does not wait to be matched any more"
+NOT_WAITING = "it does not wait for nodes any more"
 
 
 class BackfillPass:

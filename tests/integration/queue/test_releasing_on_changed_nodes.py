@@ -87,7 +87,7 @@ async def test_work_whose_node_changed_since_the_match_is_matched_again(bench: B
     await a_releaser(bench, api, reread).release_due()
     assert api.patched == ["b"]
     assert (bench.row("a").state, bench.row("b").state) == (State.PENDING, State.ALLOCATED)
-    assert bench.row("a").message == f"Job default/a is matched again: node {node} is down: it is cordoned"
+    assert bench.row("a").message == f"Job default/a is planned again: node {node} is down: it is cordoned"
     assert reread == ["a"]
 
 

@@ -133,7 +133,7 @@ def test_a_gang_with_one_blocked_member_starts_only_when_all_can(extender: Exten
     room.wait_condition("g2", "Unschedulable", f"pod g1 cannot start: node {nodes[1]} is cordoned")
     room.wait_condition("g1", "Unschedulable")
     assert [room.node_of(f"g{rank}") for rank in range(3)] == ["", "", ""]
-    assert any("starts with its gang" in event["message"] for event in room.events("g0", "FailedScheduling"))
+    assert any("starts with the others of its group" in event["message"] for event in room.events("g0", "FailedScheduling"))
     cordon(extender.cluster, nodes[1], False)
     for rank, node in enumerate(nodes):
         room.wait_bound(f"g{rank}", node)

@@ -155,7 +155,7 @@ def test_the_wall_time_is_what_the_object_says_best(builder: Builder, seconds: i
                 [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["four"]}]}],
             ),
             Reason.INVALID_REQUEST,
-            "matches no node",
+            "fits no node",
             id="a rule that no node meets",
         ),
     ],

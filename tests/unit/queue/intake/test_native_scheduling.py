@@ -52,7 +52,7 @@ def test_a_job_has_the_domain_of_the_group_that_its_template_names(
 def test_a_group_that_does_not_exist_is_named_with_the_remedy(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches.gang_objects, "find", lambda *_: Lookup(Readable.YES))
     problem = native_scheduling(a_job(naming("late")), caches).problem
-    assert problem == "spec.template.spec.schedulingGroup: PodGroup default/late does not exist: create it and the work is matched"
+    assert problem == "spec.template.spec.schedulingGroup: PodGroup default/late does not exist: create it and the work can start"
 
 
 def test_a_job_states_its_domain_itself(caches: Caches) -> None:

@@ -182,4 +182,4 @@ def test_a_pod_that_was_alone_and_is_one_of_a_group_now_did_not_opt_out(caches: 
     changes = IntakeChanges()
     reader.read("p4", row, changes)
     (ending,) = changes.endings
-    assert ending.message == "Pod default/p4 is not matched alone any more: it is one of a group now"
+    assert ending.message == "Pod default/p4 does not start alone any more: it is one of a group now"

@@ -78,10 +78,10 @@ def test_the_nodes_of_a_queue_are_required_as_well() -> None:
 @pytest.mark.parametrize(
     ("pod", "said"),
     [
-        pytest.param(affinity(expression("a", "Gt", "four")), "matches no node", id="more than no number"),
-        pytest.param(affinity(expression("a", "Lt", "4", "5")), "matches no node", id="less than two numbers"),
+        pytest.param(affinity(expression("a", "Gt", "four")), "fits no node", id="more than no number"),
+        pytest.param(affinity(expression("a", "Lt", "4", "5")), "fits no node", id="less than two numbers"),
         pytest.param(affinity(expression("a", "Like", "4")), "operator Like on a", id="no operator"),
-        pytest.param(affinity({}), "matches no node", id="a term of nothing"),
+        pytest.param(affinity({}), "fits no node", id="a term of nothing"),
     ],
 )
 def test_required_rules_that_the_graph_cannot_check_are_refused_by_name(pod: PodSpec, said: str) -> None:

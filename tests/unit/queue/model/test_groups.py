@@ -56,7 +56,7 @@ def test_a_group_is_matched_once_all_its_pods_are_there() -> None:
     found = gathered(member("a"), member("b"))
     assert (found.reason, found.message) == (
         Reason.WAITING_FOR_GROUP,
-        "pod group default/mpi has 2 of 3 pods: it is matched when all are there",
+        "pod group default/mpi has 2 of 3 pods: it can start when all are there",
     )
     assert gathered(member("a"), member("b"), member("c")).reason is Reason.NONE
 
@@ -142,7 +142,7 @@ def test_like_pods_are_one_role() -> None:
 def test_pods_of_one_group_with_different_rules_are_refused() -> None:
     found = described(member("a", "2").with_("spec.nodeSelector", {"disk": "ssd"}), member("b", "2"))
     assert found.reason is Reason.INVALID_REQUEST
-    assert "one group is matched by one set of rules" in found.message
+    assert "one group has one set of rules" in found.message
 
 
 def test_pods_of_one_group_get_nodes_that_all_of_them_tolerate() -> None:

@@ -99,7 +99,7 @@ def test_label_keys_are_merged_into_the_selector_as_the_api_server_does() -> Non
         ),
         pytest.param(
             asking("podAntiAffinity", *(term(MINE, f"level-{number}") for number in range(MAX_RULES + 1))),
-            f"no more than {MAX_RULES} are matched",
+            f"no more than {MAX_RULES} are read",
             id="too many",
         ),
     ],

@@ -88,7 +88,7 @@ RESERVATION = Reservation(workload=WORKLOAD.id, jobid=FluxionJobId(8), first_sta
             "pods on node n1 request 9 cpu of 8",
         ),
         ({"pods": [bound_pod(jobid=3)]}, Difference.STRAY_POD, "for allocation 3, which is not stored as live"),
-        ({"pods": [bound_pod("n2")]}, Difference.MISPLACED_POD, "runs on n2, its slot is on n1"),
+        ({"pods": [bound_pod("n2")]}, Difference.MISPLACED_POD, "runs on n2, its stored node is n1"),
         ({"pods": [GATED]}, Difference.UNKNOWN_OBJECT, "Pod default/orphan is gated and is not in the queue"),
         (
             {"jobs": [a_job(make_job("lammps")), a_job(SUSPENDED, uid="lost-uid")]},
@@ -109,8 +109,8 @@ RESERVATION = Reservation(workload=WORKLOAD.id, jobid=FluxionJobId(8), first_sta
             Difference.MEMORY,
             "allocation 7 is released in the tables and not released in the leader's memory",
         ),
-        ({"held": []}, Difference.MEMORY, "allocation 7 has 1 open slots in the tables and 0, or others, in the leader's memory"),
-        ({"graph_jobs": []}, Difference.GRAPH_JOBS, "job 7 holds 0 slots on n1 in Fluxion, 1 are stored"),
+        ({"held": []}, Difference.MEMORY, "allocation 7 has room for 1 pods in the tables and for 0, or others, in the leader's memory"),
+        ({"graph_jobs": []}, Difference.GRAPH_JOBS, "job 7 holds room for 0 pods on n1 in Fluxion, for 1 in the tables"),
         ({"graph_nodes": []}, Difference.GRAPH_NODES, "node n1 is not in the graph"),
         ({"graph_nodes": [use(up=False)]}, Difference.GRAPH_NODES, "node n1 is down in the graph and usable in the cluster"),
         (

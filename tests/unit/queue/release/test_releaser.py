@@ -130,7 +130,7 @@ async def test_a_job_whose_node_was_cordoned_is_requeued() -> None:
     bench = Bench()
     bench.ready("n1", unschedulable=True)
     await bench.round()
-    assert bench.ledger.written("requeue")[0].message == "Job default/mpi is matched again: node n1 is down: it is cordoned"
+    assert bench.ledger.written("requeue")[0].message == "Job default/mpi is planned again: node n1 is down: it is cordoned"
 
 
 async def test_a_released_job_keeps_its_nodes_though_the_cache_is_older() -> None:

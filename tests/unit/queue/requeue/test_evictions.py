@@ -46,7 +46,7 @@ def unbindable(name: str = "b", node: str = "n2") -> Pod:
 def test_a_failed_start_is_tried_elsewhere_twice_and_then_held() -> None:
     first = evict_after_timeout(ROW, LATE, EPOCH)
     assert first.reason is Reason.BIND_FAILED
-    assert first.message.endswith("it is matched again (start 2 of 3), for 10 min not on n1 if other nodes could hold it")
+    assert first.message.endswith("it is tried again (start 2 of 3), for 10 min not on n1 if other nodes could hold it")
     refused = {"n1": NodeRefusal(EPOCH, EPOCH + timedelta(minutes=10))}
     assert first.requeue_state == RequeueState(starts=1, refused=refused, failure="pod a could not be bound")
     second = evict_after_timeout(replace(ROW, requeue_state=first.requeue_state), replace(LATE, nodes=("n2",)), EPOCH)
@@ -75,7 +75,7 @@ def test_work_whose_pods_are_refused_is_never_held_and_tried_later_and_later() -
         back = evict_after_pod_refusal(row, refused, EPOCH)
         assert back.requeue_state is not None
         assert back.requeue_state.not_before is not None
-        assert (back.reason, "exceeded quota; it is matched again at" in back.message) == (Reason.RELEASE_FAILED, True)
+        assert (back.reason, "exceeded quota; it is tried again at" in back.message) == (Reason.RELEASE_FAILED, True)
         pauses.append((back.requeue_state.not_before - EPOCH).total_seconds())
         row = replace(row, requeue_state=back.requeue_state)
     assert pauses == [10, 20, 40, 80, 160, 320, 600, 600]

@@ -78,7 +78,7 @@ def test_slots_of_pods_that_were_not_created_are_given_back_and_the_others_run_o
     assert (decision.given_back, decision.eviction, decision.evicted_pods) == (empty, None, ())
     assert decision.reason is not None
     assert decision.reason.message.endswith(
-        "runs, but not all of it: exceeded quota; the missing pods hold no nodes any more: each is matched alone once it is created"
+        "runs, but not all of it: exceeded quota; the missing pods hold no nodes any more: each gets a node of its own once it is created"
     )
     assert decide(refused).eviction is not None, "nothing of it runs"
 
@@ -175,7 +175,7 @@ def test_a_group_of_which_nothing_is_bound_is_matched_again_as_a_whole() -> None
     decision = decide_about(LATE_GROUP, OWNED)
     assert decision.eviction is not None
     assert decision.group_pods == OWNED
-    assert "it is matched again (start 2 of 3), for 10 min not on n0" in decision.eviction.message
+    assert "it is tried again (start 2 of 3), for 10 min not on n0" in decision.eviction.message
     state = decision.eviction.requeue_state
     assert state is not None
     assert (state.starts, state.not_before) == (1, EPOCH + timedelta(seconds=10))
@@ -207,7 +207,7 @@ def test_a_group_with_a_bare_pod_that_no_scheduler_refused_keeps_its_nodes() -> 
     decision = decide_about(replace(LATE_GROUP, reason=Reason.START_TIMEOUT), [OWNED[0], WAITS])
     assert keeps(decision)
     assert decision.reason is not None
-    assert decision.reason.message.endswith("pod mpi-1 has no controller: delete it and create it again to have it matched again")
+    assert decision.reason.message.endswith("pod mpi-1 has no controller: delete it and create it again to have it planned again")
 
 
 def test_no_group_is_matched_again_if_that_would_fail_a_job_of_it() -> None:
@@ -225,7 +225,7 @@ def test_the_pod_of_an_owner_is_replaced_and_a_bare_pod_keeps_its_node() -> None
     owned = a_pod(make_pod("web-x").owned_by("ReplicaSet", "web"), uid="owned")
     late = decide_pod(workload, owned, LATE, no_jobs(), EPOCH)
     assert late.eviction is not None
-    assert "its replacement is matched at once" in late.eviction.message
+    assert "its replacement is tried at once" in late.eviction.message
     bare = decide_pod(workload, WAITS, LATE, no_jobs(), EPOCH)
     assert bare.reason is not None
     assert "keeps its nodes and does not start" in bare.reason.message

@@ -260,7 +260,7 @@ async def test_the_reason_says_that_missing_pods_hold_no_nodes_until_they_exist(
     bench.server.put("events", refusal("Error creating: exceeded quota"))
     await bench.monitor.check()
     (change,) = bench.ledger.written("set_reasons")
-    assert change.message.endswith("the missing pods hold no nodes any more: each is matched alone once it is created")
+    assert change.message.endswith("the missing pods hold no nodes any more: each gets a node of its own once it is created")
     bench.ledger.put(replace(bench.row, state=State.RUNNING, reason=Reason.RELEASE_FAILED), ended)
     bench.server.put("pods", pod("mpi-1", "n1").build())
     await bench.monitor.check()

@@ -84,7 +84,7 @@ async def test_work_that_fits_may_start_and_other_work_waits_with_figures_and_a_
     assert over.reason is Reason.QUEUE_LIMIT
     assert over.message == (
         "the ResourceQuota 'team' of namespace 'default' allows 2 pods and leaves 1 pods, and this asks for 2 pods: "
-        "it is matched when work of the namespace ends, or its quota is raised"
+        "it can start when work of the namespace ends, or its quota is raised"
     )
     assert bench.refusal(bench.job("c", pods=3)).endswith("allows 2 pods, and this asks for 3 pods: ask for less, or have the quota raised")
 
@@ -113,7 +113,7 @@ async def test_of_a_backlog_the_rows_that_fit_stay_open() -> None:
     quotas.add_usage(rows[0], ["n1"])
     quotas.add_usage(rows[2], ["n1"])
     assert quotas.within("default", backlog).tolist() == [False, False, False, True]
-    assert quotas.reached(rows[1]).message.startswith("the ResourceQuotas of namespace 'default' leave no room for it: it is matched when")
+    assert quotas.reached(rows[1]).message.startswith("the ResourceQuotas of namespace 'default' leave no room for it: it can start when")
 
 
 async def test_work_is_only_looked_at_where_something_does_not_fit() -> None:

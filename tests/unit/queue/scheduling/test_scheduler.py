@@ -82,7 +82,7 @@ async def test_while_the_matcher_is_away_work_has_a_reason_and_a_cycle_is_reques
         patched.setattr(bench.fluxion, "init", away)
         await bench.scheduler.cycle()
     assert bench.scheduler.last_error == "no connection"
-    assert bench.row("a").message == "nothing is matched at present: no connection"
+    assert bench.row("a").message == "nothing is started at present: no connection"
     await requested(bench, ControlTask.SCHEDULE)
     await bench.cycle()
     assert bench.row("a").state is State.ALLOCATED
@@ -132,10 +132,10 @@ async def test_work_that_was_told_of_an_absent_matcher_gets_another_reason(bench
     with monkeypatch.context() as patched:
         patched.setattr(bench.fluxion, "init", away)
         await bench.scheduler.cycle()
-    assert "nothing is matched" in bench.row("w2").message
+    assert "nothing is started" in bench.row("w2").message
     await bench.cycle()
     assert bench.row("w2").reason is Reason.WAITING_FOR_NODES
-    assert "nothing is matched" not in bench.row("w2").message
+    assert "nothing is started" not in bench.row("w2").message
 
 
 async def test_a_graph_that_the_matcher_lost_is_filled_again_with_the_reservation(bench: Bench) -> None:

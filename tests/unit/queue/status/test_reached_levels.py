@@ -21,9 +21,9 @@ NODES = {
     [
         (TopologyRequest(), ["n1"], ""),
         (TopologyRequest("rack"), ["n1", "n1"], "below rack r1"),
-        (TopologyRequest(preferred="rack"), ["n1", "n2"], "in 2 vertices of level rack, below block b"),
-        (TopologyRequest(preferred="rack"), ["n1", "n3"], "in 2 vertices of level rack, below zone z"),
-        (TopologyRequest(preferred="rack"), ["n1", "n4", "none.invalid"], "in 2 vertices of level rack"),
+        (TopologyRequest(preferred="rack"), ["n1", "n2"], "in 2 parts of level rack, below block b"),
+        (TopologyRequest(preferred="rack"), ["n1", "n3"], "in 2 parts of level rack, below zone z"),
+        (TopologyRequest(preferred="rack"), ["n1", "n4", "none.invalid"], "in 2 parts of level rack"),
         (TopologyRequest(preferred="block"), ["n1", "n2"], "below block b"),
         (TopologyRequest("node"), ["n4"], ""),
         (TopologyRequest("row"), ["n1"], "below rack r1"),

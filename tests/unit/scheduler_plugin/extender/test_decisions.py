@@ -115,7 +115,7 @@ def test_a_gang_waits_until_all_of_it_is_released(world: World) -> None:
     second = world.add(member("g1", "n2", 3))
     for pod, node in ((first, "n1"), (second, "n2")):
         why = world.filter(pod).unresolvable[node]
-        assert why == "it starts with its gang or not at all, and 2 of 3 pods of allocation 7 are released so far"
+        assert why == "it starts with the others of its group or not at all, and 2 of 3 pods of allocation 7 are released so far"
     third = world.add(member("g2", "n3", 3))
     assert [world.kept(pod) for pod in (first, second, third)] == [["n1"], ["n2"], ["n3"]]
 
@@ -132,7 +132,7 @@ def test_one_blocked_member_holds_back_the_whole_gang(world: World, blocked: int
     world.node(NODES[blocked], cordoned=True)
     assert [world.kept(pod) for pod in pods] == [[], [], []]
     for rank, pod in enumerate(pods):
-        about = "" if rank == blocked else f"it starts with its gang or not at all, and pod g{blocked} cannot start: "
+        about = "" if rank == blocked else f"it starts with the others of its group or not at all, and pod g{blocked} cannot start: "
         assert world.filter(pod).unresolvable[NODES[rank]] == f"{about}node {NODES[blocked]} is cordoned"
         assert world.decider.bind_obstacle(pod, NODES[rank]) == f"{about}node {NODES[blocked]} is cordoned"
     world.node(NODES[blocked])

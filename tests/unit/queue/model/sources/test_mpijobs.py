@@ -53,7 +53,7 @@ def test_nothing_starts_before_the_launcher_and_all_workers_are_there() -> None:
         assert found is not None
         assert (found.reason, found.message) == (
             Reason.WAITING_FOR_GROUP,
-            "MPIJob default/x has 2 of 3 pods: it is matched when all are there",
+            "MPIJob default/x has 2 of 3 pods: it can start when all are there",
         )
     whole = gather(MPI_JOBS, pods_of(launcher(), worker(0), worker(1)), mpijob())
     assert whole is not None

@@ -29,7 +29,7 @@ def test_min_member_pods_start_together_and_the_others_wait_for_that() -> None:
     assert one is not None
     assert (one.reason, one.message) == (
         Reason.WAITING_FOR_GROUP,
-        "PodGroup default/x has 1 of 2 pods: it is matched when all are there",
+        "PodGroup default/x has 1 of 2 pods: it can start when all are there",
     )
     three = gather(SCHEDULER_PLUGINS, pods_of(*(pod_builder(name, LABELS) for name in "abc")), group)
     assert three is not None
