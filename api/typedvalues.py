@@ -14,11 +14,12 @@ from typing import Final
 from fluxqueue.api.names import DEFAULT_QUEUE
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["amount_problem", "closest_queue", "memory_problem", "name_problem", "queue_problem"]
+__all__ = ["amount_problem", "closest_queue", "cores_problem", "memory_problem", "name_problem", "queue_problem"]
 
 _SHOWN: Final = 60
 _MOST_NAMED: Final = 20
 _LEAST_MEMORY: Final = 2**20
+_MOST_CORES: Final = 1_000_000
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
 _LONGEST_NAME: Final = 63
@@ -44,6 +45,15 @@ def memory_problem(amount: str | float) -> str | None:
     number = re.match(r"[0-9.]+", str(amount))
     written = number[0] if number else "1"
     return f"{str(amount)[:_SHOWN]!r} of memory is less than 1Mi, in which nothing runs: write {written}Mi or {written}Gi"
+
+
+def cores_problem(amount: str | float) -> str | None:
+    """Return why a number of cores cannot be meant: it cannot be read, or no node has so many; None if it can."""
+    if (problem := amount_problem(amount)) is not None:
+        return problem
+    if parse_quantity(amount) <= _MOST_CORES:
+        return None
+    return f"{str(amount)[:_SHOWN]!r} are more cores than any node has: write 4 or 500m"
 
 
 def name_problem(name: str, longest: int = _LONGEST_NAME) -> str | None:

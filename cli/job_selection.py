@@ -24,7 +24,7 @@ from fluxqueue.cli.listing import collection
 from fluxqueue.cli.tables import instant
 from fluxqueue.cli.usage_errors import UsageParser
 
-__all__ = ["STATES", "WorkloadSelection", "add_selection_options", "is_called", "labelled_uids", "read_since", "read_states"]
+__all__ = ["STATES", "Stated", "WorkloadSelection", "add_selection_options", "is_called", "labelled_uids", "read_since", "read_states"]
 
 STATES = tuple(state.lower() for state in State)
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
@@ -126,18 +126,19 @@ def _metas(client: ApiClient, path: str, selector: str) -> list[PartialObjectMet
 def add_selection_options(command: UsageParser, queue_flags: Sequence[str] = ("-q", "--queue")) -> None:
     """Add the options that select workloads; ``queue_flags`` are those of the queue, where ``-q`` has another meaning."""
     labels = "label selector, as kubectl's: of the workloads' objects"
-    command.add_argument("-l", "--selector", action=_Stated, default="", metavar="SELECTOR", help=labels)
-    command.add_argument(*queue_flags, action=_Stated, dest="of_queue", default="", metavar="QUEUE", help="only what is in this queue")
+    command.add_argument("-l", "--selector", action=Stated, default="", metavar="SELECTOR", help=labels)
+    command.add_argument(*queue_flags, action=Stated, dest="of_queue", default="", metavar="QUEUE", help="only what is in this queue")
     states = f"only these: {', '.join(STATES)}"
-    command.add_argument("--state", action=_Stated, default="", metavar="STATE[,STATE]", help=states, type=read_states)
+    command.add_argument("--state", action=Stated, default="", metavar="STATE[,STATE]", help=states, type=read_states)
 
 
-class _Stated(argparse.Action):
+class Stated(argparse.Action):
     """Keeps a value that is not empty: with a variable that is not set, a command would change more than was meant."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
     ) -> None:
+        """Keep a value, or refuse an empty one."""
         del parser
         if not values:
             raise argparse.ArgumentError(self, f"{option_string} is empty: give a value, or leave it out")

@@ -154,6 +154,8 @@ def read_slurm_lines(lines: Sequence[SlurmLine], path: str) -> SlurmRequest:
                     raise _NotRead(f"--{name} is not offered: {refused[1]}")
                 if name in _REMARKED:
                     remarks.append(f"line {line.number} of {path}: #SBATCH --{name} has no effect: {_REMARKED[name][1]}")
+                elif not value and name in _READ:
+                    raise _NotRead(f"--{name}: it is empty: give a value, or remove it")
                 elif name != "requeue":  # always
                     given[name], line_of[name] = value, line.number
         except _NotRead as error:
@@ -222,6 +224,13 @@ class _Reading:
         self.at = name
         return read(text)
 
+    def _one_of(self, *names: str) -> None:
+        """Refuse what is asked for in two ways: one of them would be dropped."""
+        given = [name for name in names if name in self._given]
+        if len(given) > 1:
+            self.at = given[1]
+            raise _NotRead(f"it is asked for by --{given[0]} too: leave one of them out")
+
     def _shape(self) -> tuple[int | None, int | None]:
         """Return nodes and pods."""
         nodes, tasks, each = self._read("nodes", _nodes), self._read("ntasks", _count), self._read("ntasks-per-node", _count)
@@ -232,17 +241,19 @@ class _Reading:
         return nodes, nodes * each if tasks is None else tasks
 
     def _memory(self, nodes: int | None, pods: int | None, cpus: int) -> str | None:
+        self._one_of("mem-per-cpu", "mem")
         of_cpu, of_node = self._read("mem-per-cpu", _kib), self._read("mem", _kib)
         if of_cpu is not None:
             return _quantity(of_cpu * cpus)
         return None if of_node is None else _quantity(math.ceil(of_node / self._tasks_of_a_node(nodes, pods, "--mem-per-cpu")))
 
     def _gpus(self, nodes: int | None, pods: int | None) -> int | None:
+        self._one_of("gpus-per-task", "gpus", "gres", "gpus-per-node")
         each: int | None = self._read("gpus-per-task", _gpus)
         if each is None and (of_all := self._read("gpus", _gpus)) is not None:
             each = self._shared(of_all, pods or nodes or 1)
         for name in ("gres", "gpus-per-node"):
-            if each is None and (of_node := self._read(name, _gpus)) is not None:
+            if each is None and (of_node := self._read(name, _gres if name == "gres" else _gpus)) is not None:
                 each = self._shared(of_node, self._tasks_of_a_node(nodes, pods, "--gpus-per-task"))
         return each
 
@@ -300,9 +311,22 @@ def _quantity(kib: int) -> str:
 
 
 def _gpus(text: str) -> int:
+    """Read what ``--gpus`` and its like take: ``2``, ``v100:2``."""
+    return _counted(text, _GPUS.fullmatch(text) or _GPUS.fullmatch(f"gpu:{text}"))
+
+
+def _gres(text: str) -> int:
+    """Read what ``--gres`` takes: ``gpu:2``."""
+    return _counted(text, _GPUS.fullmatch(text))
+
+
+def _counted(text: str, gpus: re.Match[str] | None) -> int:
     if text.isascii() and text.isdigit():
         return int(text[:6])
-    gpus = _GPUS.fullmatch(text)
+    if "," in text:
+        raise _NotRead(
+            f"{text[:40]!r} are several resources: write gpu:N, and the others into the Job that submit --dry-run -o yaml prints"
+        )
     if gpus is None:
         raise _NotRead(
             f"{text[:40]!r} is no number of GPUs: write gpu:2; other resources go into the Job that submit --dry-run -o yaml prints"

@@ -15,6 +15,7 @@ from fluxqueue.api.durations import InvalidDuration, parse_duration
 __all__ = ["FORMS", "read_time_limit", "time_limit_seconds"]
 
 FORMS = "30 (minutes), 90s, 1.5h, 1:30:00 or 1-12:00:00"
+_ENDLESS = ("unlimited", "infinite", "infinity", "inf")
 _MINUTES = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12}")
 _MINUTES_SECONDS = re.compile(r"(?P<minutes>[0-9]{1,9}):(?P<seconds>[0-5]?[0-9])")
 _CLOCK = re.compile(r"[0-9]{1,9}:[0-5][0-9]:[0-5][0-9]")
@@ -30,12 +31,14 @@ def read_time_limit(text: str) -> str:
         It is no time; the message has the forms.
     """
     duration = _with_unit(text)
+    if text.lower() in _ENDLESS:
+        raise argparse.ArgumentTypeError(f"{text!r}: work without an end has no -t: leave it out")
     if duration is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a duration: write {FORMS}")
     try:
         parse_duration(duration)
     except InvalidDuration as error:
-        message = str(error)
+        message = str(error).replace(repr(duration), repr(text[:40]), 1)
         raise argparse.ArgumentTypeError(
             f"{text[:40]!r} is not a duration: write {FORMS}" if " is not a duration" in message else message
         ) from None

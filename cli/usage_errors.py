@@ -18,6 +18,7 @@ _CHOICE = re.compile(r"argument (?P<argument>\S+): invalid choice: '(?P<given>.*
 _MISSING = re.compile(r"the following arguments are required: (?P<missing>.+)", re.DOTALL)
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?P<argument>\S+): expected one argument")
+_TOO_MUCH = re.compile(r"argument (?P<argument>\S+): ignored explicit argument (?P<value>.+)", re.DOTALL)
 _OURS = re.compile(r"argument \S+: (?P<message>.+)", re.DOTALL)
 _COMMAND = "COMMAND"
 _OF_OTHERS = {
@@ -98,6 +99,8 @@ class UsageParser(argparse.ArgumentParser):
             return f"{command} does not understand {match['given']!r}{meant or such_as}"
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
+        if match := _TOO_MUCH.fullmatch(message):
+            return f"{match['argument']} takes no value: leave {match['value']} out"
         return match["message"] if (match := _OURS.fullmatch(message)) else message
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.api import names
-from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem
+from fluxqueue.api.typedvalues import cores_problem, memory_problem, name_problem
 from fluxqueue.client.arguments import check_mapping, check_text, check_texts, check_whole
 from fluxqueue.client.errors import InvalidWork
 
@@ -33,7 +33,7 @@ def check_amounts(title: str, cpu: Amount | None, memory: Amount | None) -> None
     InvalidWork
         An amount cannot be read, or cannot be meant.
     """
-    if cpu is not None and (problem := amount_problem(cpu)) is not None:
+    if cpu is not None and (problem := cores_problem(cpu)) is not None:
         raise InvalidWork(f"{title}: cpu: {problem}")
     if memory is not None and (problem := memory_problem(memory)) is not None:
         raise InvalidWork(f"{title}: memory: {problem}")

@@ -9,7 +9,7 @@ from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.custom_columns import PREFIX, CustomColumn, read_custom_columns
 from fluxqueue.cli.job_fields import read_sort, read_template
 from fluxqueue.cli.job_listing import JobsQuery, jobs
-from fluxqueue.cli.job_selection import WorkloadSelection, add_selection_options, read_since
+from fluxqueue.cli.job_selection import Stated, WorkloadSelection, add_selection_options, read_since
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.submitted_by import SELF
 from fluxqueue.cli.usage_errors import UsageParser
@@ -27,12 +27,16 @@ def add_options(verb: str, command: UsageParser) -> None:
     command.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
     add_selection_options(command)
     whose = command.add_mutually_exclusive_group()
-    whose.add_argument("-u", "--user", default="", metavar="USER", help="only what this user submitted, as the API server knows the name")
+    whose.add_argument(
+        "-u", "--user", action=Stated, default="", metavar="USER", help="only what this user submitted, as the API server knows the name"
+    )
     whose.add_argument("--me", dest="user", action="store_const", const=SELF, help="only what you submitted")
     command.add_argument(
         "--since", default=None, metavar="TIME", type=read_since, help="without what ended before: 12h, 2026-11-23T08:00:00Z"
     )
-    command.add_argument("--sort", default=(), metavar="FIELD[,FIELD]", type=read_sort, help="by these, such as wait or -priority")
+    command.add_argument(
+        "--sort", action=Stated, default=(), metavar="FIELD[,FIELD]", type=read_sort, help="by these, such as wait or -priority"
+    )
     command.add_argument("-o", "--output", default="", type=_output, metavar="FORM", help=f"{', '.join(_FORMS)} or {PREFIX}TITLE:PATH,...")
     command.add_argument(
         "--format", default=None, metavar="TEMPLATE", type=read_template, help="lines such as '{object:<20} {state} {info}'"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fluxqueue.api import names
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = connection_of(arguments)
     namespace = namespace_of(arguments, chosen)
     manifest = job_manifest(wanted, namespace)
-    with ApiClient(chosen) as client:
+    with ApiClient(chosen) as client, _tasks_are_pods(namespace):
         if (queue := wanted.labels.get(names.QUEUE_LABEL)) is not None:
             require_queue(client, queue)
         tried = _create(client, manifest, {"dryRun": "All"})
@@ -82,6 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
         _show(created, arguments.output, " created")
         sys.stdout.flush()
         return _follow(client, namespace, created, arguments) if arguments.wait or arguments.attach else 0
+
+
+@contextmanager
+def _tasks_are_pods(namespace: str) -> Iterator[None]:
+    """Say what ``-n 4`` means here, if a namespace of that name cannot be used."""
+    try:
+        yield
+    except ClusterError as error:
+        if not namespace.isdecimal():
+            raise
+        raise ClusterError(f"{error}; -n is the namespace: tasks are --pods {namespace}") from None
 
 
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

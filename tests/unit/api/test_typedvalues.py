@@ -1,6 +1,6 @@
 import pytest
 
-from fluxqueue.api.typedvalues import amount_problem, memory_problem, name_problem, queue_problem
+from fluxqueue.api.typedvalues import amount_problem, cores_problem, memory_problem, name_problem, queue_problem
 
 
 @pytest.mark.parametrize("amount", ["512", "512m", "4", "512k", "1023Ki", 512, "0.5"])
@@ -55,3 +55,13 @@ def test_few_of_many_queues_are_named() -> None:
     sentence = queue_problem("x" * 1000, [f"q{number}" for number in range(1000)]) or ""
     assert sentence.endswith(", ...")
     assert len(sentence) < 300
+
+
+@pytest.mark.parametrize("cores", ["64Gi", "1000001", 5_000_000, "2M"])
+def test_more_cores_than_any_node_has_are_a_slip(cores: str | int) -> None:
+    assert cores_problem(cores) == f"'{cores}' are more cores than any node has: write 4 or 500m"
+
+
+@pytest.mark.parametrize("cores", ["4", "500m", 0.5, "1000000"])
+def test_cores_that_a_node_may_have_are_none(cores: str | float) -> None:
+    assert cores_problem(cores) is None

@@ -91,6 +91,30 @@ TRANSCRIPT = [
     ("submit --imgae x", 1, "submit does not understand '--imgae': did you mean --image?"),
     ("jobs --quene night", 1, "jobs does not understand '--quene': did you mean --queue?"),
     ("submit -q night --image x -- solve", 0, "job.batch/solve-x created"),
+    ("submit -t 0 --image x", 1, "'0' is no time at all"),
+    ("submit -t UNLIMITED --image x", 1, "work without an end has no -t: leave it out"),
+    ("submit -m 0 --image x", 1, "'0' of memory is none: write a size, or leave it out"),
+    ("submit -c 64Gi --image x", 1, "'64Gi' are more cores than any node has"),
+    ("submit -c 5000000 --image x", 1, "'5000000' are more cores than any node has"),
+    ("submit -N 1_0 --image x", 1, "-N/--nodes is a whole number from 1 on: '1_0' is none"),
+    ("submit -g 2 --gpu-resource '' --image x", 1, "--gpu-resource is empty: give a value, or leave it out"),
+    ("submit --gpu-resource amd.com/gpu --image x", 1, "--gpu-resource says which GPUs -g counts: write -g N too"),
+    ("submit --topology '' --image x", 1, "--topology is empty"),
+    ("submit --reservation '' --image x", 1, "--reservation is empty"),
+    ("submit --after '' --image x", 1, "--after is empty"),
+    ("submit --after afterok:123 --image x", 1, "--after: 'afterok:123' is not a dependency"),
+    ("submit --begin tomorrow --image x", 1, "--begin: 'tomorrow' is not a time"),
+    ("submit --deadline 18:00 --image x", 1, "--deadline: '18:00' is not a time"),
+    ("submit --exclusive=user --image x", 1, "--exclusive takes no value: leave 'user' out"),
+    ("submit -n 4 --image x", 1, "-n is the namespace: tasks are --pods 4"),
+    ("submit both.sh --image x", 1, "#SBATCH --mem: it is asked for by --mem-per-cpu too: leave one of them out"),
+    ("submit gpus.sh --image x", 1, "#SBATCH --gpus: it is asked for by --gpus-per-task too: leave one of them out"),
+    ("submit kind.sh --image x", 1, "'v100:2': a kind of GPU is a resource of its own: write #FQ -g 2 --gpu-resource NAME"),
+    ("submit gres.sh --image x", 1, "'gpu:2,nvme:1' are several resources: write gpu:N"),
+    ("submit empty.sh --image x", 1, "#SBATCH --reservation: it is empty: give a value, or remove it"),
+    ("jobs -u ''", 1, "-u is empty: give a value, or leave it out"),
+    ("jobs --sort ''", 1, "--sort is empty: give a value, or leave it out"),
+    ("wait waiting --timeout 0", 1, "'0' is no time at all: write at least 1s"),
     ("submit --array 0-99%10 --image x --dry-run -o yaml", 0, "completions: 100"),
     ("submit --array 1-100 --image x", 1, "tasks are numbered from 0: write 0-99"),
     # Steering
@@ -150,6 +174,14 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
             monkeypatch.setattr(module, "ApiClient", lambda *_: server)
     (tmp_path / "md.sh").write_text(SCRIPT)
     (tmp_path / "mail.sh").write_text("#!/bin/sh\n#SBATCH --mail-type=END\nrun\n")
+    for name, line in {
+        "both": "--mem=16G --mem-per-cpu=2G",
+        "gpus": "--gpus=4 --gpus-per-task=1 -n 2",
+        "kind": "--gpus=v100:2",
+        "gres": "--gres=gpu:2,nvme:1",
+        "empty": "--reservation=",
+    }.items():
+        (tmp_path / f"{name}.sh").write_text(f"#!/bin/sh\n#SBATCH {line}\nrun\n")
     (tmp_path / "pbs.sh").write_text("#!/bin/sh\n#PBS -l nodes=2\nrun\n")
     monkeypatch.chdir(tmp_path)
     return server

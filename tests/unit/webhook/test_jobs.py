@@ -132,7 +132,7 @@ def test_an_empty_allocation_key_is_none_as_in_the_policy() -> None:
     ("annotation", "value", "remedy"),
     [
         ("fluxqueue/duration", "soon", "write 90, 30m, 1.5h, 2d or 01:30:00"),
-        ("fluxqueue/duration", "0", "at least one second"),
+        ("fluxqueue/duration", "0", "write at least 1s"),
         ("fluxqueue/duration", "9" * 400 + "d", "write 90, 30m, 1.5h, 2d or 01:30:00"),
         ("fluxqueue/priority", "urgent", "write a whole number"),
     ],
