@@ -19,7 +19,7 @@ from fluxqueue.api.durations import InvalidDuration, parse_duration
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import PartialObject, PartialObjectMetadata
 from fluxqueue.cli.api_client import ApiClient, ApiRefused
-from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.jobs import same_kind, state_of
 from fluxqueue.cli.listing import collection
 from fluxqueue.cli.tables import instant
 from fluxqueue.cli.usage_errors import UsageParser
@@ -80,7 +80,7 @@ def is_called(job: FluxJob, name: str) -> bool:
     if kind.lower() in ("fj", "fluxjob", "fluxjobs"):
         return job.metadata.name == rest
     return job.metadata.name == name or (
-        object_name(job) == f"{kind.lower().rstrip('s')}/{rest}" if slash else job.spec.object_ref.name == name
+        job.spec.object_ref.name == rest and same_kind(job.spec.object_ref.kind, kind) if slash else job.spec.object_ref.name == name
     )
 
 

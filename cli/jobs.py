@@ -17,7 +17,7 @@ from fluxqueue.api.formatting import format_nodes
 from fluxqueue.cli.fitting import Narrowing
 from fluxqueue.cli.tables import age, in_zone, instant
 
-__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "start", "state_of", "times"]
+__all__ = ["CELL_STYLES", "NARROWING", "headers", "info", "object_name", "order", "place", "row", "same_kind", "start", "state_of", "times"]
 
 CELL_STYLES = {
     "Pending": "waits",
@@ -59,6 +59,11 @@ def object_name(job: FluxJob) -> str:
     """Return the user's object in kubectl's form: ``job/lammps``."""
     ref = job.spec.object_ref
     return f"{ref.kind.lower()}/{ref.name}" if ref.kind else ""
+
+
+def same_kind(kind: str, written: str) -> bool:
+    """True if a kind is written so: in any case, as a plural, or in parts (``pod-group``, as in annotations)."""
+    return written.lower().replace("-", "").removesuffix("s") == kind.lower().removesuffix("s")
 
 
 def order(job: FluxJob) -> tuple[int, float, str, str]:

@@ -23,6 +23,7 @@ from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod, PodSpec
 from fluxqueue.cli.api_client import ApiClient, ClusterError, NoSuchResource, ObjectNotFound
 from fluxqueue.cli.explain import Observed, has_services
+from fluxqueue.cli.jobs import same_kind
 from fluxqueue.cli.listing import NOT_INSTALLED, collection, list_jobs
 
 __all__ = ["find", "fluxjobs_of", "is_of_gang", "observed", "of_owner"]
@@ -140,12 +141,13 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
     elif kind in _OWNERS or kind.removesuffix("s") in _OWNERS:
         found = _of_owner(client, namespace, _OWNERS.get(kind) or _OWNERS[kind.removesuffix("s")], rest)
     elif matches := [
-        job for job in _all(client, namespace) if job.spec.object_ref.kind.lower() == kind and job.spec.object_ref.name == rest
+        job for job in _all(client, namespace) if same_kind(job.spec.object_ref.kind, kind) and job.spec.object_ref.name == rest
     ]:
         found = matches
     else:
         raise ClusterError(
-            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet or MiniCluster is understood'
+            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet, MiniCluster or pod group '
+            "is understood"
         )
     return found
 

@@ -153,7 +153,7 @@ def _number(flag: str, least: int | None) -> Callable[[str], int]:
         number = int(text) if _WHOLE.fullmatch(text) else -_MOST - 1
         if not (-_MOST if least is None else least) <= number <= _MOST:
             raise argparse.ArgumentTypeError(
-                f"{flag} is a whole number{'' if least is None else f' from {least} on'}: {text[:40]!r} is none"
+                f"{flag} is a whole number from {-_MOST if least is None else least} to {_MOST}: {text[:40]!r} is none"
             )
         return number
 

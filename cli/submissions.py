@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.api import names
-from fluxqueue.api.durations import parse_duration
+from fluxqueue.api.durations import MAX_DURATION_S, parse_duration
 from fluxqueue.cli.api_client import ClusterError
 from fluxqueue.cli.arrays import TaskArray
 
@@ -133,7 +133,12 @@ def _array_annotations(array: TaskArray, annotations: Mapping[str, str]) -> dict
         return {names.MIN_PODS_ANNOTATION: "1"} if array.tasks > 1 else {}
     duration = annotations.get(names.DURATION_ANNOTATION)
     rounds = math.ceil(array.tasks / array.at_once)
-    return {names.DURATION_ANNOTATION: f"{parse_duration(duration) * rounds}s"} if duration is not None else {}
+    if duration is None:
+        return {}
+    seconds = parse_duration(duration) * rounds
+    if seconds > MAX_DURATION_S:
+        raise ClusterError(f"error: {rounds} rounds of {duration} are longer than ten years: run more at once, or leave -t out")
+    return {names.DURATION_ANNOTATION: f"{seconds}s"}
 
 
 def _pod_spec(asked: Submission) -> dict[str, Any]:

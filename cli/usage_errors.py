@@ -19,6 +19,8 @@ _MISSING = re.compile(r"the following arguments are required: (?P<missing>.+)", 
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<given>.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?P<argument>\S+): expected one argument")
 _TOO_MUCH = re.compile(r"argument (?P<argument>\S+): ignored explicit argument (?P<value>.+)", re.DOTALL)
+_AMBIGUOUS = re.compile(r"ambiguous option: (?P<given>\S+) could match (?P<choices>.+)", re.DOTALL)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _OURS = re.compile(r"argument \S+: (?P<message>.+)", re.DOTALL)
 _COMMAND = "COMMAND"
 _OF_OTHERS = {
@@ -99,6 +101,8 @@ class UsageParser(argparse.ArgumentParser):
             return f"{command} does not understand {match['given']!r}{meant or such_as}"
         if match := _NO_VALUE.fullmatch(message):
             return f"{match['argument']} needs a value{such_as}"
+        if match := _AMBIGUOUS.fullmatch(message):
+            return f"{command} does not understand {match['given']!r}: it is {match['choices'].replace(', ', ' or ')}"
         if match := _TOO_MUCH.fullmatch(message):
             return f"{match['argument']} takes no value: leave {match['value']} out"
         return match["message"] if (match := _OURS.fullmatch(message)) else message
@@ -117,9 +121,8 @@ def whole_number(what: str, example: str) -> Callable[[str], int]:
     """Return a reader of whole numbers; ``what`` names the number in messages, ``example`` is a valid command line."""
 
     def read(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{what} is a whole number at the end, such as {example}: {text!r} is none") from None
+        if _WHOLE.fullmatch(text) is None:
+            raise argparse.ArgumentTypeError(f"{what} is a whole number at the end, such as {example}: {text!r} is none")
+        return int(text)
 
     return read

@@ -73,7 +73,7 @@ TRANSCRIPT = [
     ("submit pbs.sh --image x", 1, "#PBS lines are not read"),
     # Typed options
     ("submit -N 2", 1, "submit needs --image"),
-    ("submit -N two --image x", 1, "-N/--nodes is a whole number from 1 on: 'two' is none"),
+    ("submit -N two --image x", 1, "-N/--nodes is a whole number from 1 to 1000000: 'two' is none"),
     ("submit -N 2 --pods 5 --image x", 1, "ask for --pods 4 or --pods 6"),
     ("submit -m 512 --image x", 1, "write 512Mi or 512Gi"),
     ("submit -m 4GB --image x", 1, "'4GB' is no amount"),
@@ -81,7 +81,7 @@ TRANSCRIPT = [
     ("submit -t soon --image x", 1, "'soon' is not a duration: write 30 (minutes)"),
     ("submit -t 30 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 30m"),
     ("submit -t 1-00:00:00 --image x --dry-run -o yaml", 0, "fluxqueue/duration: 86400s"),
-    ("submit -p night --image x", 1, "-p/--priority is a whole number: 'night' is none"),
+    ("submit -p night --image x", 1, "-p/--priority is a whole number from -1000000 to 1000000: 'night' is none"),
     ("submit -q nigth --image x", 1, "there is no queue 'nigth': did you mean night?"),
     ("submit -J My_Job --image x", 1, "write my-job"),
     ("submit --env HOME --image x", 1, "--env is a name and a value"),
@@ -96,7 +96,12 @@ TRANSCRIPT = [
     ("submit -m 0 --image x", 1, "'0' of memory is none: write a size, or leave it out"),
     ("submit -c 64Gi --image x", 1, "'64Gi' are more cores than any node has"),
     ("submit -c 5000000 --image x", 1, "'5000000' are more cores than any node has"),
-    ("submit -N 1_0 --image x", 1, "-N/--nodes is a whole number from 1 on: '1_0' is none"),
+    ("submit -N 1_0 --image x", 1, "-N/--nodes is a whole number from 1 to 1000000: '1_0' is none"),
+    ("submit -N 2000000 --image x", 1, "-N/--nodes is a whole number from 1 to 1000000: '2000000' is none"),
+    ("submit -p 2147483648 --image x", 1, "-p/--priority is a whole number from -1000000 to 1000000: '2147483648' is none"),
+    ("submit --gpu 1 --image x", 1, "submit does not understand '--gpu': it is --gpus or --gpu-resource"),
+    ("submit --array 0-99999%1 -t 2h --image x", 1, "100000 rounds of 2h are longer than ten years"),
+    ("prioritize waiting 1_0", 1, "'1_0' is none"),
     ("submit -g 2 --gpu-resource '' --image x", 1, "--gpu-resource is empty: give a value, or leave it out"),
     ("submit --gpu-resource amd.com/gpu --image x", 1, "--gpu-resource says which GPUs -g counts: write -g N too"),
     ("submit --topology '' --image x", 1, "--topology is empty"),
@@ -121,6 +126,10 @@ TRANSCRIPT = [
     ("explian waiting", 1, "did you mean explain?"),
     ("explain waiting -o yaml", 0, "reason: WaitingForNodes"),
     ("explain waiting -o json", 0, '"reason": "WaitingForNodes"'),
+    ("explain pod-group/mesh", 0, "podgroup/mesh in namespace default waits"),
+    ("explain podgroups/mesh", 0, "podgroup/mesh in namespace default waits"),
+    ("explain pod-group/mehs", 1, "Deployment, ReplicaSet, StatefulSet, MiniCluster or pod group is understood"),
+    ("jobs pod-group/mesh", 0, "podgroup/mesh"),
     ("efficiency running", 0, "not known: this cluster serves no metrics"),
     ("efficiency waiting", 0, "nothing yet: none of its pods runs"),
     ("efficency running", 1, "did you mean efficiency?"),
@@ -145,6 +154,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PluginServer:
     server = PluginServer().has_jobs(
         fluxjob("running", state="Running", nodes="node-1"),
         fluxjob("waiting", state="Pending", reason="WaitingForNodes", position=1, eta="2100-01-01T00:00:00Z"),
+        fluxjob("mesh", kind="PodGroup", state="Pending", reason="WaitingForNodes", position=2),
     )
     server.has(f"/apis/{names.API_VERSION}/fluxqueues", make_queue("night"))
     server.has(f"/apis/{names.API_VERSION}/fluxjobs")

@@ -42,8 +42,8 @@ def test_every_option_arrives() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-N", "0"], "-N/--nodes is a whole number from 1 on: '0' is none"),
-        (["-p", "high"], "-p/--priority is a whole number: 'high' is none"),
+        (["-N", "0"], "-N/--nodes is a whole number from 1 to 1000000: '0' is none"),
+        (["-p", "high"], "-p/--priority is a whole number from -1000000 to 1000000: 'high' is none"),
         (["-c", "many"], "-c/--cpus: 'many' is no amount: write 4, 500m or 16Gi"),
         (["-m", "512"], "-m/--memory: '512' of memory is less than 1Mi, in which nothing runs: write 512Mi or 512Gi"),
         (["-J", "My_Solver"], "-J/--name: 'My_Solver' is no name that Kubernetes takes: write my-solver"),
