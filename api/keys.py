@@ -50,10 +50,18 @@ _WRITTEN_BY_PEOPLE: Final = (
     names.EXCLUSIVE_ANNOTATION,
     names.PODS_PER_NODE_ANNOTATION,
 )
+_WORDS: Final = {each.removeprefix(_PREFIX): each for each in _WRITTEN_BY_PEOPLE}
+_CLOSE_PREFIX: Final = 0.85
 _OTHER_WORDS: Final = {
     "time": names.DURATION_ANNOTATION,
     "walltime": names.DURATION_ANNOTATION,
     "timelimit": names.DURATION_ANNOTATION,
+    "time-limit": names.DURATION_ANNOTATION,
+    "max-time": names.DURATION_ANNOTATION,
+    "runtime": names.DURATION_ANNOTATION,
+    "prio": names.PRIORITY_ANNOTATION,
+    "pod-group-name": names.POD_GROUP_LABEL,
+    "start-after": names.BEGIN_ANNOTATION,
     "partition": names.QUEUE_LABEL,
     "queue-name": names.QUEUE_LABEL,
     "depends-on": names.AFTER_ANNOTATION,
@@ -70,18 +78,34 @@ def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str]
         ("annotation", annotations, _ANNOTATIONS, _LABELS, "a label"),
     ):
         for key in given or ():
-            if not key.startswith(_PREFIX) or key in known:
+            if key in known:
                 continue
-            if key in elsewhere:
+            if not key.startswith(_PREFIX):
+                if (meant := _meant_by_prefix(key)) is not None:
+                    yield f"{kind} {key[:_SHOWN]} is unknown and has no effect: did you mean {meant}?"
+            elif key in elsewhere:
                 yield f"{kind} {key} has no effect: it is {other}"
             else:
                 yield f"{kind} {key[:_SHOWN]} is unknown and has no effect: {_meant(key)}"
 
 
+def _meant_by_prefix(key: str) -> str | None:
+    """Return the key that is meant by one whose prefix is nearly ours, such as ``fluxqueue.io/queue``; None for keys of others."""
+    prefix, _, word = key.partition("/")
+    if not prefix.startswith("flux") or not word:
+        return None
+    name = prefix.partition(".")[0].replace("-", "")[:_SHOWN]
+    return _closest(word) if difflib.SequenceMatcher(None, name, _PREFIX[:-1]).ratio() >= _CLOSE_PREFIX else None
+
+
 def _meant(key: str) -> str:
-    word = key.removeprefix(_PREFIX).lower()
+    meant = _closest(key.removeprefix(_PREFIX))
+    return f"did you mean {meant}?" if meant is not None else "remove it, or correct it (docs/objects.md has those that are read)"
+
+
+def _closest(word: str) -> str | None:
+    word = word[:_SHOWN].lower().replace("_", "-")
     if (known := _OTHER_WORDS.get(word)) is not None:
-        return f"did you mean {known}?"
-    words = {each.removeprefix(_PREFIX): each for each in _WRITTEN_BY_PEOPLE}
-    close = difflib.get_close_matches(word[:_SHOWN].replace("_", "-"), words, n=1, cutoff=0.7)
-    return f"did you mean {words[close[0]]}?" if close else "remove it, or correct it (docs/objects.md has those that are read)"
+        return known
+    close = difflib.get_close_matches(word, _WORDS, n=1, cutoff=0.7)
+    return _WORDS[close[0]] if close else None

@@ -41,3 +41,33 @@ def test_known_keys_and_those_of_others_are_not_mentioned() -> None:
 def test_a_long_key_is_cut() -> None:
     (sentence,) = unread_keys({"fluxqueue/" + "x" * 300: ""}, None)
     assert len(sentence) < 200
+
+
+@pytest.mark.parametrize("key", ["fluxqueue.io/queue", "fluxqueue.org/queu", "flux-queue/queue", "fluxqeue/queue", "fluxqueu/Queue"])
+def test_a_slip_in_the_prefix_is_told_too(key: str) -> None:
+    (sentence,) = unread_keys({key: "night"}, None)
+    assert sentence == f"label {key} is unknown and has no effect: did you mean fluxqueue/queue?"
+
+
+@pytest.mark.parametrize(
+    "key", ["fluxcd.io/queue", "flux-framework.org/queue", "example.com/queue", "queue", "fluxqueue.local/run-seconds"]
+)
+def test_keys_of_others_are_none_of_ours(key: str) -> None:
+    assert list(unread_keys({key: "x"}, {key: "x"})) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("time-limit", "duration"),
+        ("time_limit", "duration"),
+        ("runtime", "duration"),
+        ("prio", "priority"),
+        ("queue_name", "queue"),
+        ("pod-group-name", "pod-group"),
+        ("start-after", "begin"),
+    ],
+)
+def test_words_of_other_systems_are_understood(word: str, meant: str) -> None:
+    (sentence,) = unread_keys(None, {f"fluxqueue/{word}": "x"})
+    assert sentence.endswith(f"did you mean fluxqueue/{meant}?")
