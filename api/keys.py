@@ -50,6 +50,12 @@ _WRITTEN_BY_PEOPLE: Final = (
     names.EXCLUSIVE_ANNOTATION,
     names.PODS_PER_NODE_ANNOTATION,
 )
+_VALUES: Final = {
+    names.MANAGED_LABEL: ("true", "false"),
+    names.GANG_ANNOTATION: ("true", "false"),
+    names.REPLACE_ANNOTATION: ("pod",),
+}
+"""Keys of a few values, of which any other would be taken for none."""
 _WORDS: Final = {each.removeprefix(_PREFIX): each for each in _WRITTEN_BY_PEOPLE}
 _CLOSE_PREFIX: Final = 0.85
 _OTHER_WORDS: Final = {
@@ -72,13 +78,15 @@ _OTHER_WORDS: Final = {
 
 
 def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield a sentence for each key with our prefix that has no effect where it stands, with what may be meant."""
+    """Yield a sentence for each key with our prefix that has no effect where it stands or as it is, with what may be meant."""
     for kind, given, known, elsewhere, other in (
         ("label", labels, _LABELS, _ANNOTATIONS, "an annotation"),
         ("annotation", annotations, _ANNOTATIONS, _LABELS, "a label"),
     ):
-        for key in given or ():
+        for key, value in (given or {}).items():
             if key in known:
+                if value not in (few := _VALUES.get(key, (value,))):
+                    yield f"{kind} {key}: {value[:_SHOWN]!r} has no effect: write {' or '.join(map(repr, few))}"
                 continue
             if not key.startswith(_PREFIX):
                 if (meant := _meant_by_prefix(key)) is not None:

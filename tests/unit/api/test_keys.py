@@ -33,8 +33,9 @@ def test_what_stands_in_the_wrong_place_is_told() -> None:
 
 
 def test_known_keys_and_those_of_others_are_not_mentioned() -> None:
-    known = {text: "x" for name, text in vars(names).items() if name.endswith("_LABEL")}
-    annotations = {text: "x" for name, text in vars(names).items() if name.endswith("_ANNOTATION")}
+    few = {names.MANAGED_LABEL: "true", names.GANG_ANNOTATION: "true", names.REPLACE_ANNOTATION: "pod"}
+    known = {text: few.get(text, "x") for name, text in vars(names).items() if name.endswith("_LABEL")}
+    annotations = {text: few.get(text, "x") for name, text in vars(names).items() if name.endswith("_ANNOTATION")}
     assert not list(unread_keys(known | {"app": "x", "example.com/fluxqueue": "x"}, annotations | {"note": "x"}))
 
 
@@ -71,3 +72,20 @@ def test_keys_of_others_are_none_of_ours(key: str) -> None:
 def test_words_of_other_systems_are_understood(word: str, meant: str) -> None:
     (sentence,) = unread_keys(None, {f"fluxqueue/{word}": "x"})
     assert sentence.endswith(f"did you mean fluxqueue/{meant}?")
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "sentence"),
+    [
+        ({"fluxqueue/managed": "False"}, {}, "label fluxqueue/managed: 'False' has no effect: write 'true' or 'false'"),
+        ({"fluxqueue/managed": "no"}, {}, "label fluxqueue/managed: 'no' has no effect: write 'true' or 'false'"),
+        ({}, {"fluxqueue/gang": "yes"}, "annotation fluxqueue/gang: 'yes' has no effect: write 'true' or 'false'"),
+        ({}, {"fluxqueue/replace": "pods"}, "annotation fluxqueue/replace: 'pods' has no effect: write 'pod'"),
+    ],
+)
+def test_a_value_that_is_none_of_the_few_is_told(labels: dict[str, str], annotations: dict[str, str], sentence: str) -> None:
+    assert list(unread_keys(labels, annotations)) == [sentence]
+
+
+def test_the_few_values_are_read() -> None:
+    assert list(unread_keys({"fluxqueue/managed": "true"}, {"fluxqueue/gang": "false", "fluxqueue/replace": "pod"})) == []
