@@ -110,6 +110,12 @@ def test_nodes_and_the_history_are_listed(stage: Stage, client: Client, monkeypa
     assert past.run is not None
     assert past.run > timedelta(0)
     assert {each.title for each in client.history(since=timedelta(hours=1))} == {"job/ended", "job/lasts"}
+    lasts.cancel()
+    lasts.wait(timeout=MINUTE)
+    (cancelled,) = client.history(states=["cancelled"])
+    assert (cancelled.title, cancelled.nodes, cancelled.reason) == ("job/lasts", (node,), ""), "its run is in the history"
+    assert cancelled.run is not None
+    assert cancelled.wait is not None
 
 
 def test_all_kinds_are_submitted_from_all_forms_and_followed(stage: Stage, client: Client) -> None:
