@@ -60,9 +60,9 @@ def test_a_namespace_that_is_not_managed_gets_no_job(stage: Stage) -> None:
 
 
 def test_what_the_webhook_refuses_is_not_submitted(stage: Stage) -> None:
-    done = stage.plugin("submit", "--image", IMAGE, "--begin", "soon")
+    done = stage.plugin("submit", "--image", IMAGE, "--label", f"{names.SCHEDULER_LABEL}=ours")
     assert done.returncode == 1
-    assert names.BEGIN_ANNOTATION in done.stderr
+    assert f"label {names.SCHEDULER_LABEL}: 'ours' is no scheduler" in done.stderr
     assert stage.kubectl("get", "jobs", "-o", "name").stdout == ""
 
 
