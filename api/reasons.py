@@ -189,7 +189,7 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.PREEMPTED: ReasonFacts(
         "a workload of higher priority took its nodes",
-        "nothing is needed: it keeps its submit time and starts again when nodes are free",
+        "nothing is needed where it waits again: it keeps its submit time; what nobody creates again is to be submitted again",
         matched=True,
     ),
     Reason.INVALID_REQUEST: ReasonFacts(

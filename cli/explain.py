@@ -109,6 +109,8 @@ def headline(job: FluxJob, now: datetime) -> str:
             return f"{who} runs, for {ran or '0s'} so far, after waiting {waited} in {queue}."
         case State.DRAINING if job.spec.cancel:
             return f"{who} is being cancelled; its nodes are free when its last pods have ended."
+        case State.DRAINING if status.reason == Reason.PREEMPTED:
+            return f"{who} is preempted; its nodes are free when its last pods have ended."
         case State.DRAINING:
             return f"{who} has stopped; its nodes are free when its last pods are deleted."
         case State.COMPLETED:

@@ -146,8 +146,8 @@ def _found(client: ApiClient, namespace: str, name: str) -> list[FluxJob]:
         found = matches
     else:
         raise ClusterError(
-            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet, MiniCluster or pod group '
-            "is understood"
+            f'error: no FluxJob belongs to "{name}": a FluxJob, Job, Pod, Deployment, ReplicaSet, StatefulSet, MiniCluster, or a group '
+            "that waits or runs, such as podgroup/NAME, is understood"
         )
     return found
 

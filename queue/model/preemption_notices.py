@@ -32,14 +32,13 @@ def preempt(
 ) -> Eviction:
     """Return the eviction of a victim for a workload, after a grace; for an account that takes back what is guaranteed to it, if named."""
     by = workload.ref_within(victim.namespace)
-    why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority}): "
+    why = f"{victim.ref} (priority {victim.priority}) was preempted by {by} (priority {workload.priority})"
     if guaranteed_to:
-        why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed: "
-    message = f"{why}{returns.value}"
+        why = f"{victim.ref} was preempted by {by}, to whose account {guaranteed_to!r} the resources are guaranteed"
     stop_at = now + timedelta(seconds=grace_s)
     state = msgspec.structs.replace(victim.requeue_state, stop_at=stop_at)
-    until = f", and stops at {_text(stop_at)}" if grace_s else ""
-    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{message}{until}", requeue_state=state)
+    until = f", with a grace until {_text(stop_at)}" if grace_s else ""
+    return Eviction(workload=victim.id, reason=Reason.PREEMPTED, message=f"{why}{until}: {returns.value}", requeue_state=state)
 
 
 def grace_left_s(workload: Workload, now: datetime) -> float:

@@ -19,7 +19,7 @@ class Return(enum.Enum):
     WAITS = "it is requeued and keeps its submit time"
     REPLACED = "it is evicted, and the pod that its owner creates instead keeps its submit time"
     UNSURE = "it is evicted, and waits again only if its owner creates it again"
-    LOST = "it is evicted, and nobody creates it again: submit it again"
+    LOST = "it is evicted and nobody creates it again, so submit it again"
 
     @property
     def sure(self) -> bool:

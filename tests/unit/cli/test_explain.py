@@ -223,6 +223,11 @@ def test_a_reason_that_is_newer_than_this_program_is_shown_as_it_is() -> None:
             id="draining",
         ),
         pytest.param(
+            fluxjob(state="Draining", reason="Preempted"),
+            "job/lammps in namespace default is preempted; its nodes are free when its last pods have ended.",
+            id="in its grace",
+        ),
+        pytest.param(
             fluxjob(
                 state="Completed",
                 outcome="Succeeded",

@@ -19,7 +19,7 @@ VICTIM = a_workload("victim", state=State.RUNNING, jobid=7, requeue_state=Requeu
 def test_without_a_grace_work_stops_at_once_and_keeps_its_state() -> None:
     eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 0)
     assert (eviction.reason, eviction.requeue_state) == (Reason.PREEMPTED, RequeueState(losses=2, stop_at=EPOCH))
-    assert "stops at" not in eviction.message
+    assert "grace" not in eviction.message
     assert "was preempted by Job default/urgent (priority 10)" in eviction.message
 
 
@@ -33,7 +33,10 @@ def test_preempted_work_is_not_told_the_name_of_work_in_another_namespace(guaran
 def test_with_a_grace_the_time_is_stored_with_what_was_known() -> None:
     eviction = preempt(VICTIM, a_workload("urgent", priority=10), EPOCH, 90)
     assert eviction.requeue_state == RequeueState(losses=2, stop_at=EPOCH + timedelta(seconds=90))
-    assert eviction.message.endswith("and stops at 2026-01-01T00:01:30Z")
+    assert eviction.message == (
+        "Job default/victim (priority 0) was preempted by Job default/urgent (priority 10), with a grace until 2026-01-01T00:01:30Z: "
+        "it is requeued and keeps its submit time"
+    )
 
 
 def test_the_grace_counts_only_while_the_work_is_being_preempted() -> None:

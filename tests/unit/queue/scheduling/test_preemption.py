@@ -151,7 +151,7 @@ async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: B
     await bench.submit(job("u3", 1, "8", "1h", priority=20))
     await bench.cycle()
     assert draining(bench, "abc") == "b"
-    assert bench.row("b").message.endswith(": it is evicted, and nobody creates it again: submit it again")
+    assert bench.row("b").message.endswith(": it is evicted and nobody creates it again, so submit it again")
 
 
 async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken(bench: Bench, clock: Clock) -> None:
