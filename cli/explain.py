@@ -25,6 +25,9 @@ __all__ = ["Observed", "explain", "has_services", "placement", "pod_state"]
 
 _MANY_PODS = 24
 
+_INDEXED = ("Job", "MiniCluster")
+"""Kinds of which the completion index of a pod can be its rank."""
+
 _SERVICES_SLOT = '"label":"services"'
 """In a jobspec, which is canonical JSON: the slot of a MiniCluster's services pod."""
 
@@ -256,7 +259,7 @@ class _PlacedPod:
     pod: Pod | None
 
 
-def placement(nodes: str, pods: Sequence[Pod], *, by_index: bool = True) -> list[_PlacedPod]:
+def placement(job: FluxJob, pods: Sequence[Pod], *, by_index: bool = True) -> list[_PlacedPod]:
     """Return the pod of each rank.
 
     An indexed pod has its rank as completion index. Any other pod gets a rank of its node, so that a row with two different nodes is a pod
@@ -264,12 +267,12 @@ def placement(nodes: str, pods: Sequence[Pod], *, by_index: bool = True) -> list
 
     Parameters
     ----------
-    nodes
-        RFC 29 hostlist; entry i is the node of rank i. An invalid one counts as empty.
+    job
+        Its nodes are an RFC 29 hostlist; entry i is the node of rank i. An invalid one counts as empty.
     pods
         The workload's pods; if several have one index, the newest counts.
     by_index
-        True if an index is a rank. It is none of a Job that was started with fewer pods.
+        True if an index is a rank. It is none of a Job that was started with fewer pods, nor of a gang: its Jobs count each by itself.
 
     Returns
     -------
@@ -277,9 +280,10 @@ def placement(nodes: str, pods: Sequence[Pod], *, by_index: bool = True) -> list
         Rank, its node and its pod, including ranks without a pod and pods without a rank.
     """
     try:
-        hosts = hostlists.decode(nodes)
+        hosts = hostlists.decode(job.status.nodes)
     except hostlists.InvalidHostlist:
         hosts = []
+    by_index = by_index and job.spec.object_ref.kind in _INDEXED
     taken: dict[int, Pod] = {}
     others: list[Pod] = []
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), reverse=True):
@@ -322,7 +326,7 @@ def pod_state(pod: Pod) -> str:
 
 def _pods(seen: Observed, *, every_pod: bool) -> str:
     fewer = was_started_with_fewer(seen.job, least_pods(seen.job))
-    placed = placement(seen.job.status.nodes, seen.pods, by_index=not fewer)
+    placed = placement(seen.job, seen.pods, by_index=not fewer)
     if not placed:
         return ""
     shown = placed if every_pod else placed[:_MANY_PODS]

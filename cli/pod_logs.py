@@ -168,7 +168,7 @@ def _explained(client: ApiClient, pod: Pod, error: ApiRefused) -> ClusterError:
 def _pods(client: ApiClient, job: FluxJob, options: LogOptions) -> list[tuple[str, Pod]]:
     """Return the pods with their labels: ranks, or names where a pod has no rank."""
     seen = observed(client, job)
-    placed = [(each.rank, each.pod) for each in placement(job.status.nodes, seen.pods) if each.pod is not None]
+    placed = [(each.rank, each.pod) for each in placement(job, seen.pods) if each.pod is not None]
     wanted = [(rank, pod) for rank, pod in placed if not options.ranks or rank in options.ranks]
     return [(pod.metadata.name if rank is None else str(rank), pod) for rank, pod in wanted]
 

@@ -49,7 +49,7 @@ def choose_pod(client: ApiClient, jobs: Sequence[FluxJob], typed: str, rank: int
     ClusterError
         No such pod runs, or it is simulated; the message says what helps.
     """
-    placed = [each for job in jobs for each in placement(job.status.nodes, observed(client, job).pods)]
+    placed = [each for job in jobs for each in placement(job, observed(client, job).pods)]
     running = [(each.rank, each.pod) for each in placed if each.pod is not None and _runs(each.pod)]
     if not running:
         raise ClusterError(f"error: no pod of {typed} runs now ({', '.join(_state(job) for job in jobs[:_SHOWN])}): {_what_helps(jobs)}")

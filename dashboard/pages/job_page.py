@@ -86,7 +86,7 @@ def _explained(job: FluxJob, objects: JobObjects, site: Site) -> tuple[str, list
 
 def _pod_lines(job: FluxJob, objects: JobObjects) -> list[_PodLine]:
     lines = []
-    for each in placement(job.status.nodes, objects.pods or ())[:_MOST_RANKS]:
+    for each in placement(job, objects.pods or ())[:_MOST_RANKS]:
         pod = each.pod
         on = pod.spec.node_name or "" if pod is not None else ""
         rank = "" if each.rank is None else str(each.rank)

@@ -341,11 +341,20 @@ def test_a_thousand_pods_are_cut_short_unless_all_are_wanted() -> None:
 
 def test_indexed_pods_stand_at_their_index_and_the_newest_counts() -> None:
     old, new = pod("old", "n1", 0, created="2026-03-02T11:00:00Z"), pod("new", "n1", 0, created="2026-03-02T11:30:00Z")
-    assert [(place.rank, place.pod and place.pod.metadata.name) for place in placement("n1,n2", [old, new])] == [(0, "new"), (1, None)]
+    places = placement(fluxjob(nodes="n1,n2"), [old, new])
+    assert [(place.rank, place.pod and place.pod.metadata.name) for place in places] == [(0, "new"), (1, None)]
+
+
+def test_an_index_is_no_rank_of_a_gang_of_several_jobs() -> None:
+    """The pods of each Job of a JobSet begin with index 0."""
+    job = fluxjob(pods=2, state="Running", nodes="n1,n2")
+    gang = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, object_ref=ObjectRef(kind="JobSet", name="pair")))
+    text = explain(Observed(gang, pods=[pod("a-0", "n1", 0), pod("b-0", "n2", 0)]), NOW)
+    assert [line.split() for line in text.splitlines()[-2:]] == [["0", "n1", "a-0", "n1", "Running"], ["1", "n2", "b-0", "n2", "Running"]]
 
 
 def test_other_pods_take_a_rank_of_the_node_they_are_on() -> None:
-    places = placement("n1,n2,n1", [pod("a", "n1"), pod("b", "n2"), pod("c", "n1"), pod("d", "n9")])
+    places = placement(fluxjob(nodes="n1,n2,n1"), [pod("a", "n1"), pod("b", "n2"), pod("c", "n1"), pod("d", "n9")])
     assert [(place.rank, place.node, place.pod and place.pod.metadata.name) for place in places] == [
         (0, "n1", "a"),
         (1, "n2", "b"),
@@ -355,7 +364,7 @@ def test_other_pods_take_a_rank_of_the_node_they_are_on() -> None:
 
 
 def test_a_hostlist_that_cannot_be_read_hides_no_pod() -> None:
-    assert [place.pod and place.pod.metadata.name for place in placement("n[1", [pod("a", "n1")])] == ["a"]
+    assert [place.pod and place.pod.metadata.name for place in placement(fluxjob(nodes="n[1"), [pod("a", "n1")])] == ["a"]
 
 
 @pytest.mark.parametrize(
