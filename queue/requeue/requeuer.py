@@ -311,11 +311,12 @@ class Requeuer:
         """Suspend the owner of a group, or evict its pods, and requeue it once none of them lives."""
         if allocation is None or is_over_time_limit(workload):
             return None  # the tracker ends it: all its slots ended before, or it is ended at its limit
-        if left_s := grace_left_s(workload, self._ledger.clock()):
+        found = (self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots)
+        pods = [pod for pod in found if pod is not None]
+        if pods and (left_s := grace_left_s(workload, self._ledger.clock())):
             return left_s
         with self._gates.kept_for_requeue(allocation.jobid):
-            pods = [self._caches.pods.get_by_uid(slot.pod_uid or "") for slot in allocation.open_slots]
-            step = next_group_step([pod for pod in pods if pod is not None], allocation, self._caches.lost)
+            step = next_group_step(pods, allocation, self._caches.lost)
             if step.step is GroupStep.EVICT:
                 return await self._stop_group(workload, allocation, step.pods)
             if step.step is not GroupStep.REQUEUE or not await self.owners.resume(workload):

@@ -136,6 +136,22 @@ async def test_a_group_goes_on_for_its_grace_and_its_pods_are_told() -> None:
     assert bench.server.written("create", "pods/eviction") == []
 
 
+async def test_a_group_whose_pods_are_deleted_in_its_grace_frees_its_nodes_at_once() -> None:
+    bench = Bench()
+    await bench.preempt(grace_s=600)
+    bench.server.remove("pods", "db-0")
+    assert await bench.proceed() == 600, "one of its pods goes on"
+    bench.server.remove("pods", "db-1")
+    assert await bench.proceed() is None
+    assert bench.now().state is State.PENDING
+
+
+async def test_a_group_whose_pods_end_in_its_grace_is_not_requeued() -> None:
+    bench = Bench(member(0).phase("Succeeded"), member(1).phase("Succeeded"))
+    await bench.preempt(grace_s=600)
+    assert await bench.proceed() == 600, "the tracker ends it as it ended"
+
+
 async def test_pods_that_go_at_once_get_an_event_and_nothing_else() -> None:
     bench = Bench()
     await bench.preempt()
