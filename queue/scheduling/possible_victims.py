@@ -20,6 +20,8 @@ from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 
 __all__ = ["OnlyJobs", "PossibleVictims", "ShownVictims"]
 
+_BUDGETS_AGAIN_S = 10.0
+
 
 class ShownVictims(Protocol):
     """What the cluster shows of running work."""
@@ -58,7 +60,7 @@ class PossibleVictims:
     Attributes
     ----------
     wait_s
-        In how many seconds the first of those that have not run long enough will have; None if there are none.
+        In how many seconds there may be more of them: the first has run long enough then, or a budget may allow more; None if neither.
     """
 
     def __init__(self, now: datetime, disciplines: Mapping[str, Discipline], shown: ShownVictims) -> None:
@@ -75,7 +77,7 @@ class PossibleVictims:
         left_s = least_s - (self._now - _start(workload, allocation)).total_seconds()
         if not least_s or left_s <= 0:
             return True
-        self.wait_s = left_s if self.wait_s is None else min(self.wait_s, left_s)
+        self._look_again(left_s)
         return False
 
     def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate | None:
@@ -98,10 +100,17 @@ class PossibleVictims:
             self._budgets[workload.id] = self._shown.budgets(workload, allocation)
         return self._budgets[workload.id]
 
+    def refused_by_budgets(self) -> None:
+        """Note that budgets of disruption do not allow all that may be preempted: nobody tells when they do."""
+        self._look_again(_BUDGETS_AGAIN_S)
+
     def eviction(self, victim: Workload, allocation: Allocation, workload: Workload, guaranteed_to: str = "") -> Eviction:
         """Return the eviction of a victim, with the grace of its queue; see `preempt`."""
         grace_s = self._disciplines[victim.queue].preemption_rules.grace_seconds
         return preempt(victim, workload, self._now, grace_s, guaranteed_to, self._view(victim, allocation).returns)
+
+    def _look_again(self, after_s: float) -> None:
+        self.wait_s = after_s if self.wait_s is None else min(self.wait_s, after_s)
 
     def _view(self, workload: Workload, allocation: Allocation) -> VictimView:
         if workload.id not in self._views:

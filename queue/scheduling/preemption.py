@@ -94,8 +94,8 @@ class Preemptor:
     shown
         What the cluster shows of running work.
     retry_after_s
-        After the last call: in how many seconds more work may be preempted, because it has run long enough or because the victims of
-        before are not waited for any more; None if none may.
+        After the last call: in how many seconds more work may be preempted, because it has run long enough, a budget of disruption
+        may allow it, or the victims of before are not waited for any more; None if none may.
     """
 
     def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules) -> None:
@@ -210,8 +210,10 @@ class Preemptor:
             ]
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
             candidates = [each for each in candidates if each.workload in losing]
-        allowed = allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload]))
-        return list(islice(allowed, _MOST_CANDIDATES))
+        allowed = list(islice(allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload])), _MOST_CANDIDATES))
+        if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
+            who.victims_of.refused_by_budgets()
+        return allowed
 
     async def _choose(
         self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing

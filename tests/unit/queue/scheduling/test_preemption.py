@@ -164,6 +164,19 @@ async def test_work_that_a_budget_does_not_allow_is_spared_and_the_next_is_taken
     assert draining(bench, "abcd") == "b"
 
 
+async def test_work_that_a_budget_keeps_running_is_looked_at_again(bench: Bench, clock: Clock) -> None:
+    shown = Shown()
+    shown.shares = {"a": BudgetShare("default", "web", 1, 0)}
+    bench.scheduler.show_victims(shown)
+    await running(bench, clock, job("a", 4, "8", "1h"))
+    await bench.submit(job("urgent", 1, "8", "1h", priority=10))
+    await bench.cycle()
+    assert (draining(bench, "a"), bench.scheduler._phases._preemptor.retry_after_s) == ("", 10)
+    shown.shares = {"a": BudgetShare("default", "web", 1, 1)}
+    await bench.cycle()
+    assert draining(bench, "a") == "a"
+
+
 async def test_without_a_view_of_the_cluster_only_jobs_are_preempted(bench: Bench, clock: Clock) -> None:
     await running(bench, clock, *(replace(job(name, 1, "8", "1h"), kind="Pod") for name in "abcd"))
     await bench.submit(job("urgent", 1, "8", "1h", priority=10))
