@@ -31,10 +31,11 @@ _REFUSED = timedelta(seconds=10)
 
 
 class _Refused(NamedTuple):
-    """Until when no pod of a workload is asked for, and with which of its pods the next pass begins."""
+    """Until when no pod of a workload is asked for, with which of its pods the next pass begins, and why one was refused."""
 
     until: datetime
     begin: int
+    why: str = ""
 
 
 class Disruptor:
@@ -60,9 +61,13 @@ class Disruptor:
         now = self._ledger.clock()
         return max((self._refused.get(workload, _Refused(now, 0)).until - now).total_seconds(), 0.0)
 
-    def pause(self, workload: WorkloadId, begin: int = 0) -> float:
+    def why_refused(self, workload: WorkloadId) -> str:
+        """Return why the eviction of a pod of a workload was refused last; empty if it was not."""
+        return self._refused[workload].why if workload in self._refused else ""
+
+    def pause(self, workload: WorkloadId, begin: int = 0, why: str = "") -> float:
         """Ask for no pod of a workload for some seconds, which are returned."""
-        self._refused[workload] = _Refused(self._ledger.clock() + _REFUSED, begin)
+        self._refused[workload] = _Refused(self._ledger.clock() + _REFUSED, begin, why)
         return _REFUSED.total_seconds()
 
     async def disrupt(self, workload: WorkloadId, pods: Sequence[Pod]) -> float:
@@ -71,29 +76,29 @@ class Disruptor:
             return left_s
         begin = self._refused[workload].begin % max(len(pods), 1) if workload in self._refused else 0
         pods = [*pods[begin:], *pods[:begin]]
-        refused = False
+        refused = ""
         for first in range(0, len(pods), _AT_ONCE):
             done = await asyncio.gather(*(self._disrupt(pod) for pod in pods[first : first + _AT_ONCE]))
-            refused = refused or not all(done)
-            if not any(done):
+            refused = refused or next((why for why in done if why), "")
+            if all(done):
                 begin += first + len(done)
                 break
         if refused:
-            return self.pause(workload, begin)
+            return self.pause(workload, begin, refused)
         self.forget(workload)
         return _RECHECK_S
 
-    async def _disrupt(self, pod: Pod) -> bool:
-        """Ask for the eviction of a pod; False if that was refused."""
+    async def _disrupt(self, pod: Pod) -> str:
+        """Ask for the eviction of a pod; return why that was refused, empty if it was not."""
         meta = pod.metadata
         where = f"{meta.namespace}/{meta.name}"
         try:
             await self._api.evict(meta.name, meta.namespace, uid=meta.uid)
         except (Conflict, NotFound):
-            return True  # it is another pod now, or gone
+            return ""  # it is another pod now, or gone
         except ApiError as error:
             log.info("pod.not_disrupted", pod=where, status=error.status, error=str(error))
-            return False
+            return str(error)
         log.info("pod.disrupted", pod=where, node=pod.spec.node_name)
         reach(CrashPoint.DISRUPTED)
-        return True
+        return ""

@@ -300,7 +300,7 @@ class Requeuer:
         if workload.reason is Reason.PREEMPTED:
             if left_s := grace_left_s(workload, self._ledger.clock()):
                 return left_s
-            return await self._disruptions.disrupt(workload.id, [pod])
+            return await self._disrupt(workload, allocation, [pod])
         try:
             await self.pods.delete(pod)
         except (Conflict, NotFound):
@@ -336,14 +336,24 @@ class Requeuer:
         if await self.owners.suspend(workload, allocation) is not Suspension.NONE:
             return _RECHECK_S
         if not any(map(is_of_job, pods)):
-            return await self._disruptions.disrupt(workload.id, pods)
-        if workload.id not in self._unstoppable:
-            self._unstoppable.add(workload.id)
-            log.warning("workload.not_stopped", workload=workload.id, uid=workload.uid)
-            if self.recorder is not None:
-                for subject in subjects_of(workload, self._caches, allocation):
-                    self.recorder.record(subject, "NotPreempted", f"{workload.ref} {_GOES_ON}", severity=Severity.WARNING)
+            return await self._disrupt(workload, allocation, pods)
+        self._tell_unstoppable(workload, allocation, _GOES_ON)
         return self._disruptions.pause(workload.id)
+
+    async def _disrupt(self, workload: Workload, allocation: Allocation | None, pods: Sequence[Pod]) -> float:
+        left_s = await self._disruptions.disrupt(workload.id, pods)
+        if why := self._disruptions.why_refused(workload.id):
+            self._tell_unstoppable(workload, allocation, f"was to be preempted and goes on until its eviction is allowed: {why}")
+        return left_s
+
+    def _tell_unstoppable(self, workload: Workload, allocation: Allocation | None, why: str) -> None:
+        if workload.id in self._unstoppable:
+            return
+        self._unstoppable.add(workload.id)
+        log.warning("workload.not_stopped", workload=workload.id, uid=workload.uid)
+        if self.recorder is not None:
+            for subject in subjects_of(workload, self._caches, allocation):
+                self.recorder.record(subject, "NotPreempted", f"{workload.ref} {why}", severity=Severity.WARNING)
 
     async def _requeue_itself(self, workload: Workload) -> None:
         """Requeue a pod that waits again itself: no replacement gets its submit time."""
@@ -361,8 +371,7 @@ class Requeuer:
         self._trigger.schedule()
 
     async def _end(self, workload: Workload, what: str) -> None:
-        message = f"{workload.ref} {what}"
-        await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, message)])
+        await self._ledger.finish([Ending(workload.id, State.CANCELLED, Outcome.CANCELLED, f"{workload.ref} {what}")])
         self._trigger.schedule()
 
     async def _end_remnants(self, workload_id: WorkloadId) -> None:

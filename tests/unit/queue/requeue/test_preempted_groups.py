@@ -108,6 +108,20 @@ async def test_a_pod_whose_budget_forbids_it_is_asked_for_again() -> None:
     assert bench.now().state is State.PENDING
 
 
+async def test_work_whose_eviction_is_refused_says_so_once() -> None:
+    bench = Bench()
+    bench.requeuer.recorder = bench.events.recorder
+    await bench.preempt()
+    for _ in range(2):
+        for _ in range(2):
+            bench.server.fail_next("create", "pods/eviction", 429, "TooManyRequests")
+        assert await bench.proceed() == 10
+        bench.ledger.now += timedelta(seconds=10)
+    assert [(who, reason) for who, reason, *_ in bench.events.events] == [("Pod db-0", "NotPreempted"), ("Pod db-1", "NotPreempted")]
+    text = bench.events.events[0][2]
+    assert text.startswith("PodGroup default/db was to be preempted and goes on until its eviction is allowed: ")
+
+
 async def test_a_gang_whose_budget_forbids_it_costs_few_calls_and_each_pass_asks_for_other_pods() -> None:
     bench = Bench()
     pods = [a_pod(make_pod(f"p{number}"), uid=f"p{number}") for number in range(40)]
