@@ -305,7 +305,12 @@ def test_while_postgres_only_reads_the_queue_waits_and_says_so(stage: Stage) -> 
     queue = stage.cluster.programs["queue"].process
     before = queue.pid
     with frozen(stage):
-        assert "it is a standby, or its administrator has frozen it" in stage.until_missed("postgres")
+        stage.until(
+            "the queue says why",
+            lambda: "or its administrator has frozen it" in stage.queue_misses().get("postgres", ""),
+            90,
+            stage.queue_misses,
+        )
         stage.apply(job("meanwhile", 2).build())
         stage.succeed("ends")
         stage.until("the Job has ended", lambda: stage.job("ends").finished)

@@ -128,7 +128,7 @@ TRANSCRIPT = [
     ("explain waiting -o json", 0, '"reason": "WaitingForNodes"'),
     ("explain pod-group/mesh", 0, "podgroup/mesh in namespace default waits"),
     ("explain podgroups/mesh", 0, "podgroup/mesh in namespace default waits"),
-    ("explain pod-group/mehs", 1, "Deployment, ReplicaSet, StatefulSet, MiniCluster or pod group is understood"),
+    ("explain pod-group/mehs", 1, "or a group that waits or runs, such as podgroup/NAME, is understood"),
     ("jobs pod-group/mesh", 0, "podgroup/mesh"),
     ("efficiency running", 0, "not known: this cluster serves no metrics"),
     ("efficiency waiting", 0, "nothing yet: none of its pods runs"),
