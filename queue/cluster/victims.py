@@ -23,7 +23,7 @@ from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_o
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.sources.gang_sources import api_group
-from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView, return_of
+from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView, return_of
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 __all__ = ["Victims"]
@@ -34,6 +34,11 @@ _LONGEST_SELECTOR: Final = 64
 """Labels, expressions and values."""
 _MOST_NAMESPACES: Final = 1000
 """Whose budgets are kept read."""
+
+_NOT_MANAGED: Final = VictimView("in a namespace that is not managed")
+_PART: Final = VictimView("a part of something, for which each evicted pod would count as a failure")
+_NO_PODS: Final = VictimView("whose pods are not known")
+_NO_RIGHT: Final = VictimView("whose owner may not be suspended: the right to it is missing")
 
 _ReadBudgets = Sequence[tuple[PodDisruptionBudget, Selector]]
 
@@ -116,17 +121,23 @@ class Victims:
 
     def _view_of_pod(self, workload: Workload) -> VictimView:
         pod = self._caches.pods.get_by_uid(workload.uid)
-        if pod is None or not self._caches.manages(workload.namespace):
-            return NO_VICTIM
+        if pod is None:
+            return _NO_PODS
+        if not self._caches.manages(workload.namespace):
+            return _NOT_MANAGED
         if _is_never_alone(pod) or handle_of_owner(pod.metadata.controller) is not None:
-            return NO_VICTIM
+            return _PART
         return VictimView(returns=return_of(pod), checkpoint=checkpoint_of(pod.metadata))
 
     def _view_of_group(self, workload: Workload, allocation: Allocation) -> VictimView:
         pods = self._pods(workload, allocation)
         suspended = self._is_suspended(workload)
-        if not pods or not self._caches.manages(workload.namespace) or (not suspended and any(map(_is_never_alone, pods))):
-            return NO_VICTIM
+        if not pods:
+            return _NO_PODS
+        if not self._caches.manages(workload.namespace):
+            return _NOT_MANAGED
+        if not suspended and any(map(_is_never_alone, pods)):
+            return _NO_RIGHT if handle_of(workload.api_version, workload.kind) is not None else _PART
         saved = [at for pod in pods if (at := checkpoint_of(pod.metadata)) is not None]
         returns = Return.WAITS if suspended else _return_of_group(pods)
         return VictimView(returns=returns, checkpoint=max(saved, default=None))

@@ -43,20 +43,25 @@ class VictimView:
 
     Attributes
     ----------
-    may_be
-        False for a part of something, and for what the queue cannot stop without harm.
+    obstacle
+        Why it may not be preempted, in words that follow its name: it is a part of something, or cannot be stopped without harm.
     returns
         What becomes of it.
     checkpoint
         When it last saved what it has; None if it told of nothing.
     """
 
-    may_be: bool = True
+    obstacle: str = ""
     returns: Return = Return.WAITS
     checkpoint: datetime | None = None
 
+    @property
+    def may_be(self) -> bool:
+        """True if it may be preempted."""
+        return not self.obstacle
 
-NO_VICTIM = VictimView(may_be=False)
+
+NO_VICTIM = VictimView("of a kind that is not preempted")
 
 
 def return_of(pod: Pod) -> Return:

@@ -41,6 +41,7 @@ from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
+from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -103,8 +104,9 @@ class CyclePhases:
         self._estimator = StartEstimator(ledger, graph)
         self._matching = Matching(ledger, graph, self._job_ids, avoided, rules, self._estimator.promised)
         self._deadlines = Deadlines(ledger, self._estimator.estimates)
-        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines)
-        self._preemptor = Preemptor(ledger, graph, evict, rules)
+        why_not = WhyNot(ledger)
+        self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not)
+        self._preemptor = Preemptor(ledger, graph, evict, rules, why_not)
         self.growth = Growth(ledger, graph, wakeup)
         self.accounts: Accounts = no_accounts
         self.room: Room = no_room_limited

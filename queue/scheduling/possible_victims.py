@@ -7,8 +7,8 @@ of. A checkpoint in the future counts as now.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Final, Protocol
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.changes import Eviction
@@ -18,7 +18,9 @@ from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, VictimVie
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate
 
-__all__ = ["OnlyJobs", "PossibleVictims", "ShownVictims"]
+__all__ = ["STARTING", "OnlyJobs", "PossibleVictims", "ShownVictims"]
+
+STARTING: Final = "only just starting"
 
 _BUDGETS_AGAIN_S = 10.0
 
@@ -80,14 +82,21 @@ class PossibleVictims:
         self._look_again(left_s)
         return False
 
-    def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate | None:
-        """Return a workload with what would be lost; None if the cluster shows that it may not be preempted.
+    def ran_enough_at(self, workload: Workload, allocation: Allocation) -> datetime:
+        """Return when a workload will have run for the time that its queue grants."""
+        return _start(workload, allocation) + timedelta(seconds=self._disciplines[workload.queue].preemption_rules.min_run_seconds)
+
+    def obstacle(self, workload: Workload, allocation: Allocation) -> str:
+        """Return why a workload may not be preempted, as the cluster shows it, in words that follow its name; empty if it may.
 
         Work that nobody creates again must have begun to run: it can be withdrawn before, or starts in a moment.
         """
         view = self._view(workload, allocation)
-        if not view.may_be or not (view.returns.sure or workload.state is State.RUNNING):
-            return None
+        return view.obstacle or ("" if view.returns.sure or workload.state is State.RUNNING else STARTING)
+
+    def candidate(self, workload: Workload, allocation: Allocation) -> PreemptionCandidate:
+        """Return a workload with what would be lost."""
+        view = self._view(workload, allocation)
         start, saved = _start(workload, allocation), view.checkpoint
         since = start if saved is None else min(max(start, saved), self._now)
         lost_s = max((self._now - since).total_seconds(), 0.0)

@@ -24,7 +24,7 @@ delays nobody any more, so a pod that never ends does not end preemption for all
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -46,8 +46,9 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.disruption_budgets import allowed_together
 from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReservation
 from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, choose_victims, is_below, preemption_order
-from fluxqueue.queue.scheduling.possible_victims import OnlyJobs, PossibleVictims, ShownVictims
+from fluxqueue.queue.scheduling.possible_victims import STARTING, OnlyJobs, PossibleVictims, ShownVictims
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials, Standing
+from fluxqueue.queue.scheduling.why_not import MIN_RUN, WhyNot
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Evict", "Preemptor"]
@@ -63,6 +64,14 @@ _MOST_TRIED = 4
 """Workloads that are tried in one cycle, each of another kind, until work was evicted for one."""
 _MOST_AHEAD = 100
 """Workloads before it in order, in any queue. If there are more, no work is evicted for it."""
+_MOST_AHEAD_TOLD = 8
+"""Workloads before it in order that are matched in each trial. If there are more, it is not told why no work is evicted for it."""
+_NEXT_S = 1.0
+"""Until the next workload is told why no work is evicted for it."""
+_NO_PREEMPTION = "in a queue without preemption"
+_STOPPING = "stopping already"
+_GUARANTEED = "within what is guaranteed to its account"
+_BUDGET = "whose budgets of disruption allow no eviction now"
 
 Evict = Callable[[Sequence[Eviction]], Awaitable[object]]
 
@@ -88,6 +97,8 @@ class Preemptor:
         Evicts workloads.
     rules
         Rules about other pods.
+    why_not
+        Tells the first that wait why nothing is preempted for them.
 
     Attributes
     ----------
@@ -98,10 +109,11 @@ class Preemptor:
         may allow it, or the victims of before are not waited for any more; None if none may.
     """
 
-    def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules) -> None:
+    def __init__(self, ledger: Ledger, graph: GraphKeeper, evict: Evict, rules: MatchRules, why_not: WhyNot) -> None:
         self._ledger = ledger
         self._evict = evict
         self._trials = PreemptionTrials(ledger, graph, rules)
+        self._why_not = why_not
         self._failed: Sequence[tuple[object, ...]] = ()
         self.shown: ShownVictims = OnlyJobs()
         self.retry_after_s: float | None = None
@@ -114,10 +126,29 @@ class Preemptor:
         context: CycleContext,
         guarantees: Guarantees = NO_GUARANTEES,
     ) -> bool:
-        """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so."""
+        """Evict work that keeps one of the first pending workloads from starting, if it would start then; return True if so.
+
+        If nothing is evicted for one of them, it is told why.
+        """
+        self._why_not.withdraw_past()
+        preempted = await self._preempt(backlogs, disciplines, reservations, context, guarantees)
+        await self._why_not.store()
+        waits_s = [each for each in (self.retry_after_s, self._why_not.ends_in_s()) if each is not None]
+        self.retry_after_s = min(waits_s, default=None)
+        return preempted
+
+    async def _preempt(
+        self,
+        backlogs: Mapping[str, Backlog],
+        disciplines: Mapping[str, Discipline],
+        reservations: Mapping[WorkloadId, HeldReservation],
+        context: CycleContext,
+        guarantees: Guarantees,
+    ) -> bool:
         self.retry_after_s = None
         taking_part = {name for name, each in disciplines.items() if each.preemption is Preemption.LOWER_PRIORITY}
         if not taking_part:
+            self._why_not.keep(())
             return False
         if (left_s := self._under_way_s()) > 0:
             self.retry_after_s = left_s
@@ -126,14 +157,13 @@ class Preemptor:
         standing = Standing(reservations, context.quotas, {name: each.match_policy for name, each in disciplines.items()}, guarantees)
         who = _Rules(disciplines, taking_part, victims_of, guarantees)
         failed: list[tuple[object, ...]] = []
+        in_vain: dict[WorkloadId, tuple[Attempt, Mapping[WorkloadId, str]]] = {}
         for workload in self._first(backlogs, who, reservations, context):
             ahead = [each for backlog in backlogs.values() for each in _before(backlog, key_of(workload), context)]
             if len(ahead) > _MOST_AHEAD:
                 continue
             for guaranteed_to in self._grounds(workload, who):
-                candidates = self._candidates(workload, who, guaranteed_to)
-                if not candidates:
-                    continue
+                candidates, spared = self._candidates(workload, who, guaranteed_to)
                 attempt = Attempt(
                     workload,
                     tuple(sorted(ahead, key=key_of)),
@@ -145,11 +175,31 @@ class Preemptor:
                 if (attempt.key not in self._failed or context.capacity_changed) and (
                     victims := await self._choose(attempt, candidates, standing)
                 ):
+                    self._why_not.keep(in_vain)
                     return await self._preempt_for(attempt, victims, victims_of, standing)
                 failed.append(attempt.key)
+                if len(ahead) <= _MOST_AHEAD_TOLD:
+                    in_vain[workload.id] = attempt, spared
         self._failed = failed
-        self.retry_after_s = victims_of.wait_s
+        self._why_not.keep(in_vain)
+        waits_s = victims_of.wait_s, await self._explain(in_vain.values(), victims_of, standing, freed=context.capacity_changed)
+        self.retry_after_s = min((each for each in waits_s if each is not None), default=None)
         return False
+
+    async def _explain(
+        self, in_vain: Iterable[tuple[Attempt, Mapping[WorkloadId, str]]], victims_of: PossibleVictims, standing: Standing, *, freed: bool
+    ) -> float | None:
+        """Find for one workload why nothing is preempted for it; return in how many seconds that is due for another one."""
+        later: list[float] = []
+        found = False
+        for attempt, spared in in_vain:
+            wait_s = self._why_not.wait_s(attempt, spared, freed=freed)
+            if wait_s == 0 and not found:
+                found = True
+                await self._why_not.find(attempt, spared, self._trials, standing, victims_of)
+            elif wait_s is not None:
+                later.append(max(wait_s, _NEXT_S))
+        return min(later, default=None)
 
     def _under_way_s(self) -> float:
         """For how many seconds more the victims of an earlier preemption are waited for."""
@@ -190,30 +240,47 @@ class Preemptor:
         covering = who.guarantees.covering(workload) if workload.comes_first else ""
         return [*grounds, covering] if covering else grounds
 
-    def _candidates(self, workload: Workload, who: _Rules, guaranteed_to: str) -> Sequence[PreemptionCandidate]:
-        """Who could be preempted for a workload, in order. Work that is about to be released is no victim."""
-        running = {
-            victim.id: (victim, allocation)
-            for victim, allocation in self._ledger.live()
-            if victim.queue in who.taking_part
-            and (guaranteed_to or is_below(victim, workload))
-            and self._ledger.is_released(allocation)
-            and _runs(victim, allocation)
-            and who.victims_of.ran_enough(victim, allocation)
-        }
-        shown = (who.victims_of.candidate(*each) for each in running.values())
-        candidates = preemption_order([each for each in shown if each is not None])
+    def _candidates(
+        self, workload: Workload, who: _Rules, guaranteed_to: str
+    ) -> tuple[Sequence[PreemptionCandidate], Mapping[WorkloadId, str]]:
+        """Who could be preempted for a workload, in order; and who holds nodes and could not be, each with the cause."""
+        running: dict[WorkloadId, tuple[Workload, Allocation]] = {}
+        spared: dict[WorkloadId, str] = {}
+        for victim, allocation in self._ledger.live():
+            if allocation.remnant:
+                continue
+            if why := self._obstacle(victim, allocation, workload, who, guaranteed_to):
+                spared[victim.id] = why
+            else:
+                running[victim.id] = victim, allocation
+        candidates = preemption_order([who.victims_of.candidate(*each) for each in running.values()])
         if who.guarantees.any:
             holdings = [
                 (victim, [slot.node for slot in allocation.open_slots])
                 for victim, allocation in (running[each.workload] for each in candidates)
             ]
             losing = set(who.guarantees.losing(workload, holdings, reclaim=bool(guaranteed_to)))
+            spared |= dict.fromkeys((each.workload for each in candidates if each.workload not in losing), _GUARANTEED)
             candidates = [each for each in candidates if each.workload in losing]
         allowed = list(islice(allowed_together(candidates, lambda each: who.victims_of.budgets(*running[each.workload])), _MOST_CANDIDATES))
         if len(allowed) < min(len(candidates), _MOST_CANDIDATES):
             who.victims_of.refused_by_budgets()
-        return allowed
+            spared |= dict.fromkeys({each.workload for each in candidates} - {each.workload for each in allowed}, _BUDGET)
+        return allowed, spared
+
+    def _obstacle(self, victim: Workload, allocation: Allocation, workload: Workload, who: _Rules, guaranteed_to: str) -> str:
+        """Why running work may not be preempted for a workload, in words that follow its name; empty if it may."""
+        if victim.queue not in who.taking_part:
+            return _NO_PREEMPTION
+        if not guaranteed_to and not is_below(victim, workload):
+            return _priority_in_words(victim, workload)
+        if victim.state not in (State.ALLOCATED, State.RUNNING) or is_over_time_limit(victim):
+            return _STOPPING  # it ends anyway
+        if not self._ledger.is_released(allocation):
+            return STARTING
+        if not who.victims_of.ran_enough(victim, allocation):
+            return MIN_RUN
+        return who.victims_of.obstacle(victim, allocation)
 
     async def _choose(
         self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
@@ -272,7 +339,8 @@ def _before(backlog: Backlog, key: Key, context: CycleContext) -> Iterator[Workl
             yield workload
 
 
-def _runs(workload: Workload, allocation: Allocation) -> bool:
-    """True for work that runs, or begins to, and is not over its time limit: then it ends anyway."""
-    runs = workload.state in (State.ALLOCATED, State.RUNNING)
-    return runs and not allocation.remnant and not is_over_time_limit(workload)
+def _priority_in_words(victim: Workload, workload: Workload) -> str:
+    """How running work stands to work that it may not be preempted for."""
+    if victim.priority == workload.priority:
+        return "of equal priority"
+    return "of higher priority" if victim.priority > workload.priority else "first in the order, by the weights of priorities"

@@ -31,6 +31,7 @@ from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation, waiting_reason
 from fluxqueue.queue.scheduling.satisfiability import SatisfiabilityCache
 from fluxqueue.queue.scheduling.unsatisfiable_reasons import UnsatisfiableReasons
+from fluxqueue.queue.scheduling.why_not import WhyNot
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["WaitReasons"]
@@ -50,7 +51,7 @@ class WaitReasons:
     ----------
     ledger, graph, backlogs
         The workloads, the matcher, and who waits in which queue.
-    satisfiability, avoided, rules, deadlines
+    satisfiability, avoided, rules, deadlines, why_not
         Sources of reasons.
     """
 
@@ -63,6 +64,7 @@ class WaitReasons:
         avoided: AvoidedNodes,
         rules: MatchRules,
         deadlines: Deadlines,
+        why_not: WhyNot,
     ) -> None:
         self._ledger = ledger
         self._backlogs = backlogs
@@ -70,6 +72,7 @@ class WaitReasons:
         self._avoided = avoided
         self._rules = rules
         self._deadlines = deadlines
+        self._why_not = why_not
         self._blocking = BlockingReservations(ledger, graph)
         self._unsatisfiable = UnsatisfiableReasons(ledger, graph, satisfiability)
         self._outages = Outages(ledger, graph)
@@ -92,6 +95,7 @@ class WaitReasons:
             if workload is None:
                 continue
             self._blocking.note_told(workload)
+            self._why_not.note_shown(workload)
             if workload.reason is Reason.RESERVATION:
                 self._kept_out.add(workload_id)
             if workload.reason is Reason.NONE or self._deadlines.names_another(workload):
@@ -142,7 +146,7 @@ class WaitReasons:
         later = await self._satisfiability.check_growth(workloads)
         changes = self._unsatisfiable.refine(changes, self._provisions)
         changes = await self._outages.refine(changes, held)
-        changes = self._deadlines.refine(self._avoided.refine(changes))
+        changes = self._why_not.refine(self._deadlines.refine(self._avoided.refine(changes)))
         await self._ledger.set_reasons([each for each in changes if each.workload not in later and not self._is_known_preempted(each)])
         self._unexplained = (self._unexplained - {each.workload for each in changes}) | later
         return unchecked or bool(later) or self._untold

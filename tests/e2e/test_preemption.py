@@ -96,7 +96,9 @@ def test_work_runs_for_its_least_time_before_it_is_preempted(stage: Stage, queue
     stage.apply(queue.job("victim", 8).build())
     stage.until_state("victim", State.RUNNING)
     stage.apply(queue.job("urgent", 8, priority=10, seconds="0").build())
-    stage.until_reason("urgent", "WaitingForNodes")
+    held = f"nothing is preempted for it: nodes that it needs are held by Job {stage.namespace}/victim (in its minimum run time until "
+    stage.until("the waiting Job is told why", lambda: held in stage.until_reason("urgent", "WaitingForNodes").status.message)
+    assert held in " ".join(stage.plugin("explain", "job/urgent").stdout.split())
     assert stage.row("victim").state == State.RUNNING
     queue.grants(minRunSeconds=1)
     stage.until_state("urgent", State.COMPLETED, 60)

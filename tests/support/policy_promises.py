@@ -15,6 +15,7 @@ _FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/po
 _PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
 _CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
 _GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/test_preemption.py"
+_WHY_NOT = f"{_SCHEDULING}/test_why_not.py"
 _VICTIMS, _POSSIBLE = f"{_SCHEDULING}/policies/test_victims.py", f"{_SCHEDULING}/test_possible_victims.py"
 _LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespace_quotas.py"
 _PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
@@ -252,6 +253,19 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         f"{_PREEMPTION}::test_a_victim_that_never_stops_does_not_end_preemption_for_others",
         f"{_PREEMPTING}::test_free_nodes_next_to_victims_stay_reserved_while_they_drain",
         f"{_PREEMPTING}::test_no_work_is_evicted_for_work_over_a_limit",
+    ),
+    "**Why nothing is preempted**": (
+        f"{_WHY_NOT}::test_the_first_few_are_told_one_after_the_other",
+        f"{_WHY_NOT}::test_the_least_important_that_would_suffice_is_named",
+        f"{_GRACE}::test_work_runs_for_its_least_time_before_it_is_preempted",
+    ),
+    "Up to three are named": (
+        f"{_WHY_NOT}::test_a_few_are_named_and_the_rest_is_counted",
+        f"{_WHY_NOT}::test_work_of_other_namespaces_is_not_named",
+        f"{_WHY_NOT}::test_what_the_cluster_does_not_allow_is_said",
+        f"{_WHY_NOT}::test_a_workload_is_looked_at_once_in_ten_seconds_however_much_changes",
+        f"{_WHY_NOT}::test_it_is_withdrawn_when_it_is_not_so_any_more",
+        f"{_WHY_NOT}::test_nothing_is_said_where_nothing_that_runs_is_the_cause",
     ),
     "Work within what is guaranteed": (f"{_PREEMPTION}::test_an_account_takes_back_what_is_guaranteed_to_it_from_one_that_borrows",),
     "- Work that has run for less": (

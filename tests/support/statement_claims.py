@@ -21,9 +21,10 @@ from support.statement_reasons import REASONS, Check, NotCheckable
 
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import LIVE, Condition, Outcome, Reason, State
+from fluxqueue.api.fluxqueues import Preemption
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.quantities import parse_quantity
-from fluxqueue.queue.model.records import Allocation, SlotState
+from fluxqueue.queue.model.records import Allocation, SlotState, Workload
 
 __all__ = ["CLAIMS", "Claim", "False_", "false_claims"]
 
@@ -447,6 +448,41 @@ def _failed_start(work: ShownWork, picture: Picture) -> str:
     return ""
 
 
+_HELD_BY = re.compile(r"; nothing is preempted for it: nodes that it needs are held by (?P<names>.+)$")
+_HOLDER = re.compile(r"(?P<kind>\w+) (?P<namespace>[^\s/]+)/(?P<name>\S+) \((?P<why>[^)]+)\)")
+
+
+def _held_by(work: ShownWork, picture: Picture) -> str:
+    """Say which work does not hold nodes, or could be preempted, that is named as the cause why nothing is preempted."""
+    said = _HELD_BY.search(work.row.message)
+    for holder in _HOLDER.finditer(said["names"]) if said is not None and work.state is State.PENDING else ():
+        named = holder["kind"], holder["namespace"], holder["name"]
+        rows = [row for row in picture.ledger.workloads if (row.kind, row.namespace, row.name) == named and row.state in LIVE]
+        if not any(each.workload == row.id for row in rows for each in picture.ledger.allocations):
+            return f"{holder['name']} holds no nodes"
+        if wrong := _may_be_preempted(holder["why"], rows[0], work.row, picture):
+            return f"{holder['name']} {wrong}"
+    return ""
+
+
+def _may_be_preempted(why: str, holder: Workload, row: Workload, picture: Picture) -> str:
+    """Say why a holder of nodes is not spared for the cause that is told."""
+    if why in ("of equal priority", "of higher priority"):
+        ahead = (holder.priority > row.priority) - (holder.priority < row.priority)
+        return "" if ahead == (why == "of higher priority") else f"has the priority {holder.priority}"
+    queue = picture.queues.get(holder.queue)
+    if why == "in a queue without preemption":
+        preempts = queue is not None and queue.spec.preemption is Preemption.LOWER_PRIORITY
+        return f"is in the queue {holder.queue!r}, which has preemption" if preempts else ""
+    if why.startswith("in its minimum run time until "):
+        until, rules = seconds_at(why.rpartition(" ")[2]), queue.spec.preemption_rules if queue is not None else None
+        if until is None or until < picture.at:
+            return "has run for long enough"
+        ends = (holder.started_at or until) + timedelta(seconds=rules.min_run_seconds if rules is not None else 0)
+        return "" if holder.started_at is None or until <= ends < until + _SECOND else f"has run for long enough at {ends:%H:%M:%S}"
+    return ""
+
+
 def _names_exist(work: ShownWork, picture: Picture) -> str:
     message, reason = work.row.message, work.row.reason
     if work.state is not State.PENDING or reason in _EITHER_MISSING:
@@ -507,6 +543,7 @@ CLAIMS = (
     Claim("limits", _limits),
     Claim("quota", _quota),
     Claim("failed start", _failed_start),
+    Claim("held by", _held_by, extra_s=10, why="it is compared in each cycle"),
     Claim("names", _names_exist),
     Claim("reason", _reason),
     Claim("deadline", _deadline),

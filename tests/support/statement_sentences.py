@@ -52,6 +52,7 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
         "rules about other pods are judged by the oracle of their own tests"
     ),
     (Reason.WAITING_FOR_NODES, "{}: it starts when they are added (the queue requests none: spec.provision of its FluxQueue)"): "reason",
+    (Reason.WAITING_FOR_NODES, "{}{}{}"): "held by",
     (Reason.PROVISIONING, "{}: they are requested from the autoscaler"): "reason",
     (Reason.BLOCKED_BY_RESERVATION, "would start now, but not end before nodes are needed that are reserved for {}"): "reason",
     (Reason.RESERVATION, "{} was requeued: the maintenance {} of node {} began; it keeps its submit time"): _CAUSE,

@@ -51,7 +51,9 @@ def preemption_order(candidates: Sequence[PreemptionCandidate]) -> list[Preempti
     return sorted(candidates, key=lambda each: (each.priority, not each.returns, each.lost_node_s, -each.start.timestamp(), -each.workload))
 
 
-def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int | None) -> VictimSearch:
+def choose_victims(
+    candidates: Sequence[PreemptionCandidate], priority: int | None, *, singles: int = _SINGLES, most_removals: int = _MOST_REMOVALS
+) -> VictimSearch:
     """Search the victims for work of a priority.
 
     Parameters
@@ -60,11 +62,13 @@ def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int | No
         Running work. Work that is not of lower priority is never chosen.
     priority
         Of the work that is to start; None: priorities do not matter.
+    singles, most_removals
+        How many are tried alone, and how many are tried to be left out.
     """
     order = preemption_order([each for each in candidates if priority is None or each.priority < priority])
     if not order or not (yield tuple(order)):
         return ()
-    for each in order[:_SINGLES]:
+    for each in order[:singles]:
         if (yield (each,)):
             return (each,)
     few, enough = 0, len(order)
@@ -75,7 +79,7 @@ def choose_victims(candidates: Sequence[PreemptionCandidate], priority: int | No
         else:
             few = middle
     victims = order[:enough]
-    for each in list(reversed(victims[:-1]))[:_MOST_REMOVALS]:
+    for each in list(reversed(victims[:-1]))[:most_removals]:
         rest = [other for other in victims if other is not each]
         if (yield tuple(rest)):
             victims = rest

@@ -124,6 +124,14 @@ def two_running(work: ShownWork) -> Picture:
     return picture(work, running(), running(), queues=LIMITED, ran=frozenset({"pod-uid"}))
 
 
+def waits_for(name: str, why: str, **spec: Any) -> Picture:
+    """One waits for what the other one holds, which runs and is called w."""
+    held = f"fits no node; nothing is preempted for it: nodes that it needs are held by Job default/{name} ({why}) and 2 more"
+    work = waiting(Reason.WAITING_FOR_NODES, held, job=plain_job("8"), uid="waits")
+    nodes = {"n1": NODES["n1"]}
+    return picture(work, running(), nodes=nodes, ran=frozenset({"pod-uid"}), queues={"default": a_queue(**spec)})
+
+
 def alone(work: ShownWork) -> Picture:
     return picture(work, ran=frozenset({"pod-uid"}))
 
@@ -135,6 +143,11 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     "no node is free": lambda: picture(
         waiting(Reason.WAITING_FOR_NODES, job=plain_job("8")), running(), nodes={"n1": NODES["n1"]}, ran=frozenset({"pod-uid"})
     ),
+    "nodes are held by work of equal priority": lambda: waits_for("w", "of equal priority"),
+    "nodes are held for the least time": lambda: waits_for(
+        "w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 600}
+    ),
+    "nodes are held without preemption": lambda: waits_for("w", "in a queue without preemption"),
     "reserved": lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))),
     "at a limit": lambda: two_running(waiting(Reason.QUEUE_LIMIT, TWO_RUN)),
     "of no queue": lambda: alone(waiting(Reason.UNKNOWN_QUEUE, queue="other")),
@@ -178,6 +191,17 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "of an account": ("names", lambda: alone(waiting(Reason.WAITING_FOR_NODES, "the account 'physics' is full"))),
     "reserved": ("reserved for it", lambda: alone(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT))),
     "reserved on another node": ("reserved for it", lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT), node="n2"))),
+    "nodes are held by work without nodes": ("held by", lambda: waits_for("work", "of equal priority")),
+    "nodes are held by work of another priority": ("held by", lambda: waits_for("w", "of higher priority")),
+    "nodes are held in a queue without preemption": (
+        "held by",
+        lambda: waits_for("w", "in a queue without preemption", preemption="lowerPriority"),
+    ),
+    "nodes are held for a time that is over": ("held by", lambda: waits_for("w", f"in its minimum run time until {T0:%Y-%m-%dT%H:%M:%SZ}")),
+    "nodes are held for longer than the queue grants": (
+        "held by",
+        lambda: waits_for("w", f"in its minimum run time until {FROM}", preemptionRules={"minRunSeconds": 301}),
+    ),
     "behind a reservation": ("reason", lambda: alone(waiting(Reason.BLOCKED_BY_RESERVATION))),
     "for a FluxReservation": ("reason", lambda: alone(waiting(Reason.RESERVATION))),
     "for a dependency": ("reason", lambda: alone(waiting(Reason.WAITING_FOR_DEPENDENCY))),

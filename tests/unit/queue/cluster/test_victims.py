@@ -16,7 +16,7 @@ from fluxqueue.queue.cluster import victims
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.victims import Victims
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, SlotState, Workload
-from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return
+from fluxqueue.queue.model.victim_views import BudgetShare, Return
 from fluxqueue.queue.noderules.pod_rules import Selector, selector_of
 
 SAVED = "2026-01-01T00:00:30Z"
@@ -92,7 +92,7 @@ def test_what_becomes_of_a_group(owners: tuple[str, str], returns: Return | None
 def test_nothing_in_a_namespace_that_is_not_managed_is_evicted() -> None:
     _, caches = shown(pod("a", "ReplicaSet").with_("metadata.namespace", "other"))
     for row, allocation in (single(), group("a")):
-        assert in_cluster(caches).view(replace(row, namespace="other"), allocation) == NO_VICTIM
+        assert in_cluster(caches).view(replace(row, namespace="other"), allocation).obstacle == "in a namespace that is not managed"
     assert in_cluster(caches).view(a_workload("j", uid="j", namespace="other"), an_allocation(["n0"])).may_be, "a Job is suspended"
 
 
@@ -107,7 +107,8 @@ def test_a_job_tells_of_its_checkpoint_and_work_without_pods_is_none() -> None:
     server, caches = shown()
     server.put("jobs", make_job("j").uid("j").annotation(names.CHECKPOINTED_ANNOTATION, SAVED).build())
     assert in_cluster(caches).view(a_workload("j", uid="j"), an_allocation(["n0"])).checkpoint is not None
-    assert in_cluster(caches).view(*single()) == in_cluster(caches).view(*group("a")) == NO_VICTIM
+    for work in (single(), group("a")):
+        assert in_cluster(caches).view(*work).obstacle == "whose pods are not known"
 
 
 @pytest.mark.parametrize(
@@ -194,4 +195,5 @@ def test_without_the_right_to_suspend_pods_of_jobs_are_spared_and_others_ask_the
     assert not in_cluster(caches).budgets(row, allocation)
     view = in_cluster(caches, may_suspend=False).view(row, allocation)
     assert (view.returns if view.may_be else None) == returns
+    assert view.may_be or "the right to it is missing" in view.obstacle
     assert in_cluster(caches, may_suspend=False).budgets(row, allocation)

@@ -53,7 +53,6 @@ def test_what_is_lost_is_nodes_times_the_time_since_the_last_checkpoint() -> Non
     for saved_s, lost in ((None, 160), (10, 160), (70, 60), (500, 0)):
         saved = EPOCH + timedelta(seconds=saved_s) if saved_s is not None else None
         candidate = PossibleVictims(NOW, QUEUES, Shown(VictimView(checkpoint=saved))).candidate(row, TWO_NODES)
-        assert candidate is not None
         assert candidate.lost_node_s == lost
 
 
@@ -65,8 +64,8 @@ def test_work_that_nobody_creates_again_is_none_before_it_runs() -> None:
         (Return.REPLACED, State.ALLOCATED, True),
     ):
         rules = PossibleVictims(NOW, QUEUES, Shown(VictimView(returns=returns)))
-        assert (rules.candidate(a_workload(state=state), TWO_NODES) is not None) is known
-    assert PossibleVictims(NOW, QUEUES, Shown(NO_VICTIM)).candidate(a_workload(state=State.RUNNING), TWO_NODES) is None
+        assert (rules.obstacle(a_workload(state=state), TWO_NODES) == "") is known
+    assert PossibleVictims(NOW, QUEUES, Shown(NO_VICTIM)).obstacle(a_workload(state=State.RUNNING), TWO_NODES) == NO_VICTIM.obstacle
 
 
 def test_a_victim_gets_the_grace_of_its_own_queue() -> None:

@@ -18,7 +18,7 @@ from fluxqueue.api.fluxqueues import Policy, Preemption, PreemptionRules
 from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Requeue
 from fluxqueue.queue.model.records import Allocation, NewWorkload, Workload
-from fluxqueue.queue.model.victim_views import BudgetShare, Return, VictimView
+from fluxqueue.queue.model.victim_views import NO_VICTIM, BudgetShare, Return, VictimView
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 from fluxqueue.queue.scheduling.preemption_trials import Attempt, PreemptionTrials
@@ -137,7 +137,7 @@ async def test_no_work_is_evicted_if_that_does_not_let_the_other_start(bench: Be
 
 
 async def test_work_that_nobody_creates_again_is_taken_last_and_told_so(bench: Bench, clock: Clock) -> None:
-    bench.scheduler.show_victims(Shown(b=VictimView(returns=Return.LOST), c=VictimView(may_be=False)))
+    bench.scheduler.show_victims(Shown(b=VictimView(returns=Return.LOST), c=NO_VICTIM))
     kinds = (replace(job(name, 1, "8", "1h"), kind="Pod") for name in "bc")
     await running(bench, clock, job("a", 2, "8", "1h"), *kinds)
     for urgent, evicted in (("u1", "a"), ("u2", "")):
@@ -295,9 +295,10 @@ async def test_what_was_tried_in_vain_is_not_tried_again_until_something_is_free
     tried: list[str] = []
     fits = PreemptionTrials.fits
 
-    async def count(self: PreemptionTrials, attempt: Attempt, *more: Any) -> bool:
-        tried.append(attempt.workload.uid)
-        return await fits(self, attempt, *more)
+    async def count(self: PreemptionTrials, attempt: Attempt, victims: Sequence[Allocation], *more: Any) -> bool:
+        if {each.workload for each in victims} <= attempt.candidates:  # else it is asked why nothing is preempted
+            tried.append(attempt.workload.uid)
+        return await fits(self, attempt, victims, *more)
 
     monkeypatch.setattr(PreemptionTrials, "fits", count)
     await bench.submit(*(job(f"wide{number}", 2 + number % 3, "8", f"{number + 1}h", priority=10) for number in range(10)))
