@@ -15,7 +15,7 @@ _FCFS, _ROUNDS = f"{_SCHEDULING}/policies/test_fcfs_pass.py", f"{_SCHEDULING}/po
 _PREDICTIONS = f"{_SCHEDULING}/policies/test_predictions.py"
 _CYCLES, _ESTIMATES = f"{_SCHEDULING}/test_scheduler.py", f"{_SCHEDULING}/test_estimates.py"
 _GROWTH, _PREEMPTION = f"{_SCHEDULING}/test_growth.py", f"{_SCHEDULING}/test_preemption.py"
-_WHY_NOT = f"{_SCHEDULING}/test_why_not.py"
+_WHY_NOT, _WORLDS = f"{_SCHEDULING}/test_why_not.py", f"{_SCHEDULING}/test_preemption_worlds.py"
 _VICTIMS, _POSSIBLE = f"{_SCHEDULING}/policies/test_victims.py", f"{_SCHEDULING}/test_possible_victims.py"
 _LIMITS, _QUOTAS = f"{_SCHEDULING}/test_limits.py", f"{_SCHEDULING}/test_namespace_quotas.py"
 _PRIORITIES, _SUMS = f"{_SCHEDULING}/test_priority_keeper.py", f"{_SCHEDULING}/test_added_priorities.py"
@@ -243,7 +243,10 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
         "unit/queue/requeue/test_owner_suspension.py::test_an_owner_that_cannot_be_suspended_goes_on_and_an_event_says_so",
         f"{_KINDS}::test_work_that_a_budget_protects_is_spared_and_the_next_makes_room",
     ),
-    "No Job is preempted without effect": (
+    "No work is preempted without effect": (
+        f"{_WORLDS}::test_no_more_work_ends_than_one_that_starts_needs",
+        f"{_WORLDS}::test_no_work_ends_for_one_of_two_that_does_not_start",
+        f"{_WORLDS}::test_nodes_go_back_to_the_victims_if_the_other_is_gone",
         f"{_PREEMPTION}::test_no_work_is_evicted_if_that_does_not_let_the_other_start",
         f"{_PREEMPTION}::test_nothing_is_preempted_for_work_behind_more_than_a_hundred",
         f"{_PREEMPTION}::test_work_that_no_victims_would_help_does_not_keep_the_next_from_preempting",
