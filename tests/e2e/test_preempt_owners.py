@@ -126,7 +126,7 @@ def test_an_owner_that_a_former_queue_left_suspended_is_resumed(stage: Stage) ->
 
 
 MARK = {"metadata": {"labels": {names.SUSPENDED_BY_QUEUE_LABEL: "7"}}}
-FIELDS = "suspends and resumes the owners of gangs, and changes nothing else of them"
+FIELDS = "suspends and resumes the owners of groups of pods, and changes nothing else of them"
 METADATA = "writes the label fluxqueue/suspended-by-queue of owners, and changes nothing else of their metadata"
 SCOPE = "which is not managed"
 OWNER_CHANGES = {

@@ -90,7 +90,7 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     ): "failed start",
     (Reason.START_TIMEOUT, "{} {} missing because a pod failed: the Job controller creates {} again by {} (its back-off)"): "reason",
     (Reason.START_TIMEOUT, "{} of {} pods are missing: {} {} replaced once gone"): "reason",
-    (Reason.PREEMPTED, "{}{}"): "reason",
+    (Reason.PREEMPTED, "{}{}: {}"): "reason",
     (Reason.RESERVATION_NOT_ALLOWED, "{}: there is no FluxReservation {}: have it created, or remove the annotation"): "reason",
     (Reason.RESERVATION_NOT_ALLOWED, "{}: the FluxReservation {} {}"): NotCheckable(
         "who may use one is decided in one place, with unit tests"

@@ -131,7 +131,7 @@ async def test_a_request_on_which_the_matcher_fails_is_invalid_and_the_others_st
     assert set(machine.granted) == {"a", "b"}
     ((reason, message),) = [(change.reason, change.message) for change in result.reasons]
     assert reason is Reason.INVALID_REQUEST
-    assert "the matcher cannot work on this request" in message
+    assert "this request cannot be worked on" in message
 
 
 HOSTILE = [
