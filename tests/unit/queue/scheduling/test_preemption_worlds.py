@@ -2,7 +2,7 @@
 
 Each world has a few nodes, up to three Jobs that run and one or two that wait, in all sizes and priorities. What the queue does is judged
 by the queue without preemption: the same world is made again, with some of the victims gone. ``FLUXQUEUE_PREEMPTION_NODES`` sets how many
-nodes there are where two wait; with three it takes a minute.
+nodes there are where two wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fluxqueue.queue.model.victim_views import BudgetShare
 from fluxqueue.queue.scheduling.policies.disciplines import Discipline
 from fluxqueue.queue.scheduling.possible_victims import OnlyJobs
 
-NODES = int(os.environ.get("FLUXQUEUE_PREEMPTION_NODES", "2"))
+NODES = int(os.environ.get("FLUXQUEUE_PREEMPTION_NODES", "3"))
 ACCOUNTS = ("chem", "physics")
 """By rank; two nodes are guaranteed to the second."""
 Ranked = tuple[int, int]
@@ -209,7 +209,9 @@ async def test_no_more_work_ends_than_needed_where_pods_share_nodes() -> None:
 
 
 async def test_no_work_ends_for_one_of_two_that_does_not_start() -> None:
-    await judge_all(world for world in worlds(NODES, 2, queues=2) if world.full)
+    """Of equal rank the second may have a reservation, which does not yield to the first in another queue: then that needs more nodes."""
+    of_two_ranks = (world for world in worlds(NODES, 2, queues=2) if world.waiting[0][1] != world.waiting[1][1])
+    await judge_all(world for world in of_two_ranks if world.full)
 
 
 async def test_no_work_of_accounts_that_borrow_ends_in_vain() -> None:
