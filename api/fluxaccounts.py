@@ -11,8 +11,11 @@ from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.workstatus import WorkStatus
 
 __all__ = [
+    "AccountBudget",
     "AccountGuarantee",
     "AccountLimits",
+    "BudgetAmount",
+    "BudgetStatus",
     "FairShareStatus",
     "FluxAccount",
     "FluxAccountSpec",
@@ -41,13 +44,27 @@ class AccountGuarantee(PartialObject, frozen=True):
     resources: dict[str, str | int | float] | None = None
 
 
+class AccountBudget(PartialObject, frozen=True):
+    """What the workloads of an account may use in each period; what is not named has no budget.
+
+    ``period`` is ``month``, ``quarter``, ``year`` or days such as ``30d``, ``start`` a day on which a period begins (UTC). ``nodeHours``
+    counts each node of an allocation, ``resourceHours`` are quantities for an hour by Kubernetes resource name.
+    """
+
+    period: str = "month"
+    start: str | None = None
+    node_hours: int | None = None
+    resource_hours: dict[str, str | int | float] | None = None
+
+
 class FluxAccountSpec(PartialObject, frozen=True):
-    """The place of an account in its tree, its namespaces, its limits, what it is guaranteed, and its shares (None: 1)."""
+    """The place of an account in its tree, its namespaces, limits, guarantee, budget, and its shares (None: 1)."""
 
     parent: str | None = None
     namespaces: list[str] | None = None
     limits: AccountLimits | None = None
     guaranteed: AccountGuarantee | None = None
+    budget: AccountBudget | None = None
     shares: int | None = None
 
 
@@ -72,11 +89,30 @@ class GuaranteedStatus(PartialObject, frozen=True):
     borrowed: str = ""
 
 
+class BudgetAmount(PartialObject, frozen=True):
+    """The hours of ``nodes`` or of a resource: in the budget, used in this period, still to be used by running work, and left."""
+
+    name: str = ""
+    hours: float = 0.0
+    used: float = 0.0
+    promised: float = 0.0
+    left: float = 0.0
+
+
+class BudgetStatus(PartialObject, frozen=True):
+    """The present period of a budget (``start`` and ``end`` as times), and what is left in it."""
+
+    start: str = ""
+    end: str = ""
+    amounts: list[BudgetAmount] | None = None
+
+
 class FluxAccountStatus(WorkStatus, frozen=True):
-    """How many workloads of the account and of those below it wait and run, how many nodes they use, its fair share, its guarantee."""
+    """How many workloads of the account and of those below it wait and run, their nodes, its fair share, guarantee and budget."""
 
     fair_share: FairShareStatus | None = None
     guaranteed: list[GuaranteedStatus] | None = None
+    budget: BudgetStatus | None = None
 
 
 class FluxAccount(PartialObject, frozen=True):

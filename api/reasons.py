@@ -103,8 +103,8 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
         report=Report.WHILE_WAITING,
     ),
     Reason.ACCOUNT_LIMIT: ReasonFacts(
-        "its account, or one above it, is at a limit",
-        "wait until others of the account end, or have its limit raised (spec.limits of the FluxAccount)",
+        "its account, or one above it, is at a limit or has used up its budget",
+        "wait until others of the account end, or have its limit raised (spec.limits or spec.budget of the FluxAccount)",
         matched=True,
         limit=True,
         report=Report.WHILE_WAITING,

@@ -1,5 +1,7 @@
 """``kubectl fluxqueue shares``: the accounts as a tree, with what each is to have, what it used, and the factor that follows.
 
+Below it is what is left of budgets, a line for each resource.
+
 The figures are those that FluxAccounts show, rounded as there. The level fair share is computed from them, as the queue computes its own
 (`fluxqueue.queue.model.fair_share`). The order is the queue's: below each parent, the account that is furthest behind its share is first.
 """
@@ -10,16 +12,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxaccounts import BudgetAmount, FluxAccount
 from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.listing import list_accounts
 from fluxqueue.cli.tables import columns
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.fair_share import FairShare, fair_shares
 
-__all__ = ["factors_of", "shares", "table"]
+__all__ = ["budgets", "factors_of", "shares", "table"]
 
 _HEADERS = ["ACCOUNT", "SHARES", "SHARE", "USE", "USED", "LEVEL", "FACTOR"]
+_BUDGET_HEADERS = ["ACCOUNT", "BUDGET", "UNTIL", "HOURS", "USED", "RUNNING", "LEFT"]
 _OWN = "(own work)"
 
 
@@ -36,7 +39,24 @@ def shares(client: ApiClient, out: TextIO, *, titles: bool = True) -> int:
         out.write("There are no FluxAccounts: no use is counted, and nobody has shares.\n")
         return 0
     out.write(table(accounts, titles=titles))
+    if left := budgets(accounts, titles=titles):
+        out.write(f"\n{left}")
     return 0
+
+
+def budgets(accounts: Sequence[FluxAccount], *, titles: bool = True) -> str:
+    """Return what is left of budgets; nothing without any."""
+    rows = [
+        [each.metadata.name, amount.name, budget.end[:10], *(f"{hours:,.10g}" for hours in _hours(amount))]
+        for each in sorted(accounts, key=lambda account: account.metadata.name)
+        if (budget := each.status.budget) is not None
+        for amount in budget.amounts or ()
+    ]
+    return columns(_BUDGET_HEADERS if titles else None, rows) if rows else ""
+
+
+def _hours(amount: BudgetAmount) -> tuple[float, float, float, float]:
+    return amount.hours, amount.used, amount.promised, amount.left
 
 
 def table(accounts: Sequence[FluxAccount], *, titles: bool = True) -> str:

@@ -128,6 +128,7 @@ class Leader:
         parts.events.show(planning.scheduler.estimates)
         parts.fluxaccounts.show(lambda: planning.priorities.fair_shares)
         parts.fluxaccounts.show_guarantees(planning.guaranteed)
+        parts.fluxaccounts.show_budgets(planning.scheduler.budgets)
         planning.priorities.subscribe(parts.fluxaccounts.resync)
         scheduler, controllers = planning.scheduler, (*parts.controllers, *planning.controllers)
         sweeper = make_sweeper(context, capacity, controllers, self._settings.scheduler_lease, clock)

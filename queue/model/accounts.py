@@ -6,7 +6,7 @@ has a sentence for the status of its account:
 - An account whose parent does not exist, is part of a circle of parents, or is too deep has no parent until that is corrected. Its own
   limits hold.
 - A namespace that several accounts name belongs to the oldest of them.
-- A quantity that cannot be read limits nothing.
+- A quantity that cannot be read limits nothing, and neither does a budget whose period cannot be read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxaccounts import AccountGuarantee, AccountLimits, FluxAccount
+from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, FluxAccount
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
+from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, InvalidPeriod, period_rule
 
 __all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree"]
 
@@ -58,6 +59,8 @@ class Account:
         Of what its parent may use, in proportion to those of its siblings.
     guaranteed
         What it may have whenever it has work for it; None: nothing.
+    budget
+        What it may use in a period; None: any.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Account:
     shares: int = 1
     submitted: int | None = None
     guaranteed: Guarantee | None = None
+    budget: Budget | None = None
 
     @property
     def limited(self) -> bool:
@@ -95,14 +99,15 @@ class AccountTree:
         Name of the account of each namespace that has one.
     problems
         Of each account with problems.
-    limited
-        True if any account has limits.
+    limited, budgeted
+        True if any account has limits, or a budget.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     by_namespace: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, tuple[AccountProblem, ...]] = field(default_factory=dict)
     limited: bool = False
+    budgeted: bool = False
 
     def account_of(self, namespace: str) -> str:
         """Return the name of the account of a namespace; empty if it has none."""
@@ -116,6 +121,10 @@ class AccountTree:
     def limiting(self, account: str) -> tuple[Account, ...]:
         """Return the accounts whose limits hold for the work of an account: itself and those above it that have limits."""
         return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).limited)
+
+    def budgets_over(self, account: str) -> tuple[Account, ...]:
+        """Return the accounts whose budgets the work of an account uses: itself and those above it that have budgets."""
+        return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).budget is not None)
 
 
 NO_ACCOUNTS = AccountTree()
@@ -138,7 +147,8 @@ def account_tree(fluxaccounts: Iterable[FluxAccount]) -> AccountTree:
         accounts[name], unreadable = _account(fluxaccount, _path(name, parents))
         problems[name] += unreadable
     found = {name: tuple(each) for name, each in problems.items() if each}
-    return AccountTree(accounts, by_namespace, found, limited=any(each.limited for each in accounts.values()))
+    every = accounts.values()
+    return AccountTree(accounts, by_namespace, found, any(each.limited for each in every), any(each.budget for each in every))
 
 
 def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, list[AccountProblem]]:
@@ -150,8 +160,24 @@ def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, 
     guaranteed = Guarantee(promised.nodes, promised_amounts) if promised.nodes is not None or promised_amounts else None
     shares = 1 if spec.shares is None else max(spec.shares, 0)
     name = fluxaccount.metadata.name
-    account = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted, guaranteed)
-    return account, [*unreadable, *more]
+    budget, odd = _budget(spec.budget)
+    account = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted, guaranteed, budget)
+    return account, [*unreadable, *more, *odd]
+
+
+def _budget(spec: AccountBudget | None) -> tuple[Budget | None, list[AccountProblem]]:
+    """Return a budget, and what of it cannot be read."""
+    if spec is None:
+        return None, []
+    amounts, problems = _amounts(spec.resource_hours or {}, "budget", "it has no budget", "resourceHours")
+    if spec.node_hours is not None:
+        amounts[NODE] = spec.node_hours
+    try:
+        months, days, first = period_rule(spec)
+    except InvalidPeriod as error:
+        return None, [*problems, AccountProblem("InvalidPeriod", f"{error}; until then there is no budget")]
+    seconds = {kind: min(amount * HOUR_S, _LARGEST) for kind, amount in amounts.items()}
+    return (Budget(seconds, months, days, first) if seconds else None), problems
 
 
 def _age(account: FluxAccount) -> tuple[str, str]:
@@ -213,7 +239,9 @@ def _assign_namespaces(known: Mapping[str, FluxAccount], problems: Mapping[str, 
     return by_namespace
 
 
-def _amounts(resources: Mapping[str, str | int | float], field_name: str, consequence: str) -> tuple[dict[str, int], list[AccountProblem]]:
+def _amounts(
+    resources: Mapping[str, str | int | float], field_name: str, consequence: str, part: str = "resources"
+) -> tuple[dict[str, int], list[AccountProblem]]:
     """Return quantities in the graph's units, rounded down, and what cannot be read."""
     amounts: dict[str, int] = {}
     problems: list[AccountProblem] = []
@@ -221,7 +249,7 @@ def _amounts(resources: Mapping[str, str | int | float], field_name: str, conseq
         try:
             quantity = parse_quantity(text)
         except InvalidQuantity as error:
-            message = f"spec.{field_name}.resources.{resource}: {error}; until then {consequence}"
+            message = f"spec.{field_name}.{part}.{resource}: {error}; until then {consequence}"
             problems.append(AccountProblem("InvalidQuantity", message))
             continue
         units = quantity * 1000 if resource == "cpu" else quantity / _MEBI if is_measured_in_bytes(resource) else quantity

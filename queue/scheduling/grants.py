@@ -66,9 +66,9 @@ class GrantWriter:
         for workload, answer in answers:
             nodes = [share.node for share in answer.shares]
             quotas.remove_usage(workload.id)
-            over = quotas.refusal(workload) or quotas.excess(workload, nodes)
+            over = quotas.refusal(workload) or quotas.excess(workload, nodes, answer.shares)
             if over is None:
-                quotas.add_usage(workload, nodes)
+                quotas.add_usage(workload, nodes, answer.shares)
                 kept.append((workload, answer))
                 continue
             quotas.set_aside(workload, over)

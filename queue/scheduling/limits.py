@@ -9,7 +9,8 @@ the grant is stored, and a grant over it is cancelled. So a limit is never excee
 A reservation counts as use, as if the work ran already: work that starts meanwhile can then not push the reservation over a limit. Running
 work and reservations are counted once at the beginning of a cycle. The cycle adds its own grants and reservations as it makes them.
 
-The ResourceQuotas of namespaces are respected in the same way (`fluxqueue.queue.scheduling.quota_room`).
+The ResourceQuotas of namespaces (`fluxqueue.queue.scheduling.quota_room`) and the budgets of accounts
+(`fluxqueue.queue.scheduling.budgets`) are respected in the same way.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.api.fluxqueues import QueueLimits
+from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.scheduling.budgets import BudgetRoom
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
 from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -42,6 +46,7 @@ Room = Callable[[], QuotaRoom]
 _MOST_SET_ASIDE = 20
 """Grants over the limits of one queue or account that are cancelled in one cycle before all its work waits for the next."""
 _UNLIMITED = 1 << 62
+_NO_BUDGETS = BudgetRoom(datetime.min.replace(tzinfo=UTC))
 _NONE_BEYOND: Mapping[WorkloadId, OverLimit] = MappingProxyType({})
 
 _Mask = npt.NDArray[np.bool_]
@@ -92,6 +97,8 @@ class Quotas:
         Queues in which work that waits for a limit keeps work behind it from starting under that limit.
     room
         What the ResourceQuotas leave.
+    budgets
+        What the budgets of accounts leave.
 
     Attributes
     ----------
@@ -114,6 +121,7 @@ class Quotas:
         beyond: Mapping[WorkloadId, OverLimit] = _NONE_BEYOND,
         stopping: Collection[str] = (),
         room: QuotaRoom = NO_ROOM_LIMITED,
+        budgets: BudgetRoom = _NO_BUDGETS,
     ) -> None:
         self._limits = limits
         self._beyond = beyond
@@ -127,6 +135,7 @@ class Quotas:
         self._uses: dict[ScopeKey, ScopeUse] = {}
         self._held: dict[WorkloadId, _Holding] = {}
         self._room = room
+        self._budgets = budgets
         self._aside = _SetAside()
         self.version = 0
         if limits or self._by_account:
@@ -137,7 +146,7 @@ class Quotas:
 
     def limited(self, queue: str) -> bool:
         """True if work of a queue may be under a limit."""
-        return self._by_account or queue in self._limits or self._room.any
+        return self._by_account or queue in self._limits or self._room.any or self._budgets.any
 
     def refusal(self, workload: Workload) -> OverLimit | None:
         """Return which limit keeps a workload from being matched now; None if none does."""
@@ -146,9 +155,9 @@ class Quotas:
         for scope in self._scopes_of(workload):
             if (over := scope.refusal(self._use(scope), known_amounts(workload.jobspec))) is not None:
                 return over
-        return self._room.refusal(workload)
+        return self._room.refusal(workload) or self._budgets.refusal(workload)
 
-    def excess(self, workload: Workload, hosts: Iterable[str]) -> OverLimit | None:
+    def excess(self, workload: Workload, hosts: Iterable[str], shares: Sequence[NodeShare] = ()) -> OverLimit | None:
         """Return which limit keeps a workload from starting on these nodes; None if none does.
 
         Parameters
@@ -157,6 +166,8 @@ class Quotas:
             One for which `refusal` was None.
         hosts
             Nodes of the matcher's answer, repetitions allowed.
+        shares
+            What it gets of them, where that is known.
         """
         matched: set[str] | None = None
         for scope in self._scopes_of(workload):
@@ -165,7 +176,7 @@ class Quotas:
             matched = set(hosts) if matched is None else matched
             if (over := scope.excess(self._use(scope), matched)) is not None:
                 return over
-        return None
+        return self._budgets.excess(workload, shares)
 
     def reached(self, workload: Workload) -> OverLimit:
         """Return in general terms which limit a workload that `within` leaves out waits for."""
@@ -173,16 +184,17 @@ class Quotas:
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
         if (first := next(closed, None)) is not None:
             return first.reached()
+        if (spent := self._budgets.refusal(workload)) is not None:
+            return spent
         if self._room.lacks(workload) or not scopes:
             return self._room.reached(workload)
         stops = self._stops.get(workload.queue)
         return (stops.over(scopes, workload.namespace) if stops is not None else None) or scopes[-1].reached()
 
-    def add_usage(self, workload: Workload, hosts: Iterable[str]) -> None:
+    def add_usage(self, workload: Workload, hosts: Iterable[str], shares: Sequence[NodeShare] = ()) -> None:
         """Count a workload that now gets or reserves these nodes, instead of what was counted for it before."""
         self._count(workload, hosts)
-        if self._room.add(workload):
-            self.version += 1
+        self.version += self._room.add(workload) + self._budgets.add(workload, shares)
 
     def _count(self, workload: Workload, hosts: Iterable[str]) -> None:
         scopes = self._scopes_of(workload)
@@ -199,8 +211,7 @@ class Quotas:
     def remove_usage(self, workload: WorkloadId) -> None:
         """Stop to count a workload, if it is counted."""
         self._uncount(workload)
-        if self._room.remove(workload):
-            self.version += 1
+        self.version += self._room.remove(workload) + self._budgets.remove(workload)
 
     def _uncount(self, workload: WorkloadId) -> None:
         holding = self._held.pop(workload, None)
@@ -212,7 +223,7 @@ class Quotas:
 
     def without(self, workloads: Iterable[WorkloadId]) -> Quotas:
         """Return a copy in which these workloads hold nothing."""
-        other = self._empty(self._room.copy())
+        other = self._empty(self._room.copy(), self._budgets.copy())
         other._held = dict(self._held)
         other._uses = {key: use.copy() for key, use in self._uses.items()}
         for workload in workloads:
@@ -248,6 +259,8 @@ class Quotas:
             waiting[self._rows_beyond(queue, backlog) if self._beyond else []] = False
             self._stops[queue] = LimitStops.close(mask, waiting, backlog, self._waits_for, self.accounts)
         self._room.close(mask, queue, backlog)
+        if self._budgets.any:
+            self._budgets.close(mask, backlog, self._aside.closes)
         return mask
 
     def _waits_for(self, workload: Workload) -> OverLimit | None:
@@ -301,15 +314,17 @@ class Quotas:
         Where the number of nodes is limited it is one at a time, because each answer decides about the next workload.
         """
         namespaces = {workload.namespace for workload in workloads} & self._room.spaces.keys()
-        if not workloads or not (namespaces or self._by_account or workloads[0].queue in self._limits):
+        if not workloads or not (namespaces or self._by_account or self._budgets.any or workloads[0].queue in self._limits):
             return len(workloads)
-        trial = self._empty(self._room.copy(namespaces))
+        trial = self._empty(self._room.copy(namespaces), self._budgets.copy())
         for number, workload in enumerate(workloads):
             scopes = self._scopes_of(workload)
             for scope in scopes:
                 if scope.key not in trial._uses:
                     trial._uses[scope.key] = self._use(scope).copy(nodes=False)
             if any(scope.nodes is not None for scope in scopes) or trial.refusal(workload) is not None:
+                return max(1, number)
+            if trial._budgets.refusal(workload, workload.pods) is not None:
                 return max(1, number)
             trial.add_usage(workload, ())
         return len(workloads)
@@ -333,8 +348,8 @@ class Quotas:
             scopes = self._account_scopes[account] = tuple(account_scopes(account, self.accounts))
         return scopes
 
-    def _empty(self, room: QuotaRoom) -> Quotas:
-        """Return a copy in which nothing is used of the limits, and with this room."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room)
+    def _empty(self, room: QuotaRoom, budgets: BudgetRoom) -> Quotas:
+        """Return a copy in which nothing is used of the limits, with this room and these budgets."""
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

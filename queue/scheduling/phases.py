@@ -18,6 +18,7 @@ from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import Grant
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
+from fluxqueue.queue.scheduling.budget_keeper import BudgetKeeper
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.estimates import StartEstimator
@@ -75,8 +76,8 @@ class CyclePhases:
         Returns what the ResourceQuotas leave; called in every cycle.
     book
         What is set aside for people; None: nothing.
-    growth
-        Lets Jobs grow.
+    growth, budgets
+        Lets Jobs grow; keeps what accounts with budgets used.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class CyclePhases:
         self._reasons = WaitReasons(ledger, graph, self._backlogs, self._satisfiability, avoided, rules, self._deadlines, why_not)
         self._preemptor = Preemptor(ledger, graph, evict, rules, why_not)
         self.growth = Growth(ledger, graph, wakeup)
+        self.budgets = BudgetKeeper(ledger)
         self.accounts: Accounts = no_accounts
         self.room: Room = no_room_limited
         self.book: ReservationBook | None = None
@@ -151,8 +153,8 @@ class CyclePhases:
         return [held.start for held in self._reservations.held.values()]
 
     def next_reserved_time(self) -> float:
-        """Return when a time that is set aside for people begins or ends next, in Unix seconds; infinite if none does."""
-        return self.book.next_change() if self.book is not None else float("inf")
+        """Return when a time that is set aside for people, or the period of a budget, begins or ends next; infinite if none does."""
+        return min(self.book.next_change() if self.book is not None else float("inf"), self.budgets.next_change)
 
     async def _begin(self) -> None:
         if departed := self._job_ids.take_departed():
@@ -185,7 +187,8 @@ class CyclePhases:
         stopping = {name for name, each in cycle.disciplines.items() if each.at_limit is AtLimit.STOP}
         accounts = self.accounts()
         beyond = beyond_submitted(self._ledger.all(), accounts)
-        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room())
+        budgets = await self.budgets.room(accounts)
+        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets)
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()

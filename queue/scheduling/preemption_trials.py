@@ -139,7 +139,7 @@ def _within_limits(asked: Sequence[Workload], answers: Sequence[MatchResult], qu
     """True if the last workload was granted and its nodes are within the limits, once those before it use theirs."""
     for workload, answer in zip(asked[:-1], answers, strict=False):
         if answer.verdict in (MatchVerdict.GRANTED, MatchVerdict.RESERVED):
-            quotas.add_usage(workload, [share.node for share in answer.shares])
+            quotas.add_usage(workload, [share.node for share in answer.shares], answer.shares)
     last, answer = asked[-1], answers[-1]
-    within = not (quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares]))
+    within = not (quotas.refusal(last) or quotas.excess(last, [share.node for share in answer.shares], answer.shares))
     return answer.verdict is MatchVerdict.GRANTED and within

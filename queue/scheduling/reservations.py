@@ -139,10 +139,10 @@ class ReservationKeeper:
             workload = self._ledger.get(workload_id)
             if workload is None or not quotas.limited(workload.queue):
                 continue
-            if over := quotas.refusal(workload) or quotas.excess(workload, held.nodes):
+            if over := quotas.refusal(workload) or quotas.excess(workload, held.nodes, held.shares):
                 causes[workload_id] = over.message
             else:
-                quotas.add_usage(workload, held.nodes)
+                quotas.add_usage(workload, held.nodes, held.shares)
         return await self._cancel(causes)
 
     async def cancel_against_rules(self) -> dict[WorkloadId, str]:

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import structlog
 
-from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxaccounts import BudgetStatus, FluxAccount
 from fluxqueue.api.fluxqueues import FluxQueue
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.fluxion.errors import FluxionError
@@ -106,6 +106,10 @@ class Scheduler:
     def limit_namespaces(self, room: Room) -> None:
         """Have the ResourceQuotas of namespaces respected. The function is called in every cycle."""
         self._phases.room = room
+
+    def budgets(self) -> dict[str, BudgetStatus]:
+        """Return what is left of the budget of each account, as of the last cycle."""
+        return {name: line.status() for name, line in self._phases.budgets.lines.items()}
 
     def show_victims(self, shown: ShownVictims) -> None:
         """Have work of every kind preempted, and the choice consider what the cluster shows of it."""

@@ -19,7 +19,7 @@ from itertools import chain, islice, repeat
 import orjson
 
 from fluxqueue.api import names
-from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.api.fluxaccounts import BudgetStatus, FluxAccount
 from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Planning, QueueState
 from fluxqueue.api.fluxreservations import FluxReservation
@@ -45,6 +45,7 @@ from fluxqueue.queue.scheduling.added_priorities import AddedPriorities
 from fluxqueue.queue.scheduling.policies.disciplines import DEFAULT_DEPTH, Discipline
 from fluxqueue.queue.scheduling.policies.overruns import extended_end
 from fluxqueue.queue.scheduling.reservation_book import times_of
+from fluxqueue.queue.simulator.simulated_budgets import shown_budgets
 
 __all__ = ["ClusterSnapshot", "RunningWorkload", "SiteObjects", "snapshot_of", "with_more_nodes"]
 
@@ -77,6 +78,8 @@ class ClusterSnapshot:
         What foreign pods have on each node, and the part of it that pods of DaemonSets have.
     accounts
         The accounts with their limits.
+    budgets
+        What FluxAccounts show of their budgets.
     reservations
         What is set aside for people.
     left_out
@@ -91,6 +94,7 @@ class ClusterSnapshot:
     foreign: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     daemons: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     accounts: AccountTree = NO_ACCOUNTS
+    budgets: Mapping[str, BudgetStatus] = field(default_factory=dict)
     reservations: tuple[AdvanceReservation, ...] = ()
     left_out: tuple[tuple[str, int], ...] = ()
 
@@ -186,6 +190,7 @@ def snapshot_of(
         _taken(foreign, types),
         _taken([pod for pod in foreign if (owner := pod.metadata.controller) is not None and owner.kind == "DaemonSet"], types),
         accounts,
+        shown_budgets(site.accounts),
         _reserved(site.reservations, nodes, int(now.timestamp())),
         tuple(sorted(left_out.items())),
     )

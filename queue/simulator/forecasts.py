@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import count
 
 import numpy as np
@@ -18,7 +19,7 @@ from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import AtLimit, Policy
 from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
-from fluxqueue.queue.model.records import GUARANTEED_FIRST, FluxionJobId, Workload, WorkloadId
+from fluxqueue.queue.model.records import GUARANTEED_FIRST, Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
@@ -26,11 +27,14 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReserva
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, RunningWorkload
+from fluxqueue.queue.simulator.simulated_budgets import SimulatedBudgets
 
 __all__ = ["Forecast", "forecast", "forecast_table", "under"]
 
 _SHOWN = 20
+_MOST_PERIODS = 12
+"""Periods of budgets that begin one after the other before a forecast finds that nothing starts in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,9 @@ class _Run:
         self._limits = {name: each.limits for name, each in snapshot.disciplines.items() if each.limits is not None}
         self._stopping = {name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP}
         self._quotas = Quotas({}, ())
+        self._budgets = SimulatedBudgets(snapshot.accounts, snapshot.budgets)
+        self._budgets.begin(self._now, ((each.workload, _held(each)) for each in snapshot.running))
+        self._periods_left = _MOST_PERIODS
         self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
@@ -96,11 +103,20 @@ class _Run:
             times = [reservation.start for reservation in self._reservations.values() if reservation.start > self._now]
             times += [self._ends[0][0]] if self._ends else []
             times += [edge for edge in self._edges if edge > self._now]
+            starts = self._next_period()
+            times += starts
             if not times or not any(len(backlog) for backlog in self._lines.values()):
                 break
             self._now = min(times)
+            if self._now in starts:
+                self._periods_left -= 1
             await self._end_due()
         return Forecast(self._starts, self._reasons)
+
+    def _next_period(self) -> list[int]:
+        """Return when a budget begins again, unless nothing started in the last periods."""
+        start = self._budgets.next_period(self._now)
+        return [start] if start is not None and self._periods_left else []
 
     async def _end_due(self) -> None:
         ended = []
@@ -113,6 +129,7 @@ class _Run:
             await self._fluxion.cancel_many(ended, call=CallContext(now=self._now))
             for jobid in ended:
                 self._holders.pop(WorkloadId(jobid), None)
+                self._budgets.end(WorkloadId(jobid), self._now)
             for refusal_cache in self._refusal_caches.values():
                 refusal_cache.clear()
 
@@ -143,11 +160,11 @@ class _Run:
         accounts, holders = self._snapshot.accounts, [holder for holder, _ in self._holders.values()]
         waiting = [workload for backlog in self._lines.values() for workload in backlog]
         beyond = beyond_submitted([*waiting, *holders], accounts, lambda workload: workload.id in self._holders)
-        self._quotas = Quotas(self._limits, (), accounts, beyond, self._stopping)
+        self._quotas = Quotas(self._limits, (), accounts, beyond, self._stopping, budgets=self._budgets.room(self._now))
         for holder, hosts in self._holders.values():
             self._quotas.add_usage(holder, hosts)
         for reservation in self._reservations.values():
-            self._quotas.add_usage(self._waiting[reservation.workload], reservation.nodes)
+            self._quotas.add_usage(self._waiting[reservation.workload], reservation.nodes, reservation.shares)
         round_ = Round(queues, self._snapshot.disciplines, self._context(capacity_changed=capacity_changed))
         for result in await driver.run(round_, self._reservations, CallContext(now=self._now)):
             gone = [workload.id for workload, _ in result.granted if workload.id in self._holders]
@@ -169,15 +186,30 @@ class _Run:
         for workload, answer in answers:
             hosts = [share.node for share in answer.shares]
             self._quotas.remove_usage(workload.id)
-            if over := self._quotas.refusal(workload) or self._quotas.excess(workload, hosts):
+            if over := self._quotas.refusal(workload) or self._quotas.excess(workload, hosts, answer.shares):
                 self._quotas.set_aside(workload, over)
                 await self._fluxion.cancel_many([answer.jobid], call=CallContext(now=self._now))
                 continue
-            self._quotas.add_usage(workload, hosts)
+            self._quotas.add_usage(workload, hosts, answer.shares)
             self._holders[workload.id] = workload, hosts
+            self._budgets.start(workload, _allocation(workload, answer))
+            self._periods_left = _MOST_PERIODS
             self._starts[workload.id] = self._now
             if workload.duration_s:
                 heapq.heappush(self._ends, (answer.end, int(workload.id)))
+
+
+def _allocation(workload: Workload, answer: MatchResult) -> Allocation:
+    start, end = datetime.fromtimestamp(answer.at, UTC), datetime.fromtimestamp(answer.end, UTC)
+    jobid, ends = FluxionJobId(answer.jobid), end if workload.duration_s else None
+    return Allocation(jobid=jobid, workload=workload.id, shares=answer.shares, granted_at=start, start=start, end=ends)
+
+
+def _held(running: RunningWorkload) -> Allocation:
+    held = running.allocation
+    start, end = datetime.fromtimestamp(held.at, UTC), datetime.fromtimestamp(held.end, UTC) if held.end else None
+    jobid = FluxionJobId(held.jobid)
+    return Allocation(jobid=jobid, workload=running.workload.id, shares=held.shares, granted_at=start, start=start, end=end)
 
 
 def forecast_table(snapshot: ClusterSnapshot, forecasts: Mapping[str, Forecast]) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, GuaranteedStatus
+from fluxqueue.api.fluxaccounts import BudgetStatus, FairShareStatus, FluxAccount, GuaranteedStatus
 from fluxqueue.kube.events import EventRecorder
 from fluxqueue.kube.kinds import FLUXACCOUNTS
 from fluxqueue.kube.transport import Api
 from fluxqueue.queue.cluster.caches import Caches
+from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.status.fluxaccount_status import account_status, usage_by_account
 from fluxqueue.queue.status.usage import WorkUsage
@@ -40,6 +41,7 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         self._caches = caches
         self._fair_shares: Callable[[], Mapping[str, FairShare]] = dict
         self._guarantees: Callable[[], GuaranteesShown] = lambda: _nothing
+        self._budgets: Callable[[], Mapping[str, BudgetStatus]] = dict
 
     def show(self, fair_shares: Callable[[], Mapping[str, FairShare]]) -> None:
         """Show these fair shares; the function is called before each write."""
@@ -49,9 +51,13 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
         """Show what is guaranteed; the function is called before each write, and what it returns with the name of each account."""
         self._guarantees = guarantees
 
+    def show_budgets(self, budgets: Callable[[], Mapping[str, BudgetStatus]]) -> None:
+        """Show what is left of budgets; the function is called before each write, and returns it by account."""
+        self._budgets = budgets
+
     async def _write(self, names: list[str]) -> None:
         tree, fair_shares = self._caches.accounts.tree, self._fair_shares()
-        guaranteed = self._guarantees()
+        guaranteed, budgets = self._guarantees(), self._budgets()
         usage = usage_by_account(self._ledger.all(), self._ledger.live(), tree)
         for name in names:
             account = self._objects.get("", name)
@@ -60,8 +66,10 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
             try:
                 status = account_status(account, usage.get(name, WorkUsage()), tree, self._ledger.clock(), fair_shares.get(name))
                 status = msgspec.structs.replace(status, guaranteed=guaranteed(name) or None)
+                status = msgspec.structs.replace(status, budget=_budget(tree, account, budgets))
                 if status != account.status:
                     own = {"fairShare": _json(status.fair_share), "guaranteed": msgspec.to_builtins(status.guaranteed)}
+                    own["budget"] = _amounts_json(status.budget)
                     await self._patch(name, status, own)
             except Exception as error:
                 self._names.fail(name, error)
@@ -69,6 +77,20 @@ class FluxAccountWriter(WorkStatusWriter[FluxAccount]):
 
 def _nothing(_account: str) -> list[GuaranteedStatus]:
     return []
+
+
+def _budget(tree: AccountTree, account: FluxAccount, budgets: Mapping[str, BudgetStatus]) -> BudgetStatus | None:
+    """Return what to show; until the first cycle of a leader has counted, what is shown."""
+    known = tree.accounts.get(account.metadata.name)
+    return budgets.get(account.metadata.name, account.status.budget) if known is not None and known.budget is not None else None
+
+
+def _amounts_json(shown: BudgetStatus | None) -> dict[str, Any] | None:
+    """Return every figure, also zeros: what is left of a budget is read by programs."""
+    if shown is None:
+        return None
+    amounts = [{name: getattr(each, name) for name in each.__struct_fields__} for each in shown.amounts or ()]
+    return {"start": shown.start, "end": shown.end, "amounts": amounts}
 
 
 def _json(shown: FairShareStatus | None) -> dict[str, Any] | None:

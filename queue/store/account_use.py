@@ -3,11 +3,15 @@
 The charge is one statement over what is allocated now and what was freed since the charge before, so it costs the same however long the
 history is. It is exact whenever it runs: a leader that was away for an hour charges that hour. Allocations stay in the table for the
 retention, which is longer than any pause in which nothing is pruned.
+
+Budgets need more: what was used since the beginning of a period. That is kept by account and day, by a trigger in the transaction that
+frees an allocation (migration 0021), and is summed up when a leader begins, a period begins, or an account is edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store.transactions import Statement, Transactions
@@ -35,5 +39,23 @@ class AccountUse(Transactions):
         """
         texts = [repr(float(weight)) for weight in weights.values()]
         parameters = {"half_life_s": float(half_life_s), "types": list(weights), "weights": texts}
-        rows, _ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use", {}))
+        rows, *_ = await self._write(epoch, Statement("charge_accounts", parameters), Statement("forget_use"), Statement("forget_days"))
         return {row["account"]: row["use"] for row in rows if row["account"]}
+
+    async def spent(self, periods: Sequence[tuple[str, str, date]]) -> dict[tuple[str, str], float]:
+        """Return what allocations that are freed used since a day.
+
+        Parameters
+        ----------
+        periods
+            A name, an account whose use counts for this name, and the first day that counts.
+
+        Returns
+        -------
+        dict
+            Amount-seconds by name and resource type.
+        """
+        names, accounts = [name for name, _, _ in periods], [account for _, account, _ in periods]
+        starts = [start.isoformat() for _, _, start in periods]
+        rows = await self._read("spent_in_periods", budgets=names, accounts=accounts, starts=starts)
+        return {(row["budget"], row["type"]): row["use"] for row in rows}

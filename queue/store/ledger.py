@@ -21,6 +21,8 @@ import structlog
 
 from fluxqueue.api.fluxjobs import Reason, State
 from fluxqueue.queue.metrics import OBJECT_FAILURES
+from fluxqueue.queue.model.accounts import AccountTree
+from fluxqueue.queue.model.budgets import BudgetPeriod
 from fluxqueue.queue.model.changes import Ending, Eviction, ReasonChange, Replacement, Requeue, SlotWrites, TakenSlot
 from fluxqueue.queue.model.records import (
     Allocation,
@@ -34,6 +36,7 @@ from fluxqueue.queue.model.records import (
     WorkloadId,
 )
 from fluxqueue.queue.model.requeue_states import REMEMBERED
+from fluxqueue.queue.model.spending import Spending, members_of
 from fluxqueue.queue.model.states import LIVE, released_at_creation
 from fluxqueue.queue.store.database import DatabaseUnavailable
 from fluxqueue.queue.store.deltas import Delta
@@ -104,6 +107,13 @@ class Ledger(LedgerTables):
         """
         async with self._lock:
             return await self._tables(pending=pending), self.contents()
+
+    async def read_spending(self, tree: AccountTree, periods: Mapping[str, BudgetPeriod]) -> None:
+        """Read what freed allocations used since the periods of these budgets began; nothing else changes meanwhile."""
+        asked = [(name, each, periods[name].start.date()) for name, members in members_of(tree).items() for each in members]
+        async with self._lock:
+            used = await self._store.spent(asked) if asked else {}
+            self.spending = Spending(tree, periods, dict(used), stale=False)
 
     def mark_in_doubt(self) -> None:
         """Record that the tables may differ: Postgres was away."""

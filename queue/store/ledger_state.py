@@ -33,6 +33,7 @@ from fluxqueue.queue.model.records import (
     WorkloadId,
 )
 from fluxqueue.queue.model.requeue_states import OwnerRequeueStates
+from fluxqueue.queue.model.spending import Spending
 from fluxqueue.queue.store.deltas import AllocationUpdate, Delta, SlotUpdate
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.planned_end_index import PlannedEndIndex
@@ -75,6 +76,8 @@ class LedgerState:
         self.wall = wall or clock
         self.owner_requeue_states = OwnerRequeueStates()
         """Requeue states of pods that a controller replaces, of the last half hour."""
+        self.spending = Spending()
+        """What accounts with budgets used by allocations that are freed."""
         self._workloads: dict[WorkloadId, Workload] = {}
         self._by_uid: dict[str, WorkloadId] = {}
         self._by_group: dict[GroupKey, WorkloadId] = {}
@@ -308,6 +311,7 @@ class LedgerState:
         for workload in contents.workloads:
             self.owner_requeue_states.note_taken(workload)
         self._freed = Freed()
+        self.spending.stale = True
         _call(self._listeners, known | self._workloads.keys())
 
     def _set_workload(self, workload: Workload) -> None:
@@ -370,6 +374,8 @@ class LedgerState:
         if (known := self.allocation_of_job(update.jobid)) is None:
             return
         allocation = update.of(known)
+        if allocation.granted_at > known.granted_at:
+            self._charge(known, allocation.granted_at)
         if (allocation.workload, allocation.remnant) != (known.workload, known.remnant):
             self._pop_allocation(known.workload)
         self._put_allocation(allocation)
@@ -391,11 +397,17 @@ class LedgerState:
         self._freed.slots.pop(jobid, None)
         self._unreleased.discard(jobid)
         if (allocation := self.allocation_of_job(jobid)) is not None:
+            self._charge(allocation, self.clock())
             self._freed.nodes.update(slot.node for slot in allocation.slots if slot.state is SlotState.TAKEN)
         self._ends.drop(jobid)
         owner = self._by_jobid.pop(jobid, None)
         if self._remnants.pop(jobid, None) is None and owner is not None:
             self._pop_allocation(owner)
+
+    def _charge(self, allocation: Allocation, until: datetime) -> None:
+        """Count as used what an allocation had. Its end as stored is earlier by a moment, and the next read of the tables corrects that."""
+        if (owner := self._workloads.get(allocation.workload)) is not None:
+            self.spending.add(owner.account, allocation.shares, allocation.granted_at, until)
 
 
 def _call(listeners: Sequence[Listener], ids: Iterable[WorkloadId]) -> None:

@@ -293,6 +293,24 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"guaranteed": {"resources": {"gpu": 1}}}, "a name is cpu, memory, ephemeral-storage, pods, hugepages-SIZE, or has a domain"),
     ({"guaranteed": {"running": 1}}, 'unknown field "spec.guaranteed.running"'),
     ({"limits": {"cores": 8}}, 'unknown field "spec.limits.cores"'),
+    ({"budget": {"period": "week", "nodeHours": 1}}, "period: write month, quarter, year, or a number of days up to 366d"),
+    (
+        {"budget": {"period": "367d", "start": "2026-10-01", "nodeHours": 1}},
+        "period: write month, quarter, year, or a number of days up to 366d",
+    ),
+    (
+        {"budget": {"period": "30d", "nodeHours": 1}},
+        "start: periods of days need the day on which the first one begins, such as 2026-10-01",
+    ),
+    ({"budget": {"start": "1 October", "nodeHours": 1}}, "spec.budget.start"),
+    ({"budget": {"period": "month"}}, "budget: name nodeHours or at least one of resourceHours, or leave the budget out"),
+    ({"budget": {"nodeHours": -1}}, "spec.budget.nodeHours"),
+    ({"budget": {"resourceHours": {"cpu": -1}}}, "resourceHours: a quantity is not negative; 0 allows none of it"),
+    (
+        {"budget": {"resourceHours": {"gpu": 1}}},
+        "resourceHours: a name is cpu, memory, ephemeral-storage, pods, hugepages-SIZE, or has a domain",
+    ),
+    ({"budget": {"coreHours": 1}}, 'unknown field "spec.budget.coreHours"'),
 ]
 
 
@@ -304,6 +322,40 @@ def test_an_account_that_cannot_be_meant_is_refused_with_its_field(stage: Stage,
         if done.returncode == 0 or words not in done.stderr:
             answers.append((spec, done.stdout + done.stderr))
     assert answers == []
+
+
+def test_a_budget_that_is_used_up_holds_until_it_is_raised_also_after_a_crash(stage: Stage, accounts: Accounts) -> None:
+    budget = {"period": "year", "resourceHours": {"cpu": 3, "memory": "1Ti"}, "nodeHours": 100}
+    accounts.put("site", budget=budget)
+    accounts.put("team", parent="site", namespaces=[stage.namespace])
+    site = accounts.name("site")
+    stage.apply(job("first", "forever").annotation("fluxqueue/duration", "1h").build())
+    stage.until_state("first", State.RUNNING)
+    stage.apply(job("second").annotation("fluxqueue/duration", "1h").build())
+    words = rf"the budget of the account '{site}' is used up until \d{{4}}-01-01: 0\S* of 3 core-hours are used, (2|1.9\S*) may still be"
+    assert re.match(words, stage.until_reason("second", "AccountLimit").status.message)
+    stage.apply(job("huge").annotation("fluxqueue/duration", "2h").build())
+    words = f"the budget of the account '{site}' is 3 core-hours for a period, and this may use 4: ask for less, or less time, or"
+    assert stage.until_reason("huge", "AccountLimit").status.message.startswith(words)
+    stage.apply(job("short").annotation("fluxqueue/duration", "20m").build())
+    assert wrong([stage.until_state("short", State.COMPLETED)]) == []
+
+    def shown() -> dict[str, Any]:
+        budget = accounts.status("site").budget
+        return {each.name: each for each in budget.amounts or ()} if budget is not None else {}
+
+    stage.until(
+        "the status shows that little is left", lambda: set(found := shown()) == {"cpu", "memory", "nodes"} and found["cpu"].left < 1.1
+    )
+    assert re.search(rf"^{site} +cpu +\d{{4}}-01-01 +3 +\S+ +\S+ +\S+$", stage.plugin("shares").stdout, re.MULTILINE)
+    used = shown()["cpu"].used
+    stage.kill("queue")
+    stage.until_ready("queue")
+    stage.apply(job("third").annotation("fluxqueue/duration", "1h").build())
+    stage.until_reason("third", "AccountLimit")
+    stage.until("what was used is still used", lambda: shown()["cpu"].used >= used)
+    accounts.change("site", budget={"resourceHours": {"cpu": 100}})
+    assert wrong([stage.until_state(name, State.COMPLETED) for name in ("second", "third")]) == []
 
 
 def test_everybody_reads_accounts_and_only_operators_write_them(stage: Stage, accounts: Accounts) -> None:

@@ -198,6 +198,7 @@ class MemoryAllocations(MemoryTables):
                 continue
             now, jobid = self._clock(), row.allocation.jobid
             passed.append(change := AllocationUpdate(jobid=jobid, workload=new.id, granted_at=now, released_at=None, release_attempts=0))
+            self._charge(row.allocation)
             row.allocation, row.next_release_at, row.release_error = change.of(row.allocation), now, ""
             emptied = [slot for slot in row.allocation.slots if slot.state is SlotState.TAKEN]
             slots += [SlotUpdate(jobid=jobid, rank=slot.rank, state=SlotState.FREE) for slot in emptied]

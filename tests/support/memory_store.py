@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from support.memory_allocations import MemoryAllocations
 from support.memory_workloads import MemoryWorkloads
@@ -28,6 +28,7 @@ from fluxqueue.queue.model.records import (
     Reservation,
     WorkloadId,
 )
+from fluxqueue.queue.model.spending import amounts_of_shares, overlap_s
 from fluxqueue.queue.model.traces import EndedWorkload
 from fluxqueue.queue.store import Forgotten
 from fluxqueue.queue.store.deltas import Delta
@@ -143,6 +144,17 @@ class MemoryStore(MemoryWorkloads, MemoryAllocations):
             if workload.account:
                 uses[workload.account] = uses.get(workload.account, 0.0) + rate * seconds
         return uses
+
+    async def spent(self, periods: Sequence[tuple[str, str, date]]) -> dict[tuple[str, str], float]:
+        used: dict[tuple[str, str], float] = {}
+        for name, account, start in periods:
+            since = datetime.combine(start, time(), UTC)
+            for charged, held, end in self._spent:
+                seconds = overlap_s(held.granted_at, end, since)
+                if charged == account and seconds:
+                    for kind, amount in amounts_of_shares(held.shares).items():
+                        used[name, kind] = used.get((name, kind), 0.0) + amount * seconds
+        return used
 
     async def last_run_times(self) -> list[tuple[tuple[str, str, str], float]]:
         """Return all run times: a history keeps the last ones itself."""

@@ -56,6 +56,8 @@ class MemoryTables(Store):
         self._reservations: dict[WorkloadId, Reservation] = {}
         self._reserved_nodes: dict[str, tuple[str, ...]] = {}
         self._transitions: list[Transition] = []
+        self._spent: list[tuple[str, Allocation, datetime]] = []
+        """Account, allocation and end of each time that an allocation was held."""
         self._last_id = 0
         self._last_jobid = 0
 
@@ -119,7 +121,13 @@ class MemoryTables(Store):
     def _live_rows(self) -> list[AllocationRow]:
         return [row for _, row in sorted(self._allocations.items()) if row.allocation.live]
 
+    def _charge(self, held: Allocation) -> None:
+        """Record what the account of a workload used until now."""
+        if (account := self._rows[held.workload].account) and held.live:
+            self._spent.append((account, held, self._clock()))
+
     def _free(self, row: AllocationRow) -> None:
+        self._charge(row.allocation)
         slots = tuple(replace(slot, state=SlotState.ENDED, pod_uid=None, pod_name=None) for slot in row.allocation.slots)
         row.allocation = replace(row.allocation, freed_at=self._clock(), slots=slots)
         row.next_release_at = None

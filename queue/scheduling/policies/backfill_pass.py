@@ -319,9 +319,9 @@ class BackfillPass:
     def _over_node_limit(self, workload: Workload, reservation: HeldReservation) -> bool:
         """Count a reservation as use of the queue, or cancel it at once if the queue may not use so many nodes."""
         quotas, nodes = self._context.quotas, reservation.nodes
-        over = quotas.excess(workload, nodes)
+        over = quotas.excess(workload, nodes, reservation.shares)
         if over is None:
-            quotas.add_usage(workload, nodes)
+            quotas.add_usage(workload, nodes, reservation.shares)
             return False
         quotas.set_aside(workload, over)
         self.result.add_reason(workload, over.reason, over.message)

@@ -103,7 +103,7 @@ def test_every_method_that_writes_is_in_this_test() -> None:
 async def _contents(database: str) -> list[object]:
     """Return all rows of the queue, as text."""
     of_work = ("workload", "allocation", "slot", "transition", "history", "ended_workload", "ended_allocation")
-    tables = (*of_work, "leader", "fair_share", "reserved_nodes")
+    tables = (*of_work, "leader", "fair_share", "account_day", "reserved_nodes")
     async with await psycopg.AsyncConnection.connect(database) as connection:
         return [
             await (await connection.execute(f"SELECT t::text FROM fluxqueue.{table} t ORDER BY 1".encode())).fetchall() for table in tables

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from support.builders import make_account
 
-from fluxqueue.api.fluxaccounts import FairShareStatus, FluxAccount, FluxAccountStatus
+from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus, FairShareStatus, FluxAccount, FluxAccountStatus
 from fluxqueue.cli import shares
 from fluxqueue.cli.api_client import ApiClient
 
@@ -55,3 +55,15 @@ def test_without_accounts_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     assert shares.shares(cast("ApiClient", None), out) == 0
     assert out.getvalue() == "There are no FluxAccounts: no use is counted, and nobody has shares.\n"
+
+
+def test_what_is_left_of_budgets_has_a_line_for_each_resource() -> None:
+    amounts = [BudgetAmount(name="cpu", hours=10_000, used=9_990, promised=20, left=-10), BudgetAmount(name="nodes", hours=12.5, left=12.5)]
+    status = FluxAccountStatus(budget=BudgetStatus(start="2026-11-01T00:00:00Z", end="2026-12-01T00:00:00Z", amounts=amounts))
+    found = shares.budgets([*SITE, msgspec.structs.replace(an_account("md"), status=status)])
+    assert [line.split() for line in found.splitlines()] == [
+        ["ACCOUNT", "BUDGET", "UNTIL", "HOURS", "USED", "RUNNING", "LEFT"],
+        ["md", "cpu", "2026-12-01", "10,000", "9,990", "20", "-10"],
+        ["md", "nodes", "2026-12-01", "12.5", "0", "0", "12.5"],
+    ]
+    assert shares.budgets(SITE) == ""

@@ -43,3 +43,13 @@ RETURNING account, use;
 
 -- forget_use --
 DELETE FROM fluxqueue.fair_share WHERE use < 1 AND account <> '';
+
+-- spent_in_periods --
+SELECT p.budget, d.type, sum(d.use) AS use
+  FROM unnest(%(budgets)s::text[], %(accounts)s::text[], %(starts)s::date[]) AS p (budget, account, start)
+  JOIN fluxqueue.account_day d ON d.account = p.account AND d.day >= p.start
+ GROUP BY p.budget, d.type;
+
+-- forget_days --
+-- The longest period is a year; a budget that is edited to one finds its use.
+DELETE FROM fluxqueue.account_day WHERE day < (%(now)s::timestamptz AT TIME ZONE 'UTC')::date - 800;

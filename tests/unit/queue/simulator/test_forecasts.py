@@ -255,3 +255,32 @@ def test_a_queue_that_stops_at_a_limit_keeps_its_order_in_a_forecast_too() -> No
     jobs = (a_fluxjob("run-0", 1, 160, hosts="n0"), a_fluxjob("wide-1", 2, 60), a_fluxjob("thin-2", 1, 60))
     found = {at_limit: waits(a_snapshot(*jobs, limits={"cores": 8}, atLimit=at_limit))["thin-2"] for at_limit in ("skip", "stop")}
     assert found == {"skip": 0, "stop": 160}
+
+
+def budgeted(used: float, hours: int, *jobs: FluxJob, name: str = "md") -> ClusterSnapshot:
+    """A cluster of two nodes whose namespace has a budget of core-hours a day."""
+    spec = {"namespaces": ["team"], "budget": {"period": "1d", "start": "2026-11-01", "resourceHours": {"cpu": hours}}}
+    document = make_account(name, **spec)
+    shown = [{"name": "cpu", "hours": hours, "used": used}]
+    document["status"] = {"budget": {"start": "2026-11-21T00:00:00Z", "end": "2026-11-22T00:00:00Z", "amounts": shown}}
+    site = SiteObjects((), [msgspec.convert(document, FluxAccount)])
+    known = [msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account=name)) for job in jobs]
+    return snapshot_of([a_node(f"n{number}") for number in range(2)], (), known, site, NOW)
+
+
+MIDNIGHT = 12 * 3_600
+
+
+def test_work_starts_as_its_budget_allows_and_goes_on_in_the_next_period() -> None:
+    jobs = [a_fluxjob(f"w-{number}", 1, 3_600) for number in range(4)]
+    assert waits(budgeted(2, 10, *jobs)) == {"w-0": 0, "w-1": 0, "w-2": MIDNIGHT, "w-3": MIDNIGHT}
+
+
+def test_running_work_is_counted_once_and_with_what_it_may_still_use() -> None:
+    running = a_fluxjob("run-0", 1, 3_600, hosts="n0")
+    assert waits(budgeted(4 / 60, 8, running, a_fluxjob("w-1", 1, 3_600))) == {"w-1": 0}
+    assert waits(budgeted(1, 8, running, a_fluxjob("w-1", 1, 3_600))) == {"w-1": MIDNIGHT}
+
+
+def test_work_beyond_every_budget_never_starts_and_ends_the_forecast() -> None:
+    assert waits(budgeted(0, 3, a_fluxjob("w-0", 1, 3_600), a_fluxjob("w-1", 1, 600))) == {"w-0": None, "w-1": 0}

@@ -6,10 +6,12 @@ import inspect
 
 import pytest
 from support.allocation_contract import AllocationContract
+from support.budget_contract import SpentContract
 from support.ended_contract import EndedContract
 from support.ledger_contract import LedgerContract
 from support.memory_store import MemoryStore, memory_ledger
 from support.queue_records import Leader, described
+from support.stepped_clock import SteppedClock
 from support.workload_contract import WorkloadContract
 
 from fluxqueue.queue.store import StaleLeader, Store
@@ -35,6 +37,19 @@ class TestEndedInMemory(EndedContract):
 
 class TestLedgerInMemory(LedgerContract):
     """The same tests as for Postgres."""
+
+
+class TestSpentInMemory(SpentContract):
+    """The same tests as for Postgres."""
+
+    @pytest.fixture
+    def clock(self) -> SteppedClock:
+        return SteppedClock()
+
+    @pytest.fixture
+    async def leader(self, clock: SteppedClock) -> Leader:
+        store = MemoryStore(clock)
+        return Leader(store, await store.acquire_leadership("replica-0"))
 
 
 def test_it_has_every_method_of_the_store() -> None:

@@ -1,0 +1,296 @@
+"""What the budgets of accounts leave, in one cycle, and when they begin again.
+
+A workload is matched only if the budget of its account, and of each one above it, holds all of this: what freed allocations used since the
+period began, what running ones used until now, what they may still use, and what the workload may use itself. So a budget is never
+exceeded by a start. Only what runs longer than it said exceeds it.
+
+- Work may still use what it holds until it reaches its duration, which counts from the moment all its pods are on their nodes. Work without
+  a duration may use what it holds until the period ends.
+- All that running work may still use counts in the present period, also beyond its end. So no period begins with work on it for which it
+  has no budget.
+- A reservation counts as if the work ran.
+
+Before a match it is known what work requests; what it gets may be more (whole nodes, whole vertices), and is measured on the answer, before
+the grant is stored. What waits for a budget counts as over it by itself (`OverLimit.alone`): in a queue with ``atLimit: stop`` it keeps
+nobody, as its time may come in the next period only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus
+from fluxqueue.api.fluxjobs import Reason, State
+from fluxqueue.api.graphnames import POD_SLOTS, resource_name
+from fluxqueue.api.moldable import molded_duration
+from fluxqueue.fluxion.messages import NodeShare
+from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
+from fluxqueue.queue.model.budgets import NODE, BudgetPeriod, bare_hours, format_hours, rounded_hours
+from fluxqueue.queue.model.moldable import is_moldable, planned_duration_s
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.spending import Spending, amounts_of_shares, overlap_s
+from fluxqueue.queue.scheduling.limit_scopes import OverLimit, ScopeKey
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
+from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, known_amounts
+
+__all__ = ["BudgetLine", "BudgetRoom"]
+
+_ROUNDING = 1 + 1e-9
+_Amounts = Mapping[str, float]
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class BudgetLine:
+    """The budget of one account in the present period.
+
+    Attributes
+    ----------
+    account
+        Its name.
+    period
+        When it began and ends.
+    most, used, promised
+        Amount-seconds by resource type: the budget, what was used until now, and what running and reserved work may still use.
+    """
+
+    account: str
+    period: BudgetPeriod
+    most: Mapping[str, int]
+    used: dict[str, float] = field(default_factory=dict)
+    promised: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> ScopeKey:
+        """Identifies it among limits."""
+        return Reason.ACCOUNT_LIMIT, self.account, None
+
+    def left(self, kind: str) -> float:
+        """Return what further work may use of a resource type that has a budget."""
+        return self.most[kind] - self.used.get(kind, 0.0) - self.promised.get(kind, 0.0)
+
+    def refusal(self, wanted: _Amounts) -> OverLimit | None:
+        """Return why work that may use these amount-seconds does not start; None if it may."""
+        for kind, most in self.most.items():
+            asked = wanted.get(kind, 0.0)
+            if asked > 0 and asked > self.left(kind) + most * (_ROUNDING - 1):
+                return self._over(kind, asked)
+        return None
+
+    def status(self) -> BudgetStatus:
+        """Return what its FluxAccount shows."""
+        amounts = []
+        for kind, most in self.most.items():
+            figures = (most, self.used.get(kind, 0.0), self.promised.get(kind, 0.0), self.left(kind))
+            hours, used, promised, left = (rounded_hours(kind, figure, most) for figure in figures)
+            name = "nodes" if kind == NODE else resource_name(kind)
+            amounts.append(BudgetAmount(name=name, hours=hours, used=used, promised=promised, left=left))
+        start, end = (f"{edge.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for edge in (self.period.start, self.period.end))
+        return BudgetStatus(start=start, end=end, amounts=amounts)
+
+    def copy(self) -> BudgetLine:
+        """Return a copy of which parts can be taken by itself."""
+        return BudgetLine(self.account, self.period, self.most, dict(self.used), dict(self.promised))
+
+    def _over(self, kind: str, asked: float) -> OverLimit:
+        most = self.most[kind]
+        budget, wanted = format_hours(kind, most, most), bare_hours(kind, asked, most)
+        if asked > most * _ROUNDING:
+            text = (
+                f"the budget of the account {self.account!r} is {budget} for a period, and this may use {wanted}: ask for less, or less "
+                "time, or have the budget raised"
+            )
+            return OverLimit(self.key, text, kind, alone=True)
+        used, promised = (bare_hours(kind, figures.get(kind, 0.0), most) for figures in (self.used, self.promised))
+        until = f"{self.period.end.astimezone(UTC):%Y-%m-%d}"
+        text = (
+            f"the budget of the account {self.account!r} is used up until {until}: {used} of {budget} are "
+            f"used, {promised} may still be used by running work, and this may use {wanted}"
+        )
+        return OverLimit(self.key, text, kind, alone=True)
+
+
+@dataclass(slots=True)
+class BudgetRoom:
+    """The budgets of all accounts, and what this cycle takes of them.
+
+    Attributes
+    ----------
+    now
+        Of the cycle.
+    tree
+        All accounts.
+    lines
+        Of each account that has a budget.
+    """
+
+    now: datetime
+    tree: AccountTree = NO_ACCOUNTS
+    lines: Mapping[str, BudgetLine] = field(default_factory=dict)
+    _held: dict[WorkloadId, list[tuple[BudgetLine, _Amounts]]] = field(default_factory=dict)
+    _over: dict[str, tuple[BudgetLine, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, now: datetime, spending: Spending) -> BudgetRoom:
+        """Return the room before anything that runs is counted."""
+        lines: dict[str, BudgetLine] = {}
+        for name, period in spending.periods.items():
+            budget = spending.tree.accounts[name].budget
+            if budget is not None:
+                used = {kind: spending.used.get((name, kind), 0.0) for kind in budget.amounts}
+                lines[name] = BudgetLine(name, period, budget.amounts, used)
+        return cls(now, spending.tree, lines)
+
+    @property
+    def any(self) -> bool:
+        """True if an account has a budget."""
+        return bool(self.lines)
+
+    def over(self, account: str) -> tuple[BudgetLine, ...]:
+        """Return the budgets that the work of an account uses."""
+        lines = self._over.get(account)
+        if lines is None:
+            found = (self.lines.get(each.name) for each in self.tree.budgets_over(account)) if self.lines else ()
+            lines = self._over[account] = tuple(line for line in found if line is not None)
+        return lines
+
+    def count_running(self, workload: Workload, allocation: Allocation, amounts: Mapping[str, int]) -> None:
+        """Count what an allocation used until now, and may still use; a remnant is to end now."""
+        lines = self.over(workload.account)
+        for line in lines:
+            seconds = overlap_s(allocation.granted_at, self.now, line.period.start)
+            for kind in line.most:
+                line.used[kind] = line.used.get(kind, 0.0) + amounts.get(kind, 0) * seconds
+        if lines and not allocation.remnant:
+            self._promise(workload.id, lines, amounts, lambda line: _remaining_s(workload, allocation, self.now, line.period.end))
+
+    def refusal(self, workload: Workload, nodes: int = 1) -> OverLimit | None:
+        """Return which budget keeps a workload from being matched now, if it gets so many nodes; None if none does."""
+        lines = self.over(workload.account)
+        return self._refusal(lines, _requested(workload, nodes), workload.duration_s) if lines else None
+
+    def excess(self, workload: Workload, shares: Sequence[NodeShare]) -> OverLimit | None:
+        """Return which budget keeps a workload from starting on these shares; None if none does."""
+        lines = self.over(workload.account)
+        if not lines or not shares:
+            return None
+        amounts = amounts_of_shares(shares)
+        return self._refusal(lines, amounts, _molded_s(workload, amounts))
+
+    def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
+        for line in lines:
+            seconds = self._seconds(line, duration_s)
+            if (over := line.refusal({kind: amounts.get(kind, 0) * seconds for kind in line.most})) is not None:
+                return over
+        return None
+
+    def add(self, workload: Workload, shares: Sequence[NodeShare] = ()) -> bool:
+        """Count what a workload may use that starts or has these shares reserved; without them, the most that its request can come to.
+
+        Work that is counted already stays as it is.
+        """
+        lines = self.over(workload.account)
+        if not lines or workload.id in self._held:
+            return False
+        amounts = amounts_of_shares(shares) if shares else _requested(workload, workload.pods)
+        duration_s = _molded_s(workload, amounts) if shares else workload.duration_s
+        self._promise(workload.id, lines, amounts, lambda line: self._seconds(line, duration_s))
+        return True
+
+    def remove(self, workload: WorkloadId) -> bool:
+        """Count no longer what a workload may still use; return True if it was counted."""
+        held = self._held.pop(workload, None)
+        for line, amounts in held or ():
+            for kind, amount in amounts.items():
+                line.promised[kind] -= amount
+        return held is not None
+
+    def _promise(
+        self, workload: WorkloadId, lines: Iterable[BudgetLine], amounts: Mapping[str, int], seconds_of: Callable[[BudgetLine], float]
+    ) -> None:
+        held = self._held[workload] = []
+        for line in lines:
+            seconds = seconds_of(line)
+            may_use = {kind: amounts.get(kind, 0) * seconds for kind in line.most}
+            held.append((line, may_use))
+            for kind, amount in may_use.items():
+                line.promised[kind] = line.promised.get(kind, 0.0) + amount
+
+    def _seconds(self, line: BudgetLine, duration_s: int | None) -> float:
+        return float(duration_s) if duration_s is not None else max((line.period.end - self.now).total_seconds(), 0.0)
+
+    def close(self, mask: _Mask, backlog: Backlog, is_closed: Callable[[ScopeKey], bool]) -> None:
+        """Clear the rows of a backlog's mask that are over a budget.
+
+        Parameters
+        ----------
+        is_closed
+            Tells which accounts wait for the next cycle.
+        """
+        by_account = [self.over(name) for name in backlog.account_names]
+        if not any(by_account):
+            return
+        aside = [any(is_closed(line.key) for line in lines) for lines in by_account]
+        if any(aside):
+            mask &= ~np.array(aside, dtype=np.bool_)[backlog.accounts]
+        durations = backlog.request_kinds().durations[backlog.kinds].astype(np.float64)
+        endless = durations >= FOREVER_S
+        for kind in sorted({kind for lines in by_account for line in lines for kind in line.most}):
+            left = np.array([_least(lines, kind, self._left) for lines in by_account])[backlog.accounts]
+            rate = np.array([_least(lines, kind, self._rate_left) for lines in by_account])[backlog.accounts]
+            by_shape = np.ones(backlog.shape_total) if kind == NODE else backlog.amounts_of_shapes(kind).astype(np.float64)
+            asked = by_shape[backlog.shapes]
+            over = np.where(endless, asked > rate, asked * durations > left)
+            mask &= ~(over & (asked > 0))
+
+    @staticmethod
+    def _left(line: BudgetLine, kind: str) -> float:
+        return line.left(kind) + line.most[kind] * (_ROUNDING - 1)
+
+    def _rate_left(self, line: BudgetLine, kind: str) -> float:
+        """Return how much of a resource type can be used without an interruption until the period ends."""
+        seconds = self._seconds(line, None)
+        return self._left(line, kind) / seconds if seconds else float("inf")
+
+    def copy(self) -> BudgetRoom:
+        """Return a copy of which parts can be taken by itself."""
+        lines = {
+            name: BudgetLine(line.account, line.period, line.most, dict(line.used), dict(line.promised))
+            for name, line in self.lines.items()
+        }
+        held = {workload: [(lines[line.account], amounts) for line, amounts in held] for workload, held in self._held.items()}
+        return BudgetRoom(self.now, self.tree, lines, held)
+
+
+def _requested(workload: Workload, nodes: int) -> Mapping[str, int]:
+    return {**known_amounts(workload.jobspec), NODE: nodes}
+
+
+def _molded_s(workload: Workload, amounts: Mapping[str, int]) -> int | None:
+    """Return the duration of a workload with as many pods as it gets."""
+    pods = amounts.get(POD_SLOTS, 0)
+    if workload.duration_s is None or not is_moldable(workload) or not 0 < pods < workload.pods:
+        return workload.duration_s
+    return molded_duration(workload.duration_s, workload.pods, pods)
+
+
+def _remaining_s(workload: Workload, allocation: Allocation, now: datetime, period_end: datetime) -> float:
+    """Return for how long running work may go on using what it holds."""
+    duration_s = planned_duration_s(workload)
+    if duration_s is None:
+        return max((period_end - now).total_seconds(), 0.0)
+    began = now if workload.state is State.ALLOCATED else workload.started_at or allocation.granted_at
+    end = began + timedelta(seconds=duration_s)
+    if allocation.end is not None and allocation.end > end:
+        end = allocation.end  # it overruns, and nobody ends it
+    return max((end - now).total_seconds(), 0.0)
+
+
+def _least(lines: Iterable[BudgetLine], kind: str, figure: Callable[[BudgetLine, str], float]) -> float:
+    figures: list[float] = [figure(line, kind) for line in lines if kind in line.most]
+    return min(figures, default=float("inf"))

@@ -1,0 +1,96 @@
+"""The budgets of accounts in a forecast: what was used until its beginning, and what its own work uses as its clock goes on.
+
+What was used is what the FluxAccounts show, with running work. When the next period begins, what ended in the forecast before counts no
+longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from fluxqueue.api.fluxaccounts import BudgetStatus, FluxAccount
+from fluxqueue.api.graphnames import resource_type
+from fluxqueue.queue.model.accounts import AccountTree
+from fluxqueue.queue.model.budgets import NODE, BudgetPeriod, amount_seconds
+from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
+from fluxqueue.queue.model.spending import Spending, amounts_of_shares
+from fluxqueue.queue.scheduling.budgets import BudgetRoom
+
+__all__ = ["SimulatedBudgets", "shown_budgets"]
+
+
+def shown_budgets(accounts: Iterable[FluxAccount]) -> dict[str, BudgetStatus]:
+    """Return what FluxAccounts show of their budgets."""
+    return {each.metadata.name: each.status.budget for each in accounts if each.status.budget is not None}
+
+
+@dataclass(slots=True)
+class SimulatedBudgets:
+    """What is used of budgets on a virtual clock.
+
+    Attributes
+    ----------
+    tree
+        All accounts.
+    shown
+        What FluxAccounts showed when the forecast began, with the work that ran then.
+    """
+
+    tree: AccountTree
+    shown: Mapping[str, BudgetStatus]
+    _running: dict[WorkloadId, tuple[Workload, Allocation]] = field(default_factory=dict)
+    _ended: list[tuple[str, Allocation, datetime]] = field(default_factory=list)
+    _before: dict[tuple[str, str, datetime], float] = field(default_factory=dict)
+
+    def begin(self, now: int, running: Iterable[tuple[Workload, Allocation]]) -> None:
+        """Begin with the work that runs. It is part of what is shown as used, and is counted by itself from here on."""
+        for workload, allocation in running:
+            self.start(workload, allocation)
+        time = datetime.fromtimestamp(now, UTC)
+        room = BudgetRoom.begin(time, Spending(self.tree, self._periods(time)))
+        for workload, allocation in self._running.values():
+            room.count_running(workload, allocation, amounts_of_shares(allocation.shares))
+        for name, line in room.lines.items():
+            status = self.shown.get(name)
+            if status is None or status.start != f"{line.period.start:%Y-%m-%dT%H:%M:%SZ}":
+                continue
+            for each in status.amounts or ():
+                kind = NODE if each.name == "nodes" else resource_type(each.name)
+                used = amount_seconds(kind, each.used) - line.used.get(kind, 0.0)
+                self._before[name, kind, line.period.start] = max(used, 0.0)
+
+    def start(self, workload: Workload, allocation: Allocation) -> None:
+        """Let work have nodes from now on."""
+        if self.tree.budgets_over(workload.account):
+            self._running[workload.id] = workload, allocation
+
+    def end(self, workload: WorkloadId, now: int) -> None:
+        """End work."""
+        if (ended := self._running.pop(workload, None)) is not None:
+            self._ended.append((ended[0].account, ended[1], datetime.fromtimestamp(now, UTC)))
+
+    def room(self, now: int) -> BudgetRoom:
+        """Return what the budgets leave."""
+        time = datetime.fromtimestamp(now, UTC)
+        if not self.tree.budgeted:
+            return BudgetRoom(time)
+        spending = Spending(self.tree, self._periods(time))
+        for account, allocation, end in self._ended:
+            spending.add(account, allocation.shares, allocation.granted_at, end)
+        for (name, kind, start), used in self._before.items():
+            if name in spending.periods and spending.periods[name].start == start:
+                spending.used[name, kind] = spending.used.get((name, kind), 0.0) + used
+        room = BudgetRoom.begin(time, spending)
+        for workload, allocation in self._running.values():
+            room.count_running(workload, allocation, amounts_of_shares(allocation.shares))
+        return room
+
+    def next_period(self, now: int) -> int | None:
+        """Return when the next period of a budget begins; None without budgets."""
+        periods = self._periods(datetime.fromtimestamp(now, UTC)).values() if self.tree.budgeted else ()
+        return min((int(period.end.timestamp()) for period in periods), default=None)
+
+    def _periods(self, now: datetime) -> dict[str, BudgetPeriod]:
+        return {name: each.budget.period_at(now) for name, each in self.tree.accounts.items() if each.budget is not None}
