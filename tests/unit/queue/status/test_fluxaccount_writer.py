@@ -13,7 +13,7 @@ from support.memory_api import MemoryApi
 from support.queue_builders import a_workload, an_allocation
 from support.recording_ledger import RecordingLedger
 
-from fluxqueue.api.fluxaccounts import GuaranteedStatus
+from fluxqueue.api.fluxaccounts import BudgetAmount, BudgetStatus, GuaranteedStatus
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.model.fair_share import FairShare
 from fluxqueue.queue.status.fluxaccount_writer import FluxAccountWriter
@@ -101,3 +101,24 @@ async def test_a_failure_of_one_account_is_reported_on_it(memory: MemoryApi, wri
     await until(lambda: status(memory, "site") and status(memory, "physics"))
     (reported,) = [(subject, reason) for subject, reason, _, _ in events.events]
     assert reported in (("FluxAccount site", "ProcessingFailed"), ("FluxAccount physics", "ProcessingFailed"))
+
+
+async def test_what_is_left_of_a_budget_is_shown_with_its_zeros_and_goes_with_the_budget(
+    memory: MemoryApi, writer: FluxAccountWriter
+) -> None:
+    memory.put("fluxaccounts", make_account("physics", budget={"nodeHours": 5}))
+    start, end = "2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z"
+    left = BudgetStatus(start=start, end=end, amounts=[BudgetAmount(name="nodes", hours=5, used=5)])
+    writer.show_budgets(lambda: {"physics": left, "site": left})
+    writer.resync()
+    await until(lambda: status(memory, "physics").get("budget"))
+    amount = {"name": "nodes", "hours": 5, "used": 5, "promised": 0, "left": 0}
+    assert status(memory, "physics")["budget"] == {"start": start, "end": end, "amounts": [amount]}
+    assert not status(memory, "site").get("budget"), "it has none"
+    writer.show_budgets(dict)
+    memory.put("fluxaccounts", make_account("md"))
+    await until(lambda: status(memory, "md"))
+    assert status(memory, "physics")["budget"]["end"] == end, "what is not known yet stays as it is shown"
+    memory.put("fluxaccounts", make_account("physics") | {"status": status(memory, "physics")})
+    writer.resync()
+    await until(lambda: not status(memory, "physics").get("budget"))
