@@ -238,10 +238,17 @@ class BudgetRoom:
         aside = [any(is_closed(line.key) for line in lines) for lines in by_account]
         if any(aside):
             mask &= ~np.array(aside, dtype=np.bool_)[backlog.accounts]
-        durations = backlog.request_kinds().durations[backlog.kinds].astype(np.float64)
+        known = backlog.request_kinds().durations
+        ends = max((self._seconds(line, None) for lines in by_account for line in lines), default=0.0)
+        longest = float(np.where(known >= FOREVER_S, ends, known).max(initial=0))
+        durations = known[backlog.kinds].astype(np.float64)
         endless = durations >= FOREVER_S
         for kind in sorted({kind for lines in by_account for line in lines for kind in line.most}):
-            left = np.array([_least(lines, kind, self._left) for lines in by_account])[backlog.accounts]
+            least = np.array([_least(lines, kind, self._left) for lines in by_account])
+            largest = 1.0 if kind == NODE else float(backlog.amounts_of_shapes(kind).max(initial=0))
+            if largest * longest <= least.min():
+                continue  # the largest request for the longest time is within the budget of which least is left
+            left = least[backlog.accounts]
             rate = np.array([_least(lines, kind, self._rate_left) for lines in by_account])[backlog.accounts]
             by_shape = np.ones(backlog.shape_total) if kind == NODE else backlog.amounts_of_shapes(kind).astype(np.float64)
             asked = by_shape[backlog.shapes]
@@ -256,6 +263,11 @@ class BudgetRoom:
         """Return how much of a resource type can be used without an interruption until the period ends."""
         seconds = self._seconds(line, None)
         return self._left(line, kind) / seconds if seconds else float("inf")
+
+    def trial(self, accounts: Iterable[str]) -> BudgetRoom:
+        """Return a copy for work of these accounts that is not counted yet."""
+        lines = {line.account: line.copy() for account in accounts for line in self.over(account)}
+        return BudgetRoom(self.now, self.tree, lines)
 
     def copy(self) -> BudgetRoom:
         """Return a copy of which parts can be taken by itself."""

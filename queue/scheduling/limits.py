@@ -316,7 +316,8 @@ class Quotas:
         namespaces = {workload.namespace for workload in workloads} & self._room.spaces.keys()
         if not workloads or not (namespaces or self._by_account or self._budgets.any or workloads[0].queue in self._limits):
             return len(workloads)
-        trial = self._empty(self._room.copy(namespaces), self._budgets.copy())
+        budgets = self._budgets.trial({workload.account for workload in workloads}) if self._budgets.any else self._budgets
+        trial = self._empty(self._room.copy(namespaces), budgets)
         for number, workload in enumerate(workloads):
             scopes = self._scopes_of(workload)
             for scope in scopes:
