@@ -120,12 +120,14 @@ class SchedulerName(enum.StrEnum):
 class Limits(PartialObject, frozen=True):
     """What workloads may use at the same time; None is no limit.
 
-    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``cores`` counts requested cores.
+    ``running`` counts workloads that have nodes, ``nodes`` counts each node once, ``cores`` counts requested cores, ``resources`` are
+    quantities by Kubernetes resource name, as requested.
     """
 
     running: int | None = None
     nodes: int | None = None
     cores: int | None = None
+    resources: dict[str, str | int | float] | None = None
 
 
 class WaitingBudget(PartialObject, frozen=True):

@@ -22,7 +22,7 @@ from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, InvalidPeriod, period_rule
 
-__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree"]
+__all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree", "graph_amounts"]
 
 MAX_DEPTH = 16
 """Most accounts on the way from one to the top of its tree, itself included."""
@@ -237,6 +237,11 @@ def _assign_namespaces(known: Mapping[str, FluxAccount], problems: Mapping[str, 
             )
             problems[name].append(AccountProblem("NamespaceTaken", message))
     return by_namespace
+
+
+def graph_amounts(resources: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Return quantities in the graph's units, by resource type; those that cannot be read are left out."""
+    return _amounts(resources, "", "")[0]
 
 
 def _amounts(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import Limits, QueueLimits
 from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.api.graphnames import CPU, POD_SLOTS
-from fluxqueue.queue.model.accounts import AccountTree
+from fluxqueue.queue.model.accounts import AccountTree, graph_amounts
 
 __all__ = ["LimitScope", "OverLimit", "ScopeKey", "ScopeUse", "account_scopes", "bare_amount", "queue_scopes"]
 
@@ -159,8 +160,15 @@ def account_scopes(account: str, accounts: AccountTree) -> list[LimitScope]:
 
 
 def _of_queue(key: ScopeKey, title: str, limits: Limits) -> LimitScope:
-    amounts = {} if limits.cores is None else {CPU: limits.cores * _MILLI}
+    amounts = dict(_amounts(tuple(limits.resources.items()))) if limits.resources else {}
+    if limits.cores is not None:
+        amounts[CPU] = min(limits.cores * _MILLI, amounts.get(CPU, limits.cores * _MILLI))
     return LimitScope(key, title, limits.running, limits.nodes, amounts)
+
+
+@lru_cache(maxsize=256)
+def _amounts(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    return graph_amounts(dict(resources))
 
 
 def bare_amount(kind: str, amount: int) -> str:

@@ -110,6 +110,28 @@ def test_wide_work_keeps_its_place_under_a_limit_in_a_queue_that_says_so(stage: 
         stage.kubectl("delete", "fluxqueue", queue)
 
 
+def test_any_resource_is_limited_in_a_queue_and_in_each_namespace_of_it(stage: Stage, accounts: Accounts) -> None:
+    queue = f"resources-{stage.namespace}"
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}
+    limits = {"resources": {"memory": "1Ti"}, "perNamespace": {"resources": {"cpu": 3}}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": {"limits": limits}}))
+    try:
+        stage.apply(job("runs", "forever").label("fluxqueue/queue", queue).build())
+        stage.until_state("runs", State.RUNNING)
+        stage.apply(job("waits").label("fluxqueue/queue", queue).build())
+        why = stage.until_reason("waits", "QueueLimit").status.message
+        assert why == f"namespace '{stage.namespace}' in the queue '{queue}' may use 3 cores at once: it uses 2, and this wants 2 more"
+        for bad, words in (({"gpu": 1}, "has a domain such as nvidia.com/gpu"), ({"cpu": -1}, "a quantity is not negative")):
+            for odd in ({"resources": bad}, {"perNamespace": {"resources": bad}}):
+                patch = json.dumps({"spec": {"limits": odd}})
+                assert words in stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", patch, check=False).stderr
+        stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", '{"spec":{"limits":{"perNamespace":{"resources":{"cpu":4}}}}}')
+        assert wrong([stage.until_state("waits", State.COMPLETED)]) == []
+    finally:
+        stage.kubectl("delete", "job", "--all", "-n", stage.namespace, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
 def test_what_is_guaranteed_is_borrowed_and_taken_back(stage: Stage, accounts: Accounts) -> None:
     queue, second = f"lend-{stage.namespace}", f"{stage.namespace}-second"
     document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}

@@ -189,3 +189,27 @@ def test_an_account_whose_grants_are_over_its_limit_again_and_again_closes_itsel
         some.set_aside(workload, over)
     assert np.flatnonzero(some.within("q", backlog)).tolist() == [30]
     assert some.reached(backlog[25]).message == "the account 'physics' is at a limit (spec.limits of its FluxAccount)"
+
+
+def test_any_resource_may_be_limited_of_a_queue_and_of_each_namespace_in_it() -> None:
+    gpu = jobspec_of("a/x", [SizedPods({"cpu": Decimal(1), "nvidia.com/gpu": Decimal(2)}, 1)], duration_s=60)
+    each = a_workload(namespace="a", queue="q", jobspec=gpu)
+    limits = QueueLimits(resources={"nvidia.com/gpu": 5}, per_namespace=NamespaceLimits(resources={"nvidia.com/gpu": "3"}))
+    some = quotas(limits, (each, ["n1"]))
+    other = a_workload(namespace="b", queue="q", jobspec=gpu)
+    assert says(some.refusal(a_workload(namespace="a", queue="q", jobspec=gpu))) == (
+        "namespace 'a' in the queue 'q' may use 3 nvidia.com/gpu at once: it uses 2, and this wants 2 more"
+    )
+    assert some.refusal(other) is None
+    some.add_usage(other, ["n1"])
+    assert says(some.refusal(a_workload(namespace="c", queue="q", jobspec=gpu))) == (
+        "the queue 'q' may use 5 nvidia.com/gpu at once: it uses 4, and this wants 2 more"
+    )
+    assert some.refusal(workload()) is None, "what asks for none of it is not limited by it"
+
+
+@pytest.mark.parametrize(("limits", "cores"), [({"cores": 2, "resources": {"cpu": 4}}, 2), ({"cores": 8, "resources": {"cpu": "4"}}, 4)])
+def test_of_cores_and_cpu_the_lower_one_counts(limits: dict[str, Any], cores: int) -> None:
+    some = quotas(QueueLimits(**limits))
+    assert some.refusal(workload(millicores=cores * 1000)) is None
+    assert some.refusal(workload(millicores=cores * 1000 + 1)) is not None
