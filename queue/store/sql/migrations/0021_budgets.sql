@@ -34,6 +34,13 @@ CREATE FUNCTION fluxqueue.charge_days() RETURNS trigger
     LANGUAGE plpgsql
 AS $$
 BEGIN
+    -- Most updates free nothing of an account, and this is found out at a tenth of the cost.
+    IF NOT EXISTS (SELECT FROM after n
+                     JOIN before b USING (jobid)
+                     JOIN fluxqueue.workload w ON w.id = b.workload AND w.account <> ''
+                    WHERE b.freed_at IS NULL AND (n.freed_at IS NOT NULL OR n.granted_at > b.granted_at)) THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO fluxqueue.account_day (account, day, type, use)
     SELECT w.account, d.day, a.type, sum(a.amount * d.seconds)
       FROM before b
