@@ -429,7 +429,7 @@ def test_names_the_account_and_its_limit() -> None:
     text = explain(Observed(fluxjob(state="Pending", reason="AccountLimit", message=message, account="physics"), SIX_CPUS), NOW)
     assert "  Account      physics\n" in text
     assert f"AccountLimit: {message}\n" in text
-    assert "have its limit raised (spec.limits of the FluxAccount)\n" in text
+    assert "have its limit raised (spec.limits or spec.budget of the FluxAccount)\n" in text
 
 
 def test_names_what_is_guaranteed_to_the_account() -> None:
