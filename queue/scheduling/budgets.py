@@ -74,12 +74,20 @@ class BudgetLine:
         """Return what further work may use of a resource type that has a budget."""
         return self.most[kind] - self.used.get(kind, 0.0) - self.promised.get(kind, 0.0)
 
-    def refusal(self, wanted: _Amounts) -> OverLimit | None:
-        """Return why work that may use these amount-seconds does not start; None if it may."""
+    def refusal(self, wanted: _Amounts, *, endless: bool = False) -> OverLimit | None:
+        """Return why work that may use these amount-seconds does not start; None if it may.
+
+        Parameters
+        ----------
+        wanted
+            By resource type.
+        endless
+            True for work without a duration. It is told no figure of its own: that is another one every second.
+        """
         for kind, most in self.most.items():
             asked = wanted.get(kind, 0.0)
             if asked > 0 and asked > self.left(kind) + most * (_ROUNDING - 1):
-                return self._over(kind, asked)
+                return self._over(kind, asked, endless=endless)
         return None
 
     def status(self) -> BudgetStatus:
@@ -97,21 +105,23 @@ class BudgetLine:
         """Return a copy of which parts can be taken by itself."""
         return BudgetLine(self.account, self.period, self.most, dict(self.used), dict(self.promised))
 
-    def _over(self, kind: str, asked: float) -> OverLimit:
+    def _over(self, kind: str, asked: float, *, endless: bool) -> OverLimit:
         most = self.most[kind]
-        budget, wanted = format_hours(kind, most, most), bare_hours(kind, asked, most)
+        budget, wanted = format_hours(kind, most, most), "" if endless else bare_hours(kind, asked, most)
         if asked > most * _ROUNDING:
-            text = (
-                f"the budget of the account {self.account!r} is {budget} for a period, and this may use {wanted}: ask for less, or less "
-                "time, or have the budget raised"
-            )
+            text = f"the budget of the account {self.account!r} is {budget} for a period, and "
+            if endless:
+                text += "this, which has no duration, may use more until its end: state a duration, ask for less, or have it raised"
+            else:
+                text += f"this may use {wanted}: ask for less, or less time, or have the budget raised"
             return OverLimit(self.key, text, kind, alone=True)
         used, promised = (bare_hours(kind, figures.get(kind, 0.0), most) for figures in (self.used, self.promised))
         until = f"{self.period.end.astimezone(UTC):%Y-%m-%d}"
         text = (
             f"the budget of the account {self.account!r} is used up until {until}: {used} of {budget} are "
-            f"used, {promised} may still be used by running work, and this may use {wanted}"
+            f"used, {promised} may still be used by running work, and "
         )
+        text += "this, which has no duration, may use more than the rest until then" if endless else f"this may use {wanted}"
         return OverLimit(self.key, text, kind, alone=True)
 
 
@@ -185,7 +195,8 @@ class BudgetRoom:
     def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
         for line in lines:
             seconds = self._seconds(line, duration_s)
-            if (over := line.refusal({kind: amounts.get(kind, 0) * seconds for kind in line.most})) is not None:
+            wanted = {kind: amounts.get(kind, 0) * seconds for kind in line.most}
+            if (over := line.refusal(wanted, endless=duration_s is None)) is not None:
                 return over
         return None
 

@@ -109,7 +109,19 @@ def test_work_that_overruns_counts_until_its_moved_end() -> None:
 def test_work_without_an_end_counts_until_the_period_ends() -> None:
     room = a_room(used=88, resourceHours={"cpu": 100})
     assert room.refusal(work(hours=None)) is None, "12 hours are left of the month"
-    assert "and this may use 24" in says(room.refusal(work(cores=2, hours=None)))
+    assert says(room.refusal(work(cores=2, hours=None))) == (
+        "the budget of the account 'site' is used up until 2026-12-01: 88 of 100 core-hours are used, 0 may still be used by running work, "
+        "and this, which has no duration, may use more than the rest until then"
+    )
+    assert says(room.refusal(work(cores=9, hours=None))) == (
+        "the budget of the account 'site' is 100 core-hours for a period, and this, which has no duration, may use more until its end: "
+        "state a duration, ask for less, or have it raised"
+    )
+
+
+def test_what_work_without_an_end_is_told_stays_while_nothing_else_changes() -> None:
+    at_noon, later = (a_room(now=NOW + each, resourceHours={"cpu": 100}) for each in (0 * HOUR, HOUR))
+    assert says(at_noon.refusal(work(cores=64, hours=None))) == says(later.refusal(work(cores=64, hours=None)))
 
 
 def test_nodes_count_each_and_are_measured_on_the_answer() -> None:
