@@ -14,13 +14,14 @@ from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.model.spending import amounts_of_shares
-from fluxqueue.queue.scheduling.budgets import BudgetLine, BudgetRoom
+from fluxqueue.queue.scheduling.budgets import BudgetLine, BudgetRoom, MeasuredAnswer
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["BudgetKeeper"]
 
 _AGAIN = timedelta(minutes=5)
-"""How old the copy of what was used may be: its entries end some milliseconds later than those of the tables."""
+"""How old the copy of what was used may be: its entries end some milliseconds later than those of the tables. And how old an answer may
+be that was over a budget: meanwhile other nodes may be free."""
 
 
 class BudgetKeeper:
@@ -36,6 +37,7 @@ class BudgetKeeper:
         self._ledger = ledger
         self._read_again = datetime.min.replace(tzinfo=UTC)
         self._rates: dict[FluxionJobId, tuple[tuple[NodeShare, ...], Mapping[str, int]]] = {}
+        self._measured: dict[tuple[str, str], MeasuredAnswer] = {}
         self.next_change = float("inf")
         """When the next period begins, in Unix seconds; infinite without budgets."""
         self.lines: Mapping[str, BudgetLine] = {}
@@ -52,6 +54,7 @@ class BudgetKeeper:
         now = self._ledger.clock()
         if not tree.budgeted:
             self.next_change, self.lines = float("inf"), {}
+            self._measured.clear()
             return BudgetRoom(now)
         spending = self._ledger.spending
         if spending.stale or spending.tree is not tree or now >= self._read_again:
@@ -60,7 +63,8 @@ class BudgetKeeper:
             first = min(period.end for period in periods.values())
             self._read_again, self.next_change = min(first, now + _AGAIN), first.timestamp()
             now = max(now, self._ledger.clock())
-        room, rates = BudgetRoom.begin(now, self._ledger.spending), {}
+        self._measured = {key: each for key, each in self._measured.items() if now < each.at + _AGAIN}
+        room, rates = BudgetRoom.begin(now, self._ledger.spending, self._measured), {}
         for workload, allocation in self._ledger.live():
             if room.over(workload.account):
                 known = self._rates.get(allocation.jobid)

@@ -11,8 +11,9 @@ exceeded by a start. Only what runs longer than it said exceeds it.
 - A reservation counts as if the work ran.
 
 Before a match it is known what work requests; what it gets may be more (whole nodes, whole vertices), and is measured on the answer, before
-the grant is stored. What waits for a budget counts as over it by itself (`OverLimit.alone`): in a queue with ``atLimit: stop`` it keeps
-nobody, as its time may come in the next period only.
+the grant is stored. What an answer came to that was over a budget is remembered for some minutes (`MeasuredAnswer`): else the same work
+would be matched in vain in each cycle, and work behind it would never be looked at. What waits for a budget counts as over it by itself
+(`OverLimit.alone`): in a queue with ``atLimit: stop`` it keeps nobody, as its time may come in the next period only.
 """
 
 from __future__ import annotations
@@ -38,11 +39,21 @@ from fluxqueue.queue.scheduling.limit_scopes import OverLimit, ScopeKey
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, known_amounts
 
-__all__ = ["BudgetLine", "BudgetRoom"]
+__all__ = ["BudgetLine", "BudgetRoom", "MeasuredAnswer"]
 
 _ROUNDING = 1 + 1e-9
+_MOST_MEASURED = 4_096
 _Amounts = Mapping[str, float]
 _Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAnswer:
+    """What the matcher's answer came to that was over a budget, its duration, and when that was."""
+
+    amounts: Mapping[str, int]
+    duration_s: int | None
+    at: datetime
 
 
 @dataclass(slots=True)
@@ -89,6 +100,11 @@ class BudgetLine:
             if asked > 0 and asked > self.left(kind) + most * (_ROUNDING - 1):
                 return self._over(kind, asked, endless=endless)
         return None
+
+    def reached(self) -> OverLimit:
+        """Return that work waits for this budget, without figures."""
+        text = f"the budget of the account {self.account!r} leaves too little for it in this period (spec.budget of its FluxAccount)"
+        return OverLimit(self.key, text, alone=True)
 
     def status(self) -> BudgetStatus:
         """Return what its FluxAccount shows."""
@@ -137,16 +153,19 @@ class BudgetRoom:
         All accounts.
     lines
         Of each account that has a budget.
+    measured
+        By account and shape: answers that were over a budget, also those of the cycles before.
     """
 
     now: datetime
     tree: AccountTree = NO_ACCOUNTS
     lines: Mapping[str, BudgetLine] = field(default_factory=dict)
+    measured: dict[tuple[str, str], MeasuredAnswer] = field(default_factory=dict)
     _held: dict[WorkloadId, list[tuple[BudgetLine, _Amounts]]] = field(default_factory=dict)
     _over: dict[str, tuple[BudgetLine, ...]] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, now: datetime, spending: Spending) -> BudgetRoom:
+    def begin(cls, now: datetime, spending: Spending, measured: dict[tuple[str, str], MeasuredAnswer] | None = None) -> BudgetRoom:
         """Return the room before anything that runs is counted."""
         lines: dict[str, BudgetLine] = {}
         for name, period in spending.periods.items():
@@ -154,7 +173,7 @@ class BudgetRoom:
             if budget is not None:
                 used = {kind: spending.used.get((name, kind), 0.0) for kind in budget.amounts}
                 lines[name] = BudgetLine(name, period, budget.amounts, used)
-        return cls(now, spending.tree, lines)
+        return cls(now, spending.tree, lines, {} if measured is None else measured)
 
     @property
     def any(self) -> bool:
@@ -190,7 +209,24 @@ class BudgetRoom:
         if not lines or not shares:
             return None
         amounts = amounts_of_shares(shares)
-        return self._refusal(lines, amounts, _molded_s(workload, amounts))
+        duration_s = _molded_s(workload, amounts)
+        over = self._refusal(lines, amounts, duration_s)
+        if over is not None:
+            if len(self.measured) >= _MOST_MEASURED:
+                del self.measured[next(iter(self.measured))]
+            self.measured[workload.account, workload.shape] = MeasuredAnswer(amounts, duration_s, self.now)
+        return over
+
+    def measured_refusal(self, workload: Workload) -> OverLimit | None:
+        """Return which budget keeps a workload from being matched now, by the answer that was found for it; None if none does."""
+        answer = self.measured.get((workload.account, workload.shape))
+        return None if answer is None else self._refusal(self.over(workload.account), answer.amounts, answer.duration_s)
+
+    def reached(self, workload: Workload, is_closed: Callable[[ScopeKey], bool]) -> OverLimit | None:
+        """Return in general terms which budget a workload waits for that `close` leaves out; None if it waits for none."""
+        if (over := self.refusal(workload) or self.measured_refusal(workload)) is not None:
+            return self.lines[over.key[1]].reached()
+        return next((line.reached() for line in self.over(workload.account) if is_closed(line.key)), None)
 
     def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
         for line in lines:
@@ -265,6 +301,18 @@ class BudgetRoom:
             asked = by_shape[backlog.shapes]
             over = np.where(endless, asked > rate, asked * durations > left)
             mask &= ~(over & (asked > 0))
+        self._close_measured(mask, backlog)
+
+    def _close_measured(self, mask: _Mask, backlog: Backlog) -> None:
+        """Clear the rows of work for which an answer was found that is still over a budget."""
+        numbers = {name: number for number, name in enumerate(backlog.account_names)}
+        closed = []
+        for (account, shape), answer in self.measured.items():
+            number, row = numbers.get(account), backlog.shape_number(shape)
+            if number is not None and row is not None and self._refusal(self.over(account), answer.amounts, answer.duration_s) is not None:
+                closed.append(row * len(numbers) + number)
+        if closed:
+            mask &= ~np.isin(backlog.shapes * len(numbers) + backlog.accounts, closed)
 
     @staticmethod
     def _left(line: BudgetLine, kind: str) -> float:
@@ -278,7 +326,7 @@ class BudgetRoom:
     def trial(self, accounts: Iterable[str]) -> BudgetRoom:
         """Return a copy for work of these accounts that is not counted yet."""
         lines = {line.account: line.copy() for account in accounts for line in self.over(account)}
-        return BudgetRoom(self.now, self.tree, lines)
+        return BudgetRoom(self.now, self.tree, lines, self.measured)
 
     def copy(self) -> BudgetRoom:
         """Return a copy of which parts can be taken by itself."""
@@ -287,7 +335,7 @@ class BudgetRoom:
             for name, line in self.lines.items()
         }
         held = {workload: [(lines[line.account], amounts) for line, amounts in held] for workload, held in self._held.items()}
-        return BudgetRoom(self.now, self.tree, lines, held)
+        return BudgetRoom(self.now, self.tree, lines, self.measured, held)
 
 
 def _requested(workload: Workload, nodes: int) -> Mapping[str, int]:

@@ -178,13 +178,15 @@ class Quotas:
                 return over
         return self._budgets.excess(workload, shares)
 
-    def reached(self, workload: Workload) -> OverLimit:
-        """Return in general terms which limit a workload that `within` leaves out waits for."""
+    def reached(self, workload: Workload, *, exact: bool = False) -> OverLimit:
+        """Return which limit a workload that `within` leaves out waits for, with the figures (`exact`) or in general terms."""
+        if exact and (over := self.refusal(workload) or self._budgets.measured_refusal(workload)) is not None:
+            return over
         scopes = self._scopes_of(workload)
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
         if (first := next(closed, None)) is not None:
             return first.reached()
-        if (spent := self._budgets.refusal(workload)) is not None:
+        if (spent := self._budgets.reached(workload, self._aside.closes)) is not None:
             return spent
         if self._room.lacks(workload) or not scopes:
             return self._room.reached(workload)
@@ -235,6 +237,11 @@ class Quotas:
         self._aside.workloads.setdefault(workload.queue, {})[workload.id] = over
         self._aside.counts[over.key] += 1
         self.version += 1
+
+    @property
+    def left_for_later(self) -> bool:
+        """True if all work of an account waits for the next cycle, since many answers were over a budget."""
+        return any(self._aside.closes(line.key) for line in self._budgets.lines.values())
 
     def within(self, queue: str, backlog: Backlog) -> _Mask:
         """Return which rows of a queue's backlog may be matched; rows that hold reservations are not considered."""

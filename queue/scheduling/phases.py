@@ -49,6 +49,9 @@ from fluxqueue.queue.tasks.triggers import Trigger
 
 __all__ = ["CyclePhases"]
 
+_NEXT_ANSWERS_S = 1.0
+"""Until work is looked at that waited because many answers before it were over a budget."""
+
 
 class CyclePhases:
     """Carries out one cycle after the other. The caller holds the lock of the graph.
@@ -225,6 +228,8 @@ class CyclePhases:
         more = await self._reasons.report(cycle, self._reservations.held)
         if more or self._rules.changed:
             self._wakeup.soon()
+        elif cycle.quotas.left_for_later:
+            self._wakeup.soon(_NEXT_ANSWERS_S)
 
     async def _look_ahead(self, cycle: Cycle) -> None:
         self._refresh()  # work that is not matched any more, such as one on which the matcher fails, must not be asked about again

@@ -255,7 +255,7 @@ def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChang
     """The limit that a workload is over, with both figures if that is asked for, or as it was found before."""
     if not exact and workload.reason in LIMIT_REASONS:
         return ReasonChange(workload=workload.id, reason=workload.reason, message=workload.message)
-    over = (quotas.refusal(workload) if exact else None) or quotas.reached(workload)
+    over = quotas.reached(workload, exact=exact)
     return ReasonChange(workload=workload.id, reason=over.reason, message=over.message)
 
 
