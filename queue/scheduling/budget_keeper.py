@@ -15,6 +15,7 @@ from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.model.records import FluxionJobId
 from fluxqueue.queue.model.spending import amounts_of_shares
 from fluxqueue.queue.scheduling.budgets import BudgetLine, BudgetRoom, MeasuredAnswer
+from fluxqueue.queue.store.clock import SLEW
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["BudgetKeeper"]
@@ -38,8 +39,9 @@ class BudgetKeeper:
         self._read_again = datetime.min.replace(tzinfo=UTC)
         self._rates: dict[FluxionJobId, tuple[tuple[NodeShare, ...], Mapping[str, int]]] = {}
         self._measured: dict[tuple[str, str], MeasuredAnswer] = {}
+        self._first_end = datetime.max.replace(tzinfo=UTC)
         self.next_change = float("inf")
-        """When the next period begins, in Unix seconds; infinite without budgets."""
+        """When the next period begins, in Unix seconds of the time of day; infinite without budgets."""
         self.lines: Mapping[str, BudgetLine] = {}
         """The budgets as the last cycle found them when it began."""
 
@@ -60,9 +62,12 @@ class BudgetKeeper:
         if spending.stale or spending.tree is not tree or now >= self._read_again:
             periods = {name: each.budget.period_at(now) for name, each in tree.accounts.items() if each.budget is not None}
             await self._ledger.read_spending(tree, periods)
-            first = min(period.end for period in periods.values())
-            self._read_again, self.next_change = min(first, now + _AGAIN), first.timestamp()
+            self._first_end = min(period.end for period in periods.values())
+            self._read_again = min(self._first_end, now + _AGAIN)
             now = max(now, self._ledger.clock())
+        # Periods are those of the time of the queue. While that is behind, it goes faster than the time of day until it has caught up.
+        catching_up = self._ledger.wall() + (self._first_end - now) / (1 + SLEW)
+        self.next_change = max(self._first_end, catching_up).timestamp()
         self._measured = {key: each for key, each in self._measured.items() if now < each.at + _AGAIN}
         room, rates = BudgetRoom.begin(now, self._ledger.spending, self._measured), {}
         for workload, allocation in self._ledger.live():

@@ -30,7 +30,7 @@ from fluxqueue.queue.metrics import CLOCK_OFFSET_SECONDS
 from fluxqueue.queue.model.records import Epoch
 from fluxqueue.queue.store.store import Store
 
-__all__ = ["NOTABLE_S", "LeaderClock"]
+__all__ = ["NOTABLE_S", "SLEW", "LeaderClock"]
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,8 @@ _STEP_S: Final = 1.0
 """The time of day is not corrected by less: the monotonic clock is as good."""
 _SURE_S: Final = 30.0
 """A step that was seen for so long is believed."""
-_SLEW: Final = 0.2
+SLEW: Final = 0.2
+"""By which part of it the time of the queue runs faster or slower until it is the time of day."""
 _ANSWER_S: Final = 0.05
 """No answer of Postgres is taken for older than this when it arrives: a call that waited for a connection was answered at its end."""
 
@@ -166,5 +167,5 @@ class LeaderClock:
     def _lead_s(self, at: float) -> float:
         """By how much the time of the queue is still ahead; negative if it is behind."""
         assert self._anchor is not None
-        made_up_s = _SLEW * (at - self._anchor[1])
+        made_up_s = SLEW * (at - self._anchor[1])
         return max(self._ahead_s - made_up_s, 0.0) if self._ahead_s > 0 else min(self._ahead_s + made_up_s, 0.0)
