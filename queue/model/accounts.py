@@ -176,7 +176,7 @@ def _budget(spec: AccountBudget | None) -> tuple[Budget | None, list[AccountProb
         months, days, first = period_rule(spec)
     except InvalidPeriod as error:
         return None, [*problems, AccountProblem("InvalidPeriod", f"{error}; until then there is no budget")]
-    seconds = {kind: min(amount * HOUR_S, _LARGEST) for kind, amount in amounts.items()}
+    seconds = {kind: amount * HOUR_S for kind, amount in amounts.items()}
     return (Budget(seconds, months, days, first) if seconds else None), problems
 
 

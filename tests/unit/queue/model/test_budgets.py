@@ -33,6 +33,11 @@ def tree(**budget: Any) -> AccountTree:
         (0, 30, "2026-11-01", "2026-11-30", "2026-11-01", "2026-12-01"),
         (0, 30, "2026-11-01", "2026-12-01", "2026-12-01", "2026-12-31"),
         (0, 7, "2026-11-02", "2026-11-01", "2026-10-26", "2026-11-02"),
+        (0, 366, "0001-01-01", "2026-11-01", "2026-03-12", "2027-03-13"),
+        (3, 0, "0001-01-31", "2026-11-01", "2026-10-31", "2027-01-31"),
+        (0, 1, "9999-12-31", "2026-11-01", "2026-11-01", "2026-11-02"),
+        (12, 0, "9999-12-31", "2026-11-01", "2025-12-31", "2026-12-31"),
+        (12, 0, "2024-02-29", "2027-02-28", "2027-02-28", "2028-02-29"),
     ],
 )
 def test_a_period_is_the_one_that_the_day_is_in(months: int, days: int, first: str, today: str, begin: str, end: str) -> None:
@@ -47,6 +52,13 @@ def test_hours_are_kept_in_the_units_of_the_graph_times_seconds() -> None:
     hours = {NODE: 3, "cpu": 1_500, "memory": 2_048, "nvidia.com:gpu": 4}
     assert budget.amounts == {kind: amount * HOUR_S for kind, amount in hours.items()}
     assert (budget.months, budget.days) == (1, 0)
+
+
+def test_no_budget_is_lowered() -> None:
+    budget = tree(resourceHours={"cpu": "5G", "memory": "80Pi"}).accounts["md"].budget
+    assert budget is not None
+    assert budget.amounts["cpu"] == 5 * 10**9 * CORE_HOUR, "the cores of a large machine for a year"
+    assert bare_hours("memory", budget.amounts["memory"], budget.amounts["memory"]) == "83,890,000"
 
 
 @pytest.mark.parametrize(
