@@ -16,6 +16,8 @@ __all__ = ["unread_keys"]
 
 _PREFIX: Final = "fluxqueue/"
 _SHOWN: Final = 80
+_MOST_COMPARED: Final = 100
+"""Keys of an object that are compared with ours: each costs, and nobody reads more sentences."""
 
 
 def _constants(suffix: str) -> frozenset[str]:
@@ -78,7 +80,11 @@ _OTHER_WORDS: Final = {
 
 
 def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield a sentence for each key with our prefix that has no effect where it stands or as it is, with what may be meant."""
+    """Yield a sentence for each key with our prefix that has no effect where it stands or as it is, with what may be meant.
+
+    Of the keys that nobody knows only the first hundred are looked at.
+    """
+    compared = 0
     for kind, given, known, elsewhere, other in (
         ("label", labels, _LABELS, _ANNOTATIONS, "an annotation"),
         ("annotation", annotations, _ANNOTATIONS, _LABELS, "a label"),
@@ -88,6 +94,10 @@ def unread_keys(labels: Mapping[str, str] | None, annotations: Mapping[str, str]
                 if value not in (few := _VALUES.get(key, (value,))):
                     yield f"{kind} {key}: {value[:_SHOWN]!r} has no effect: write {' or '.join(map(repr, few))}"
                 continue
+            if key.startswith("flux"):
+                compared += 1
+            if compared > _MOST_COMPARED:
+                return
             if not key.startswith(_PREFIX):
                 if (meant := _meant_by_prefix(key)) is not None:
                     yield f"{kind} {key[:_SHOWN]} is unknown and has no effect: did you mean {meant}?"

@@ -89,3 +89,13 @@ def test_a_value_that_is_none_of_the_few_is_told(labels: dict[str, str], annotat
 
 def test_the_few_values_are_read() -> None:
     assert list(unread_keys({"fluxqueue/managed": "true"}, {"fluxqueue/gang": "false", "fluxqueue/replace": "pod"})) == []
+
+
+def test_few_of_very_many_keys_are_compared_so_that_an_admission_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("fluxqueue.api.keys._closest", lambda word: asked.append(word))
+    many = {f"fluxquee.io/{number}": "x" for number in range(1_000)} | {f"fluxqueue/{number}": "x" for number in range(1_000)}
+    others = {f"example.com/{number}": "x" for number in range(1_000)}
+    assert list(unread_keys({**others, **many}, {**others, **many})) == []
+    assert len(asked) == 100
+    assert len(list(unread_keys({**others, "fluxqueue/durration": "2h"}, None))) == 1
