@@ -44,14 +44,12 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     (Reason.QUEUE_LIMIT, "{} is at a limit (spec.limits of its {})"): "reason",
     (Reason.QUEUE_LIMIT, "{} is at a limit, and {} waits for it before this (spec.atLimit of the FluxQueue)"): "reason",
     (Reason.QUEUE_LIMIT, "the account {} may have {} workloads submitted at once, and {} were submitted before this"): "limits",
+    (Reason.QUEUE_LIMIT, "the budget of the account {} is {} for a period, and "): "limits",
     (
         Reason.QUEUE_LIMIT,
-        "the budget of the account {} is {} for a period, and this may use {}: ask for less, or less time, or have the budget raised",
+        "the budget of the account {} is used up until {}: {} of {} are used, {} may still be used by running work, and ",
     ): "limits",
-    (
-        Reason.QUEUE_LIMIT,
-        "the budget of the account {} is used up until {}: {} of {} are used, {} may still be used by running work, and this may use {}",
-    ): "limits",
+    (Reason.QUEUE_LIMIT, "the budget of the account {} leaves too little for it in this period (spec.budget of its FluxAccount)"): "limits",
     (Reason.QUEUE_LIMIT, "the ResourceQuotas of namespace {} leave no room for it: {}"): "reason",
     (Reason.QUEUE_LIMIT, "{} and leaves {}, and this asks for {}: {}"): "quota",
     (Reason.QUEUE_LIMIT, "{}, and this asks for {}: ask for less, or have the quota raised"): "quota",
