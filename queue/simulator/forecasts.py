@@ -34,7 +34,7 @@ __all__ = ["Forecast", "forecast", "forecast_table", "under"]
 
 _SHOWN = 20
 _MOST_PERIODS = 12
-"""Periods of budgets that begin one after the other before a forecast finds that nothing starts in them."""
+"""Periods of budgets that begin one after the other, and at least the next one of each, before a forecast finds that nothing starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Run:
         self._quotas = Quotas({}, ())
         self._budgets = SimulatedBudgets(snapshot.accounts, snapshot.budgets)
         self._budgets.begin(self._now, ((each.workload, _held(each)) for each in snapshot.running))
-        self._periods_left = _MOST_PERIODS
+        self._periods_left, self._all_begun = _MOST_PERIODS, self._budgets.all_begun(self._now)
         self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
         self._waiting = {workload.id: workload for workload in snapshot.pending}
@@ -116,7 +116,9 @@ class _Run:
     def _next_period(self) -> list[int]:
         """Return when a budget begins again, unless nothing started in the last periods."""
         start = self._budgets.next_period(self._now)
-        return [start] if start is not None and self._periods_left else []
+        if self._periods_left == _MOST_PERIODS:
+            self._all_begun = self._budgets.all_begun(self._now)
+        return [start] if start is not None and (self._periods_left > 0 or start <= self._all_begun) else []
 
     async def _end_due(self) -> None:
         ended = []

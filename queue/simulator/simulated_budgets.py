@@ -42,6 +42,9 @@ class SimulatedBudgets:
     shown: Mapping[str, BudgetStatus]
     _running: dict[WorkloadId, tuple[Workload, Allocation]] = field(default_factory=dict)
     _ended: list[tuple[str, Allocation, datetime]] = field(default_factory=list)
+    _spending: Spending = field(default_factory=Spending)
+    _counted: int = 0
+    """How many that ended are counted in it."""
     _before: dict[tuple[str, str, datetime], float] = field(default_factory=dict)
 
     def begin(self, now: int, running: Iterable[tuple[Workload, Allocation]]) -> None:
@@ -76,21 +79,34 @@ class SimulatedBudgets:
         time = datetime.fromtimestamp(now, UTC)
         if not self.tree.budgeted:
             return BudgetRoom(time)
-        spending = Spending(self.tree, self._periods(time))
-        for account, allocation, end in self._ended:
-            spending.add(account, allocation.shares, allocation.granted_at, end)
-        for (name, kind, start), used in self._before.items():
-            if name in spending.periods and spending.periods[name].start == start:
-                spending.used[name, kind] = spending.used.get((name, kind), 0.0) + used
-        room = BudgetRoom.begin(time, spending)
+        if (periods := self._periods(time)) != self._spending.periods:
+            self._begin_periods(periods)
+        for account, allocation, end in self._ended[self._counted :]:
+            self._spending.add(account, allocation.shares, allocation.granted_at, end)
+        self._counted = len(self._ended)
+        room = BudgetRoom.begin(time, self._spending)
         for workload, allocation in self._running.values():
             room.count_running(workload, allocation, amounts_of_shares(allocation.shares))
         return room
 
+    def _begin_periods(self, periods: Mapping[str, BudgetPeriod]) -> None:
+        """Count anew, now that a period began: what ended before all of them counts no longer."""
+        first = min(period.start for period in periods.values())
+        self._ended, self._counted = [each for each in self._ended if each[2] > first], 0
+        used = {(name, kind): use for (name, kind, start), use in self._before.items() if periods[name].start == start}
+        self._spending = Spending(self.tree, periods, used)
+
     def next_period(self, now: int) -> int | None:
         """Return when the next period of a budget begins; None without budgets."""
+        return min(self._next_starts(now), default=None)
+
+    def all_begun(self, now: int) -> int:
+        """Return when the next period of every budget has begun; 0 without budgets."""
+        return max(self._next_starts(now), default=0)
+
+    def _next_starts(self, now: int) -> list[int]:
         periods = self._periods(datetime.fromtimestamp(now, UTC)).values() if self.tree.budgeted else ()
-        return min((int(period.end.timestamp()) for period in periods), default=None)
+        return [int(period.end.timestamp()) for period in periods]
 
     def _periods(self, now: datetime) -> dict[str, BudgetPeriod]:
         return {name: each.budget.period_at(now) for name, each in self.tree.accounts.items() if each.budget is not None}

@@ -284,3 +284,14 @@ def test_running_work_is_counted_once_and_with_what_it_may_still_use() -> None:
 
 def test_work_beyond_every_budget_never_starts_and_ends_the_forecast() -> None:
     assert waits(budgeted(0, 3, a_fluxjob("w-0", 1, 3_600), a_fluxjob("w-1", 1, 600))) == {"w-0": None, "w-1": 0}
+
+
+def test_a_forecast_reaches_the_next_month_also_where_other_budgets_are_for_a_day() -> None:
+    daily = make_account("daily", namespaces=["other"], budget={"period": "1d", "start": "2026-11-01", "nodeHours": 1})
+    document = make_account("md", namespaces=["team"], budget={"start": "2026-11-05", "resourceHours": {"cpu": 5}})
+    shown = [{"name": "cpu", "hours": 5, "used": 5}]
+    document["status"] = {"budget": {"start": "2026-11-05T00:00:00Z", "end": "2026-12-05T00:00:00Z", "amounts": shown}}
+    site = SiteObjects((), [msgspec.convert(each, FluxAccount) for each in (daily, document)])
+    job = a_fluxjob("w-0", 1, 3_600)
+    job = msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, account="md"))
+    assert waits(snapshot_of([a_node("n0")], (), [job], site, NOW)) == {"w-0": MIDNIGHT + 13 * 86_400}
