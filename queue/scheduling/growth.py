@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from fluxqueue.api.fluxjobs import State
-from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict
+from fluxqueue.fluxion.messages import JobMatchRequest, MatchResult, MatchVerdict, NodeShare
 from fluxqueue.fluxion.rpc.failures import InternalError, InvalidCall
 from fluxqueue.queue.metrics import OBJECT_FAILURES
 from fluxqueue.queue.model.job_sizes import PATIENCE, JobPods, may_grow_by, next_parallelism
@@ -183,7 +183,11 @@ class Growth:
             answers = [each for part in requests for each in await self._trial_alone(part)]
         rest = iter(answers)
         return [
-            _admitted(workload, [share.node for answer in islice(rest, len(part)) for share in answer.shares], quotas)
+            _admitted(
+                replace(workload, duration_s=part[0].duration_s or None) if part else workload,
+                [share for answer in islice(rest, len(part)) for share in answer.shares],
+                quotas,
+            )
             for (workload, _), part in zip(asked, requests, strict=True)
         ]
 
@@ -213,13 +217,14 @@ def _is_small(workload: Workload) -> bool:
     return running and started_pods(workload) < workload.pods
 
 
-def _admitted(workload: Workload, nodes: Sequence[str], quotas: Quotas) -> int:
-    """Return how many of the pods that would get these nodes the limits admit."""
+def _admitted(workload: Workload, shares: Sequence[NodeShare], quotas: Quotas) -> int:
+    """Return how many of the pods that would get these shares the limits admit, for the duration that the workload has here."""
     if not quotas.limited(workload.queue):
-        return len(nodes)
-    for pods in range(len(nodes), 0, -1):
-        wanted = replace(workload, jobspec=with_pods(workload.jobspec, pods))
-        if quotas.refusal(wanted) is None and quotas.excess(wanted, nodes[:pods]) is None:
+        return len(shares)
+    for pods in range(len(shares), 0, -1):
+        # without its shape: what these pods may use says nothing of a waiting Job of its kind
+        wanted, given = replace(workload, jobspec=with_pods(workload.jobspec, pods), shape=""), shares[:pods]
+        if quotas.refusal(wanted) is None and quotas.excess(wanted, [share.node for share in given], given) is None:
             return pods
     return 0
 

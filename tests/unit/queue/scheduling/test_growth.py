@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
-from support.builders import make_job
+from support.builders import make_account, make_job
 from support.queue_bench import START, Bench, a_machine, job
 from support.queue_builders import a_job, around
 
 from fluxqueue.api import hostlists
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.api.fluxqueues import Policy, QueueLimits
 from fluxqueue.queue.intake.describe import describe_job
+from fluxqueue.queue.model.accounts import account_tree
 from fluxqueue.queue.model.changes import Ending
 from fluxqueue.queue.model.job_sizes import PATIENCE, JobPods
 from fluxqueue.queue.model.records import NewWorkload, Workload, WorkloadId
@@ -198,6 +201,18 @@ async def test_a_job_grows_within_the_limits(bench: Bench, sizes: Sizes, limits:
     await end(bench, "long")
     await bench.cycle()
     assert sizes.asked == asked
+
+
+@pytest.mark.parametrize(("hours", "asked"), [(1, []), (2, [3]), (3, [4])])
+async def test_a_job_grows_by_the_pods_that_its_budget_would_let_start(bench: Bench, sizes: Sizes, hours: int, asked: list[int]) -> None:
+    bench.accounts = account_tree([msgspec.convert(make_account("md", budget={"nodeHours": hours}), FluxAccount)])
+    await bench.submit(job("long", 3, "8", duration="1h"), replace(moldable("wide", 4, 1), account="md"))
+    await bench.cycle()
+    await run(bench, "long", "wide")
+    sizes.pods["wide"] = JobPods(parallelism=1, full=4, least=1, left=4, active=1)
+    await end(bench, "long")
+    await bench.cycle()
+    assert sizes.asked == asked, "each pod is planned for the 40 minutes that the Job still takes"
 
 
 @pytest.mark.parametrize("pods", [None, JobPods(parallelism=4, full=4, least=1, left=4, active=4)], ids=["unknown", "full"])
