@@ -78,7 +78,5 @@ class BudgetKeeper:
                 rates[allocation.jobid] = known
                 room.count_running(workload, allocation, known[1])
         self._rates = rates
-        self.lines = {
-            name: BudgetLine(name, each.period, each.most, dict(each.used), dict(each.promised)) for name, each in room.lines.items()
-        }
+        self.lines = {name: line.copy() for name, line in room.lines.items()}
         return room

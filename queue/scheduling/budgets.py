@@ -34,7 +34,7 @@ from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.budgets import NODE, BudgetPeriod, bare_hours, format_hours, rounded_hours
 from fluxqueue.queue.model.moldable import is_moldable, planned_duration_s
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
-from fluxqueue.queue.model.spending import Spending, amounts_of_shares, overlap_s
+from fluxqueue.queue.model.spending import Spending, amounts_of_shares
 from fluxqueue.queue.scheduling.limit_scopes import OverLimit, ScopeKey
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, known_amounts
@@ -42,8 +42,10 @@ from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, known_amounts
 __all__ = ["BudgetLine", "BudgetRoom", "MeasuredAnswer"]
 
 _ROUNDING = 1 + 1e-9
-_MOST_MEASURED = 4_096
+_MOST_MEASURED = 1_024
 _Amounts = Mapping[str, float]
+_Held = tuple[str, Mapping[str, int], float | None]
+"""Account, amounts, and for how many seconds more; None: until the period ends."""
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -68,6 +70,8 @@ class BudgetLine:
         When it began and ends.
     most, used, promised
         Amount-seconds by resource type: the budget, what was used until now, and what running and reserved work may still use.
+    passed_s, left_s
+        Seconds of the period until now, and from now on.
     """
 
     account: str
@@ -75,6 +79,8 @@ class BudgetLine:
     most: Mapping[str, int]
     used: dict[str, float] = field(default_factory=dict)
     promised: dict[str, float] = field(default_factory=dict)
+    passed_s: float = 0.0
+    left_s: float = 0.0
 
     @property
     def key(self) -> ScopeKey:
@@ -119,7 +125,14 @@ class BudgetLine:
 
     def copy(self) -> BudgetLine:
         """Return a copy of which parts can be taken by itself."""
-        return BudgetLine(self.account, self.period, self.most, dict(self.used), dict(self.promised))
+        return BudgetLine(self.account, self.period, self.most, dict(self.used), dict(self.promised), self.passed_s, self.left_s)
+
+    def promise(self, amounts: Mapping[str, int], seconds: float | None, sign: int = 1) -> None:
+        """Count what work may still use in so many seconds, None: until the period ends; or count it no longer, with a sign of -1."""
+        lasts_s = sign * (self.left_s if seconds is None else seconds)
+        for kind in self.most:
+            if amount := amounts.get(kind):
+                self.promised[kind] = self.promised.get(kind, 0.0) + amount * lasts_s
 
     def _over(self, kind: str, asked: float, *, endless: bool) -> OverLimit:
         most = self.most[kind]
@@ -161,7 +174,7 @@ class BudgetRoom:
     tree: AccountTree = NO_ACCOUNTS
     lines: Mapping[str, BudgetLine] = field(default_factory=dict)
     measured: dict[tuple[str, str], MeasuredAnswer] = field(default_factory=dict)
-    _held: dict[WorkloadId, list[tuple[BudgetLine, _Amounts]]] = field(default_factory=dict)
+    _held: dict[WorkloadId, _Held] = field(default_factory=dict)
     _over: dict[str, tuple[BudgetLine, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -172,7 +185,8 @@ class BudgetRoom:
             budget = spending.tree.accounts[name].budget
             if budget is not None:
                 used = {kind: spending.used.get((name, kind), 0.0) for kind in budget.amounts}
-                lines[name] = BudgetLine(name, period, budget.amounts, used)
+                passed_s, left_s = (now - period.start).total_seconds(), (period.end - now).total_seconds()
+                lines[name] = BudgetLine(name, period, budget.amounts, used, {}, max(passed_s, 0.0), max(left_s, 0.0))
         return cls(now, spending.tree, lines, {} if measured is None else measured)
 
     @property
@@ -191,12 +205,16 @@ class BudgetRoom:
     def count_running(self, workload: Workload, allocation: Allocation, amounts: Mapping[str, int]) -> None:
         """Count what an allocation used until now, and may still use; a remnant is to end now."""
         lines = self.over(workload.account)
+        if not lines:
+            return
+        held_s = max((self.now - allocation.granted_at).total_seconds(), 0.0)
         for line in lines:
-            seconds = overlap_s(allocation.granted_at, self.now, line.period.start)
+            seconds = min(held_s, line.passed_s)
             for kind in line.most:
-                line.used[kind] = line.used.get(kind, 0.0) + amounts.get(kind, 0) * seconds
-        if lines and not allocation.remnant:
-            self._promise(workload.id, lines, amounts, lambda line: _remaining_s(workload, allocation, self.now, line.period.end))
+                if amount := amounts.get(kind):
+                    line.used[kind] = line.used.get(kind, 0.0) + amount * seconds
+        if not allocation.remnant:
+            self._promise(workload, amounts, _remaining_s(workload, allocation, self.now))
 
     def refusal(self, workload: Workload, nodes: int = 1) -> OverLimit | None:
         """Return which budget keeps a workload from being matched now, if it gets so many nodes; None if none does."""
@@ -230,7 +248,7 @@ class BudgetRoom:
 
     def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
         for line in lines:
-            seconds = self._seconds(line, duration_s)
+            seconds = line.left_s if duration_s is None else float(duration_s)
             wanted = {kind: amounts.get(kind, 0) * seconds for kind in line.most}
             if (over := line.refusal(wanted, endless=duration_s is None)) is not None:
                 return over
@@ -246,30 +264,23 @@ class BudgetRoom:
             return False
         amounts = amounts_of_shares(shares) if shares else _requested(workload, workload.pods)
         duration_s = _molded_s(workload, amounts) if shares else workload.duration_s
-        self._promise(workload.id, lines, amounts, lambda line: self._seconds(line, duration_s))
+        self._promise(workload, amounts, duration_s)
         return True
 
     def remove(self, workload: WorkloadId) -> bool:
         """Count no longer what a workload may still use; return True if it was counted."""
         held = self._held.pop(workload, None)
-        for line, amounts in held or ():
-            for kind, amount in amounts.items():
-                line.promised[kind] -= amount
-        return held is not None
+        if held is None:
+            return False
+        account, amounts, seconds = held
+        for line in self.over(account):
+            line.promise(amounts, seconds, -1)
+        return True
 
-    def _promise(
-        self, workload: WorkloadId, lines: Iterable[BudgetLine], amounts: Mapping[str, int], seconds_of: Callable[[BudgetLine], float]
-    ) -> None:
-        held = self._held[workload] = []
-        for line in lines:
-            seconds = seconds_of(line)
-            may_use = {kind: amounts.get(kind, 0) * seconds for kind in line.most}
-            held.append((line, may_use))
-            for kind, amount in may_use.items():
-                line.promised[kind] = line.promised.get(kind, 0.0) + amount
-
-    def _seconds(self, line: BudgetLine, duration_s: int | None) -> float:
-        return float(duration_s) if duration_s is not None else max((line.period.end - self.now).total_seconds(), 0.0)
+    def _promise(self, workload: Workload, amounts: Mapping[str, int], seconds: float | None) -> None:
+        self._held[workload.id] = workload.account, amounts, seconds
+        for line in self.over(workload.account):
+            line.promise(amounts, seconds)
 
     def close(self, mask: _Mask, backlog: Backlog, is_closed: Callable[[ScopeKey], bool]) -> None:
         """Clear the rows of a backlog's mask that are over a budget.
@@ -286,7 +297,7 @@ class BudgetRoom:
         if any(aside):
             mask &= ~np.array(aside, dtype=np.bool_)[backlog.accounts]
         known = backlog.request_kinds().durations
-        ends = max((self._seconds(line, None) for lines in by_account for line in lines), default=0.0)
+        ends = max((line.left_s for lines in by_account for line in lines), default=0.0)
         longest = float(np.where(known >= FOREVER_S, ends, known).max(initial=0))
         durations = known[backlog.kinds].astype(np.float64)
         endless = durations >= FOREVER_S
@@ -318,10 +329,10 @@ class BudgetRoom:
     def _left(line: BudgetLine, kind: str) -> float:
         return line.left(kind) + line.most[kind] * (_ROUNDING - 1)
 
-    def _rate_left(self, line: BudgetLine, kind: str) -> float:
+    @classmethod
+    def _rate_left(cls, line: BudgetLine, kind: str) -> float:
         """Return how much of a resource type can be used without an interruption until the period ends."""
-        seconds = self._seconds(line, None)
-        return self._left(line, kind) / seconds if seconds else float("inf")
+        return cls._left(line, kind) / line.left_s if line.left_s else float("inf")
 
     def trial(self, accounts: Iterable[str]) -> BudgetRoom:
         """Return a copy for work of these accounts that is not counted yet."""
@@ -330,12 +341,8 @@ class BudgetRoom:
 
     def copy(self) -> BudgetRoom:
         """Return a copy of which parts can be taken by itself."""
-        lines = {
-            name: BudgetLine(line.account, line.period, line.most, dict(line.used), dict(line.promised))
-            for name, line in self.lines.items()
-        }
-        held = {workload: [(lines[line.account], amounts) for line, amounts in held] for workload, held in self._held.items()}
-        return BudgetRoom(self.now, self.tree, lines, self.measured, held)
+        lines = {name: line.copy() for name, line in self.lines.items()}
+        return BudgetRoom(self.now, self.tree, lines, self.measured, dict(self._held))
 
 
 def _requested(workload: Workload, nodes: int) -> Mapping[str, int]:
@@ -350,11 +357,11 @@ def _molded_s(workload: Workload, amounts: Mapping[str, int]) -> int | None:
     return molded_duration(workload.duration_s, workload.pods, pods)
 
 
-def _remaining_s(workload: Workload, allocation: Allocation, now: datetime, period_end: datetime) -> float:
-    """Return for how long running work may go on using what it holds."""
+def _remaining_s(workload: Workload, allocation: Allocation, now: datetime) -> float | None:
+    """Return for how many seconds running work may go on using what it holds; None: until the period ends."""
     duration_s = planned_duration_s(workload)
     if duration_s is None:
-        return max((period_end - now).total_seconds(), 0.0)
+        return None
     began = now if workload.state is State.ALLOCATED else workload.started_at or allocation.granted_at
     end = began + timedelta(seconds=duration_s)
     if allocation.end is not None and allocation.end > end:
