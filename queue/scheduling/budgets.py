@@ -246,6 +246,11 @@ class BudgetRoom:
             return self.lines[over.key[1]].reached()
         return next((line.reached() for line in self.over(workload.account) if is_closed(line.key)), None)
 
+    def left_for_later(self, is_closed: Callable[[ScopeKey], bool]) -> bool:
+        """Return whether the work of an account waits for the next cycle, of which this one found answers that are over a budget."""
+        found = {account for (account, _), answer in self.measured.items() if answer.at == self.now}
+        return any(is_closed(line.key) for account in found for line in self.over(account))
+
     def _refusal(self, lines: Iterable[BudgetLine], amounts: Mapping[str, int], duration_s: int | None) -> OverLimit | None:
         for line in lines:
             seconds = line.left_s if duration_s is None else float(duration_s)

@@ -241,7 +241,7 @@ class Quotas:
     @property
     def left_for_later(self) -> bool:
         """True if all work of an account waits for the next cycle, since many answers were over a budget."""
-        return any(self._aside.closes(line.key) for line in self._budgets.lines.values())
+        return self._budgets.left_for_later(self._aside.closes)
 
     def within(self, queue: str, backlog: Backlog) -> _Mask:
         """Return which rows of a queue's backlog may be matched; rows that hold reservations are not considered."""

@@ -194,10 +194,15 @@ def test_after_many_refused_answers_the_account_waits_and_the_next_cycle_goes_on
     backlog = Backlog([*gangs, work(id=99)])
     cycles = []
     for _ in range(3):
-        cycles.append(Quotas({}, (), budgets=BudgetRoom(NOW, room.tree, room.copy().lines, room.measured)))
+        now = NOW + len(cycles) * HOUR / 60
+        cycles.append(Quotas({}, (), budgets=BudgetRoom(now, room.tree, room.copy().lines, room.measured)))
         started = a_pass(cycles[-1], backlog, 1, 1, 1, 1)
         assert started == ([99] if len(cycles) == 3 else [])
     assert [each.left_for_later for each in cycles] == [True, True, False]
+    full = Quotas({}, (), budgets=BudgetRoom(NOW + HOUR, room.tree, room.lines, room.measured))
+    for gang in gangs[:20]:
+        full.set_aside(gang, OverLimit((Reason.ACCOUNT_LIMIT, "site", None), "it may use 2 nodes at once"))
+    assert not full.left_for_later, "what waits for a limit waits for the end of other work"
     first, behind = gangs[0], work(id=98)
     assert "and this may use 4" in cycles[2].reached(first, exact=True).message
     leaves = "the budget of the account 'site' leaves too little for it in this period (spec.budget of its FluxAccount)"
