@@ -180,7 +180,7 @@ class Quotas:
 
     def reached(self, workload: Workload, *, exact: bool = False) -> OverLimit:
         """Return which limit a workload that `within` leaves out waits for, with the figures (`exact`) or in general terms."""
-        if exact and (over := self.refusal(workload) or self._budgets.measured_refusal(workload)) is not None:
+        if exact and (over := self._budgets.measured_refusal(workload) or self.refusal(workload)) is not None:
             return over
         scopes = self._scopes_of(workload)
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))

@@ -192,7 +192,7 @@ def test_after_many_refused_answers_the_account_waits_and_the_next_cycle_goes_on
     room = a_room(nodeHours=3)
     gangs = [work(pods=4, hours=1 + number / 60, id=number + 1) for number in range(45)]
     backlog = Backlog([*gangs, work(id=99)])
-    cycles = []
+    cycles: list[Quotas] = []
     for _ in range(3):
         now = NOW + len(cycles) * HOUR / 60
         cycles.append(Quotas({}, (), budgets=BudgetRoom(now, room.tree, room.copy().lines, room.measured)))
