@@ -39,8 +39,10 @@ from fluxqueue.queue.scheduling.limit_scopes import OverLimit, ScopeKey
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import FOREVER_S, known_amounts
 
-__all__ = ["BudgetLine", "BudgetRoom", "MeasuredAnswer"]
+__all__ = ["USED_UP", "BudgetLine", "BudgetRoom", "MeasuredAnswer"]
 
+USED_UP = " is used up until "
+"""In a sentence that has the day on which a budget begins again."""
 _ROUNDING = 1 + 1e-9
 _MOST_MEASURED = 1_024
 _Amounts = Mapping[str, float]

@@ -21,6 +21,7 @@ from fluxqueue.queue.model.records import Workload, WorkloadId
 from fluxqueue.queue.scheduling.avoided_nodes import AvoidedNodes
 from fluxqueue.queue.scheduling.backlogs import Backlogs
 from fluxqueue.queue.scheduling.blocking_reservations import BlockingReservations
+from fluxqueue.queue.scheduling.budgets import USED_UP
 from fluxqueue.queue.scheduling.cycle import Cycle
 from fluxqueue.queue.scheduling.deadlines import Deadlines
 from fluxqueue.queue.scheduling.graph import GraphKeeper
@@ -218,10 +219,10 @@ class WaitReasons:
         return list(changes.values()), over
 
     def _is_told(self, workload: Workload) -> bool:
-        """True if a workload that waits for a limit has that reason, or the one that it could not start anyway."""
+        """True if a workload that waits for a limit has that reason, naming no day, or the one that it could not start anyway."""
         if workload.reason is Reason.UNSATISFIABLE:
             return workload.shape in self._satisfiability.unsatisfiable
-        return workload.reason in LIMIT_REASONS and self._satisfiability.fits(workload.shape)
+        return workload.reason in LIMIT_REASONS and USED_UP not in workload.message and self._satisfiability.fits(workload.shape)
 
     def _is_known_preempted(self, change: ReasonChange) -> bool:
         """True if the workload shows for whom it was preempted. That it waits for nodes since then adds nothing."""
@@ -253,7 +254,7 @@ def _reserved_words(nodes: Sequence[str], at: int) -> str:
 
 def _at_limit(workload: Workload, quotas: Quotas, *, exact: bool) -> ReasonChange:
     """The limit that a workload is over, with both figures if that is asked for, or as it was found before."""
-    if not exact and workload.reason in LIMIT_REASONS:
+    if not exact and workload.reason in LIMIT_REASONS and USED_UP not in workload.message:
         return ReasonChange(workload=workload.id, reason=workload.reason, message=workload.message)
     over = quotas.reached(workload, exact=exact)
     return ReasonChange(workload=workload.id, reason=over.reason, message=over.message)
