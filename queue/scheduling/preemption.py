@@ -286,14 +286,8 @@ class Preemptor:
         self, attempt: Attempt, candidates: Sequence[PreemptionCandidate], standing: Standing
     ) -> tuple[PreemptionCandidate, ...]:
         """Return the victims without which the workload of the attempt would start; none if nothing helps."""
-        choice = choose_victims(candidates, None if attempt.guaranteed_to else attempt.workload.priority)
-        try:
-            trial = next(choice)
-            while True:
-                trial = choice.send(await self._trials.fits(attempt, self._allocations(trial), standing))
-        except StopIteration as end:
-            victims: tuple[PreemptionCandidate, ...] = end.value
-            return victims
+        search = choose_victims(candidates, None if attempt.guaranteed_to else attempt.workload.priority)
+        return await self._trials.choose(search, attempt, standing, self._allocations)
 
     async def _preempt_for(
         self, attempt: Attempt, victims: Sequence[PreemptionCandidate], victims_of: PossibleVictims, standing: Standing

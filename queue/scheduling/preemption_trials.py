@@ -8,7 +8,7 @@ began still has nodes in the graph, and is gone in each trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.api.fluxqueues import QueueLimits
@@ -21,6 +21,7 @@ from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.match_rules import MatchRules
 from fluxqueue.queue.scheduling.policies.backlog import key_of
 from fluxqueue.queue.scheduling.policies.passes import HeldReservation
+from fluxqueue.queue.scheduling.policies.victims import PreemptionCandidate, VictimSearch
 from fluxqueue.queue.store.ledger import Ledger
 
 __all__ = ["Attempt", "PreemptionTrials", "Standing"]
@@ -86,6 +87,22 @@ class PreemptionTrials:
         self._graph = graph
         self._rules = rules
         self._probes: list[FluxionJobId] = []
+
+    async def choose(
+        self,
+        search: VictimSearch,
+        attempt: Attempt,
+        standing: Standing,
+        gone: Callable[[Sequence[PreemptionCandidate]], Sequence[Allocation]],
+    ) -> tuple[PreemptionCandidate, ...]:
+        """Carry a search out, and return what it chooses; ``gone`` returns what is gone while some victims are tried."""
+        try:
+            victims = next(search)
+            while True:
+                victims = search.send(await self.fits(attempt, gone(victims), standing))
+        except StopIteration as end:
+            chosen: tuple[PreemptionCandidate, ...] = end.value
+            return chosen
 
     async def fits(self, attempt: Attempt, victims: Sequence[Allocation], standing: Standing) -> bool:
         """Return whether the workload of the attempt would start now without the victims."""

@@ -129,14 +129,11 @@ class WhyNot:
         lowest = sorted(pairs.values(), key=lambda pair: pair[0].priority)[:_MOST_SPARED]
         anyway = [pair[1] for each in attempt.candidates if (pair := self._pair(each)) is not None]
         search = choose_victims([victims_of.candidate(*each) for each in lowest], None, singles=_SINGLES, most_removals=_MOST_REMOVALS)
-        needed: Sequence[PreemptionCandidate] = ()
-        try:
-            trial = next(search)
-            while True:
-                gone = [*anyway, *(pairs[each.workload][1] for each in trial)]
-                trial = search.send(await trials.fits(attempt, gone, standing))
-        except StopIteration as end:
-            needed = end.value
+
+        def gone(victims: Sequence[PreemptionCandidate]) -> list[Allocation]:
+            return [*anyway, *(pairs[each.workload][1] for each in victims)]
+
+        needed = await trials.choose(search, attempt, standing, gone)
         told = self._told[attempt.workload.id] = _Told(self._ledger.clock(), attempt.key)
         words: dict[str, None] = {}
         for workload, allocation in (pairs[each.workload] for each in needed[:_MOST_NAMED]):
