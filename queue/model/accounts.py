@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
 from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, FluxAccount
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
-from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, InvalidPeriod, period_rule
+from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, BudgetPeriod, InvalidPeriod, period_rule
 
 __all__ = ["MAX_DEPTH", "NO_ACCOUNTS", "Account", "AccountProblem", "AccountTree", "Guarantee", "account_tree", "graph_amounts"]
 
@@ -125,6 +126,11 @@ class AccountTree:
     def budgets_over(self, account: str) -> tuple[Account, ...]:
         """Return the accounts whose budgets the work of an account uses: itself and those above it that have budgets."""
         return tuple(each for name in self.path_of(account) if (each := self.accounts[name]).budget is not None)
+
+    def periods_at(self, now: datetime) -> dict[str, BudgetPeriod]:
+        """Return the period that a time is in, by account that has a budget."""
+        accounts = self.accounts.items() if self.budgeted else ()
+        return {name: each.budget.period_at(now) for name, each in accounts if each.budget is not None}
 
 
 NO_ACCOUNTS = AccountTree()

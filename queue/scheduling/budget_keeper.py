@@ -60,7 +60,7 @@ class BudgetKeeper:
             return BudgetRoom(now)
         spending = self._ledger.spending
         if spending.stale or spending.tree is not tree or now >= self._read_again:
-            periods = {name: each.budget.period_at(now) for name, each in tree.accounts.items() if each.budget is not None}
+            periods = tree.periods_at(now)
             await self._ledger.read_spending(tree, periods)
             self._first_end = min(period.end for period in periods.values())
             self._read_again = min(self._first_end, now + _AGAIN)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import AtLimit, Policy
-from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare
+from fluxqueue.fluxion.messages import CallContext, MatchResult, NodeShare, RestoredJob
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.queue.model.records import GUARANTEED_FIRST, Allocation, FluxionJobId, Workload, WorkloadId
 from fluxqueue.queue.scheduling.guarantees import Guarantees, largest_of
@@ -27,7 +27,7 @@ from fluxqueue.queue.scheduling.policies.passes import CycleContext, HeldReserva
 from fluxqueue.queue.scheduling.policies.rounds import Round
 from fluxqueue.queue.scheduling.round_driver import RoundDriver
 from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
-from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot, RunningWorkload
+from fluxqueue.queue.simulator.cluster_snapshot import ClusterSnapshot
 from fluxqueue.queue.simulator.simulated_budgets import SimulatedBudgets
 
 __all__ = ["Forecast", "forecast", "forecast_table", "under"]
@@ -80,7 +80,7 @@ class _Run:
         self._stopping = {name for name, each in snapshot.disciplines.items() if each.at_limit is AtLimit.STOP}
         self._quotas = Quotas({}, ())
         self._budgets = SimulatedBudgets(snapshot.accounts, snapshot.budgets)
-        self._budgets.begin(self._now, ((each.workload, _held(each)) for each in snapshot.running))
+        self._budgets.begin(self._now, ((each.workload, _allocation(each.workload, each.allocation)) for each in snapshot.running))
         self._periods_left, self._all_begun = _MOST_PERIODS, self._budgets.all_begun(self._now)
         self._first: frozenset[WorkloadId] = frozenset()
         self._edges = {edge for each in snapshot.reservations for time in each.times for edge in time}
@@ -194,24 +194,17 @@ class _Run:
                 continue
             self._quotas.add_usage(workload, hosts, answer.shares)
             self._holders[workload.id] = workload, hosts
-            self._budgets.start(workload, _allocation(workload, answer))
+            self._budgets.start(workload, _allocation(workload, answer, ends=bool(workload.duration_s)))
             self._periods_left = _MOST_PERIODS
             self._starts[workload.id] = self._now
             if workload.duration_s:
                 heapq.heappush(self._ends, (answer.end, int(workload.id)))
 
 
-def _allocation(workload: Workload, answer: MatchResult) -> Allocation:
-    start, end = datetime.fromtimestamp(answer.at, UTC), datetime.fromtimestamp(answer.end, UTC)
-    jobid, ends = FluxionJobId(answer.jobid), end if workload.duration_s else None
-    return Allocation(jobid=jobid, workload=workload.id, shares=answer.shares, granted_at=start, start=start, end=ends)
-
-
-def _held(running: RunningWorkload) -> Allocation:
-    held = running.allocation
-    start, end = datetime.fromtimestamp(held.at, UTC), datetime.fromtimestamp(held.end, UTC) if held.end else None
+def _allocation(workload: Workload, held: MatchResult | RestoredJob, *, ends: bool = True) -> Allocation:
+    start, end = datetime.fromtimestamp(held.at, UTC), datetime.fromtimestamp(held.end, UTC) if ends and held.end else None
     jobid = FluxionJobId(held.jobid)
-    return Allocation(jobid=jobid, workload=running.workload.id, shares=held.shares, granted_at=start, start=start, end=end)
+    return Allocation(jobid=jobid, workload=workload.id, shares=held.shares, granted_at=start, start=start, end=end)
 
 
 def forecast_table(snapshot: ClusterSnapshot, forecasts: Mapping[str, Forecast]) -> str:

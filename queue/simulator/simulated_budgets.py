@@ -52,10 +52,7 @@ class SimulatedBudgets:
         for workload, allocation in running:
             self.start(workload, allocation)
         time = datetime.fromtimestamp(now, UTC)
-        room = BudgetRoom.begin(time, Spending(self.tree, self._periods(time)))
-        for workload, allocation in self._running.values():
-            room.count_running(workload, allocation, amounts_of_shares(allocation.shares))
-        for name, line in room.lines.items():
+        for name, line in self._counted_room(time, Spending(self.tree, self.tree.periods_at(time))).lines.items():
             status = self.shown.get(name)
             if status is None or status.start != f"{line.period.start:%Y-%m-%dT%H:%M:%SZ}":
                 continue
@@ -79,12 +76,16 @@ class SimulatedBudgets:
         time = datetime.fromtimestamp(now, UTC)
         if not self.tree.budgeted:
             return BudgetRoom(time)
-        if (periods := self._periods(time)) != self._spending.periods:
+        if (periods := self.tree.periods_at(time)) != self._spending.periods:
             self._begin_periods(periods)
         for account, allocation, end in self._ended[self._counted :]:
             self._spending.add(account, allocation.shares, allocation.granted_at, end)
         self._counted = len(self._ended)
-        room = BudgetRoom.begin(time, self._spending)
+        return self._counted_room(time, self._spending)
+
+    def _counted_room(self, now: datetime, spending: Spending) -> BudgetRoom:
+        """Return what is left of the budgets once all that runs is counted."""
+        room = BudgetRoom.begin(now, spending)
         for workload, allocation in self._running.values():
             room.count_running(workload, allocation, amounts_of_shares(allocation.shares))
         return room
@@ -105,8 +106,4 @@ class SimulatedBudgets:
         return max(self._next_starts(now), default=0)
 
     def _next_starts(self, now: int) -> list[int]:
-        periods = self._periods(datetime.fromtimestamp(now, UTC)).values() if self.tree.budgeted else ()
-        return [int(period.end.timestamp()) for period in periods]
-
-    def _periods(self, now: datetime) -> dict[str, BudgetPeriod]:
-        return {name: each.budget.period_at(now) for name, each in self.tree.accounts.items() if each.budget is not None}
+        return [int(period.end.timestamp()) for period in self.tree.periods_at(datetime.fromtimestamp(now, UTC)).values()]
