@@ -19,7 +19,8 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.kube.object_cache import Change
 from fluxqueue.queue.cluster.caches import Caches
 from fluxqueue.queue.cluster.watched_objects import BY_NAMESPACE
-from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner, is_of_job
+from fluxqueue.queue.model.owner_handles import OwnerHandle, handle_of, handle_of_owner
+from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import checkpoint_of
 from fluxqueue.queue.model.records import Allocation, ReleaseMode, Workload
 from fluxqueue.queue.model.sources.gang_sources import api_group
@@ -145,7 +146,8 @@ class Victims:
 
 def _is_never_alone(pod: Pod) -> bool:
     owner = pod.metadata.controller
-    return is_of_job(pod) or (owner is not None and (api_group(owner.api_version), owner.kind) == ("apps", "DaemonSet"))
+    of_daemonset = owner is not None and (api_group(owner.api_version), owner.kind) == ("apps", "DaemonSet")
+    return of_daemonset or controlling_job(pod) is not None
 
 
 def _return_of_group(pods: Iterable[Pod]) -> Return:

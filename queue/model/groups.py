@@ -40,7 +40,7 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.jobs import pods_wanted
 from fluxqueue.queue.model.later_pods import LaterPods, later_pods
-from fluxqueue.queue.model.pods import age
+from fluxqueue.queue.model.pods import age, controlling_job
 from fluxqueue.queue.model.records import UNREAD, NewWorkload, ReleaseMode, Workload
 from fluxqueue.queue.model.replacement_rules import ReplicaOwner, replica_owner_of
 from fluxqueue.queue.model.sources.gang_sources import GangSource
@@ -160,8 +160,7 @@ def group_of(pod: Pod, job: Job | None = None) -> GroupKey | None:
     against the Job if that is known, since any user may write a label.
     """
     meta = pod.metadata
-    owner = meta.controller
-    if owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/"):
+    if controlling_job(pod) is not None:
         jobset = meta.label(names.JOBSET_NAME_LABEL)
         if jobset:
             return GroupKey(meta.namespace, jobset, JOB_SET) if job is None or jobset_of(job) == jobset else None

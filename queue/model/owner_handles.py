@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.api.metadata import ObjectMeta, OwnerReference, PartialObject
-from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.sources.gang_sources import api_group
 
-__all__ = ["HANDLES", "OwnerHandle", "SuspendableObject", "handle_of", "handle_of_owner", "is_of_job", "is_suspended"]
+__all__ = ["HANDLES", "OwnerHandle", "SuspendableObject", "handle_of", "handle_of_owner", "is_suspended"]
 
 _SPEC = ("suspend",)
 _RUN_POLICY = ("runPolicy", "suspend")
@@ -65,12 +64,6 @@ def handle_of(api_version: str, kind: str) -> OwnerHandle | None:
 def handle_of_owner(owner: OwnerReference | None) -> OwnerHandle | None:
     """Return the handle of an owner; None if there is none."""
     return handle_of(owner.api_version, owner.kind) if owner is not None else None
-
-
-def is_of_job(pod: Pod) -> bool:
-    """True if a Job controls a pod, so that its eviction would count as a failure of the Job."""
-    owner = pod.metadata.controller
-    return owner is not None and (api_group(owner.api_version), owner.kind) == ("batch", "Job")
 
 
 def is_suspended(handle: OwnerHandle, obj: SuspendableObject) -> bool:

@@ -39,7 +39,7 @@ from fluxqueue.queue.metrics import REQUEUES
 from fluxqueue.queue.model.changes import Ending, Eviction, Requeue
 from fluxqueue.queue.model.groups import REPLACED_WITHIN
 from fluxqueue.queue.model.jobids import jobid_of
-from fluxqueue.queue.model.owner_handles import is_of_job
+from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, FluxionJobId, ReleaseMode, Workload, WorkloadId
 from fluxqueue.queue.model.requeue_states import owner_and_revision
@@ -335,7 +335,7 @@ class Requeuer:
             return left_s
         if await self.owners.suspend(workload, allocation) is not Suspension.NONE:
             return _RECHECK_S
-        if not any(map(is_of_job, pods)):
+        if not any(map(controlling_job, pods)):
             return await self._disrupt(workload, allocation, pods)
         self._tell_unstoppable(workload, allocation, _GOES_ON)
         return self._disruptions.pause(workload.id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import OwnerReference
 from fluxqueue.api.pods import Pod
+from fluxqueue.queue.model.pods import controlling_job
 from fluxqueue.queue.model.sources.appwrappers import APP_WRAPPERS
 from fluxqueue.queue.model.sources.gang_sources import GangSource, api_group
 from fluxqueue.queue.model.sources.kubeflow import KUBEFLOW_JOBS
@@ -77,8 +78,7 @@ def source_of_pod(pod: Pod, job: Job | None = None) -> tuple[GangSource, str] | 
     native = pod.spec.scheduling_group is not None or pod.spec.workload_ref is not None
     if not (controlled or native) and _MARKS.isdisjoint(meta.labels or ()) and _MARKS.isdisjoint(meta.annotations or ()):
         return None
-    of_job = owner is not None and owner.kind == "Job" and api_group(owner.api_version) == "batch"
-    for source in _RESUMING if of_job else SOURCES:
+    for source in SOURCES if controlling_job(pod) is None else _RESUMING:
         if (name := source.group_of(pod, job)) is not None:
             return source, name
     return None
