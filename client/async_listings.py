@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.client.arguments import check_texts, check_whole, many
-from fluxqueue.client.errors import InvalidWork, NotInstalled, translated
-from fluxqueue.client.listings import JobListing, QueueListing, listing_of, read_queues
+from fluxqueue.client.errors import InvalidWork
+from fluxqueue.client.listings import JobListing, QueueListing, listing_of, listing_of_kind, read_queues
 from fluxqueue.client.queue_names import QueueNames
-from fluxqueue.kube.errors import ApiError, NotFound
 from fluxqueue.kube.kinds import FLUXJOBS
 
 if TYPE_CHECKING:
@@ -62,12 +61,8 @@ class AsyncListings:
         wanted = _states_of(states)
         if queue:
             await self._queues.check(queue)
-        try:
+        with listing_of_kind("FluxJobs"):
             found = await self.api.list(FLUXJOBS, None if all_namespaces else namespace or self.namespace)
-        except NotFound as error:
-            raise NotInstalled(f"the cluster does not serve FluxJobs ({error}): install fluxqueue") from None
-        except ApiError as error:
-            raise translated(error) from None
         return listing_of(found, _now(), queue=queue, states=wanted, namespaces=all_namespaces)
 
     async def queues(self) -> QueueListing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, overload
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from fluxqueue.kube.transport import Api
 
-__all__ = ["JobListing", "ListedJob", "ListedQueue", "Listing", "QueueListing", "listing_of", "read_queues"]
+__all__ = ["JobListing", "ListedJob", "ListedQueue", "Listing", "QueueListing", "listing_of", "listing_of_kind", "read_queues"]
 
 T = TypeVar("T")
 
@@ -192,6 +193,17 @@ def listing_of(jobs: Iterable[FluxJob], now: datetime, *, queue: str = "", state
     return JobListing(sorted(chosen, key=rows.order), now, namespaces=namespaces)
 
 
+@contextmanager
+def listing_of_kind(kind: str) -> Iterator[None]:
+    """Raise the client's errors while objects are listed: `NotInstalled` if this kind of fluxqueue's is not served."""
+    try:
+        yield
+    except NotFound as error:
+        raise NotInstalled(f"the cluster does not serve {kind} ({error}): install fluxqueue") from None
+    except ApiError as error:
+        raise translated(error) from None
+
+
 async def read_queues(api: Api, now: datetime) -> QueueListing:
     """Return the queues, with the cores in use for those who may list the work of all namespaces.
 
@@ -202,12 +214,8 @@ async def read_queues(api: Api, now: datetime) -> QueueListing:
     FluxQueueError
         The API server refuses, or does not answer.
     """
-    try:
+    with listing_of_kind("FluxQueues"):
         found = await api.list(FLUXQUEUES)
-    except NotFound as error:
-        raise NotInstalled(f"the cluster does not serve FluxQueues ({error}): install fluxqueue") from None
-    except ApiError as error:
-        raise translated(error) from None
     try:
         cores = cores_by_queue(await api.list(FLUXJOBS))
     except Forbidden:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from fluxqueue.cli.node_use import NODE_STATES, NodeUse, node_uses
 from fluxqueue.client.arguments import check_texts, many
-from fluxqueue.client.errors import InvalidWork, NotInstalled, translated
-from fluxqueue.client.listings import Listing
-from fluxqueue.kube.errors import ApiError, Forbidden, NotFound
+from fluxqueue.client.errors import InvalidWork
+from fluxqueue.client.listings import Listing, listing_of_kind
+from fluxqueue.kube.errors import Forbidden
 from fluxqueue.kube.kinds import FLUXJOBS, NODES
 
 if TYPE_CHECKING:
@@ -87,16 +87,12 @@ async def read_nodes(api: Api, namespace: str, selector: str, states: Iterable[s
     if unknown := [state for state in wanted if state.lower() not in NODE_STATES]:
         raise InvalidWork(f"states: {unknown[0]!r} is not a state of nodes: there are {', '.join(NODE_STATES)}")
     only = ""
-    try:
+    with listing_of_kind("FluxJobs"):
         nodes = await api.list(NODES, label_selector=selector or None)
         try:
             jobs = await api.list(FLUXJOBS)
         except Forbidden:
             jobs, only = await api.list(FLUXJOBS, namespace), namespace
-    except NotFound as error:
-        raise NotInstalled(f"the cluster does not serve FluxJobs ({error}): install fluxqueue") from None
-    except ApiError as error:
-        raise translated(error) from None
     kept = {state.lower() for state in wanted}
     return NodeListing([use for use in node_uses(nodes, jobs) if not kept or use.state in kept], only)
 
