@@ -14,7 +14,7 @@ from typing import Final
 from fluxqueue.api.names import DEFAULT_QUEUE
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 
-__all__ = ["amount_problem", "closest_queue", "cores_problem", "memory_problem", "name_problem", "queue_problem"]
+__all__ = ["amount_problem", "cores_problem", "meant_queue", "memory_problem", "name_problem", "queue_problem"]
 
 _SHOWN: Final = 60
 _MOST_NAMED: Final = 20
@@ -86,13 +86,11 @@ def queue_problem(queue: str, known: Collection[str] | None) -> str | None:
     if known is None or queue == DEFAULT_QUEUE or queue in known:
         return None
     shown = sorted({DEFAULT_QUEUE, *known})
-    close = closest_queue(queue, known)
-    meant = f"did you mean {close}? " if close else ""
     more = ", ..." if len(shown) > _MOST_NAMED else ""
-    return f"there is no queue {queue[:_SHOWN]!r}: {meant}there are {', '.join(shown[:_MOST_NAMED])}{more}"
+    return f"there is no queue {queue[:_SHOWN]!r}: {meant_queue(queue, known)}there are {', '.join(shown[:_MOST_NAMED])}{more}"
 
 
-def closest_queue(queue: str, known: Collection[str]) -> str | None:
-    """Return the queue that may be meant by a name that no queue has; None if no name is close."""
+def meant_queue(queue: str, known: Collection[str]) -> str:
+    """Return "did you mean NAME? " for a name that no queue has; empty if no name is close."""
     close = difflib.get_close_matches(queue.lower(), sorted({DEFAULT_QUEUE, *known}), n=1)
-    return close[0] if close else None
+    return f"did you mean {close[0]}? " if close else ""

@@ -17,7 +17,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.schedulers import InvalidScheduler, choose_scheduler, parse_scheduler, queue_name_of
-from fluxqueue.api.typedvalues import closest_queue
+from fluxqueue.api.typedvalues import meant_queue
 
 __all__ = ["SchedulerChoices"]
 
@@ -52,10 +52,8 @@ class SchedulerChoices:
         known = self.queue_names() if queue and queue != names.DEFAULT_QUEUE else None
         if not queue or known is None or queue in known:
             return None
-        close = closest_queue(queue, known)
-        meant = f"did you mean {close}? " if close else ""
         missing = f"there is no queue {queue!r}, so it waits until there is"
-        return f"label {names.QUEUE_LABEL}: {missing}: {meant}kubectl fluxqueue queues lists them"
+        return f"label {names.QUEUE_LABEL}: {missing}: {meant_queue(queue, known)}kubectl fluxqueue queues lists them"
 
     def of_pod(self, namespace: str, meta: ObjectMeta, scheduler_name: str | None) -> SchedulerName:
         """Return which scheduler binds a pod that is to be created.
