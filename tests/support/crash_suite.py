@@ -265,9 +265,10 @@ class CrashSuite:
         """Wait until everything has ended, return what is wrong, and remove all objects."""
         self._load.let_all_go_on()
         try:
-            rows = self.stage.until_settled(within_s)
+            self.stage.until("everything has settled", lambda: settled(self._remaining()), within_s)
         except NotInTime as error:
             raise NotInTime("\n".join([f"not settled within {within_s:g} s:", *self._unsettled()])) from error
+        rows = self._remaining()
         # A MiniCluster ends with its leader, and the pods of its followers are deleted.
         miniclusters = [row for row in rows if row.example.kind == "MiniCluster"]
         changed = self._load.cancelled | self._load.edited | self._load.limited | self._load.preempted
@@ -295,11 +296,15 @@ class CrashSuite:
         self._load.preempted.clear()
         return problems
 
+    def _remaining(self) -> list[Row]:
+        """Return the rows without bare pods that were evicted: nobody creates them again, and their FluxJobs go with them."""
+        return [row for row in self.stage.rows() if row.fluxjob or row.pods or row.example.name not in self._load.preempted]
+
     def _unsettled(self) -> list[str]:
         """Return all facts about work that did not end: from the tables, the cluster and the log of the queue."""
         facts: list[str] = []
         log = self.stage.cluster.programs["queue"].process.log_text().splitlines()
-        for row in self.stage.rows():
+        for row in self._remaining():
             if settled([row]):
                 continue
             example = row.example
