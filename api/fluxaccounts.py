@@ -14,6 +14,7 @@ __all__ = [
     "AccountBudget",
     "AccountGuarantee",
     "AccountLimits",
+    "AccountWorkloadLimits",
     "BudgetAmount",
     "BudgetStatus",
     "FairShareStatus",
@@ -22,6 +23,19 @@ __all__ = [
     "FluxAccountStatus",
     "GuaranteedStatus",
 ]
+
+
+class AccountWorkloadLimits(PartialObject, frozen=True):
+    """What one workload of an account may have, all its pods together: nodes, and quantities by resource name; None is no limit."""
+
+    nodes: int | None = None
+    resources: dict[str, str | int | float] | None = None
+
+    @property
+    def words(self) -> str:
+        """The quantities, for people."""
+        nodes = [f"{self.nodes} nodes"] if self.nodes is not None else []
+        return ", ".join([*nodes, *(f"{most} {name}" for name, most in sorted((self.resources or {}).items()))])
 
 
 class AccountLimits(PartialObject, frozen=True):
@@ -35,6 +49,7 @@ class AccountLimits(PartialObject, frozen=True):
     running: int | None = None
     nodes: int | None = None
     resources: dict[str, str | int | float] | None = None
+    per_workload: AccountWorkloadLimits | None = None
 
 
 class AccountGuarantee(PartialObject, frozen=True):

@@ -39,6 +39,7 @@ __all__ = [
     "SchedulerName",
     "TopologyDefaults",
     "WaitingBudget",
+    "WorkloadLimits",
 ]
 
 
@@ -154,10 +155,25 @@ class NamespaceLimits(Limits, frozen=True):
     waiting: WaitingBudget | None = None
 
 
+class WorkloadLimits(PartialObject, frozen=True):
+    """What one workload may have, all its pods together; None is no limit."""
+
+    nodes: int | None = None
+    cores: int | None = None
+    resources: dict[str, str | int | float] | None = None
+
+    @property
+    def words(self) -> str:
+        """The quantities, for people."""
+        counts = [f"{most} {name}" for name, most in (("nodes", self.nodes), ("cores", self.cores)) if most is not None]
+        return ", ".join([*counts, *(f"{most} {name}" for name, most in sorted((self.resources or {}).items()))])
+
+
 class QueueLimits(Limits, frozen=True):
-    """The limits of a whole queue, and those of each namespace in it."""
+    """The limits of a whole queue, those of each namespace in it, and those of each workload."""
 
     per_namespace: NamespaceLimits | None = None
+    per_workload: WorkloadLimits | None = None
 
 
 class Members(PartialObject, frozen=True):

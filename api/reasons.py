@@ -97,14 +97,14 @@ REASONS: Final[dict[Reason, ReasonFacts]] = {
     ),
     Reason.QUEUE_LIMIT: ReasonFacts(
         "its queue, a ResourceQuota of its namespace, or what may wait of its namespace at once, is at a limit",
-        "wait until others of the queue or the namespace end, delete what is not needed, or have the limit raised",
+        "wait until others of the queue or the namespace end, ask for less, delete what is not needed, or have the limit raised",
         matched=True,
         limit=True,
         report=Report.WHILE_WAITING,
     ),
     Reason.ACCOUNT_LIMIT: ReasonFacts(
         "its account, or one above it, is at a limit or has used up its budget",
-        "wait until others of the account end, or have its limit raised (spec.limits or spec.budget of the FluxAccount)",
+        "wait until others of the account end, ask for less, or have its limit raised (spec.limits or spec.budget of the FluxAccount)",
         matched=True,
         limit=True,
         report=Report.WHILE_WAITING,

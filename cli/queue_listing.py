@@ -27,7 +27,7 @@ __all__ = ["QUEUE_TITLES", "cores_by_queue", "queue_rows", "queues", "with_defau
 
 _FORBIDDEN = 403
 QUEUE_TITLES = ["NAME", "STATE", "POLICY", "PRIORITY", "PENDING", "RUNNING", "NODES", "CORES", "AGE"]
-_WIDE = ["PER-NAMESPACE", "DURATION", "LONGEST", "SCHEDULER"]
+_WIDE = ["PER-NAMESPACE", "PER-WORKLOAD", "DURATION", "LONGEST", "SCHEDULER"]
 _STYLES = {"held": "waits", "drained": "waits"}
 _NARROWING = Narrowing((("AGE", 0), ("PRIORITY", 0)))
 
@@ -104,6 +104,7 @@ def _row(queue: FluxQueue, cores: Mapping[str, float] | None, now: datetime, *, 
     used = None if cores is None else cores.get(queue.metadata.name, 0.0)
     more = [
         _words(limits.per_namespace),
+        limits.per_workload.words if limits.per_workload else "",
         age(spec.default_duration_seconds),
         age(spec.max_duration_seconds) if spec.max_duration_seconds else "",
         spec.scheduler or "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, QueueLimits, SchedulerName
 from fluxqueue.api.topology import InvalidTopology, read_slice
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
@@ -72,6 +72,16 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
             whole, part = getattr(limits, name), getattr(limits.per_namespace, name)
             if whole is not None and part is not None and part > whole:
                 yield f"spec.limits.perNamespace.{name} is {part}, but the whole queue may use {whole}: the lower one counts"
+    yield from _of_one(limits)
+
+
+def _of_one(limits: QueueLimits) -> Iterator[str]:
+    for name in ("nodes", "cores"):
+        whole, one = getattr(limits, name), getattr(limits.per_workload, name, None)
+        if one == 0:
+            yield f"spec.limits.perWorkload.{name} is 0: no work of this queue that asks for {name} can start"
+        if one is not None and whole is not None and one > whole:
+            yield f"spec.limits.perWorkload.{name} is {one}, but the whole queue may use {whole}: the lower one counts"
 
 
 def _zeroes(field: str, limits: Limits, consequence: str) -> Iterator[str]:

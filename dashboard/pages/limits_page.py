@@ -66,6 +66,8 @@ def _queue(queue: FluxQueue) -> QueueLine:
         at_once = [f"{most} {name}" for name, most in parts if most is not None]
         waiting = [f"{each.waiting.words} waiting"] if each.waiting is not None and each.waiting.words else []
         rules.append(f"each namespace at most {', '.join([*at_once, *waiting])}")
+    if (one := limits.per_workload) is not None and one.words:
+        rules.append(f"each workload at most {one.words}")
     return QueueLine(queue, gauges, "; ".join(rule for rule in rules if rule))
 
 
@@ -95,5 +97,7 @@ def _account(account: FluxAccount, depth: int, tree: AccountTree) -> AccountLine
         Gauge("nodes", status.nodes_in_use, limits.nodes),
     )
     resources = ", ".join(f"{most} {name}" for name, most in sorted((limits.resources or {}).items()))
+    if limits.per_workload is not None and limits.per_workload.words:
+        resources = "; ".join(part for part in (resources, f"each workload at most {limits.per_workload.words}") if part)
     problems = tuple(problem.message for problem in tree.problems.get(account.metadata.name, ()))
     return AccountLine(account, min(depth, 4), gauges, resources, problems)

@@ -18,7 +18,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from fluxqueue.api.bounds import is_measured_in_bytes
-from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, FluxAccount
+from fluxqueue.api.fluxaccounts import AccountBudget, AccountGuarantee, AccountLimits, AccountWorkloadLimits, FluxAccount
 from fluxqueue.api.graphnames import resource_type
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.queue.model.budgets import HOUR_S, NODE, Budget, BudgetPeriod, InvalidPeriod, period_rule
@@ -56,6 +56,8 @@ class Account:
         Workloads and nodes that may be in use at once; None: any number.
     amounts
         Most of each resource type of the graph, in the graph's units (millicores, MiB, pieces).
+    of_one, nodes_of_one
+        The same, and nodes, of each workload alone.
     shares
         Of what its parent may use, in proportion to those of its siblings.
     guaranteed
@@ -69,6 +71,8 @@ class Account:
     running: int | None = None
     nodes: int | None = None
     amounts: Mapping[str, int] = field(default_factory=dict)
+    of_one: Mapping[str, int] = field(default_factory=dict)
+    nodes_of_one: int | None = None
     shares: int = 1
     submitted: int | None = None
     guaranteed: Guarantee | None = None
@@ -77,7 +81,12 @@ class Account:
     @property
     def limited(self) -> bool:
         """True if it has a limit of its own."""
-        return self.submitted is not None or self.running is not None or self.nodes is not None or bool(self.amounts)
+        return self.submitted is not None or self.running is not None or self.nodes is not None or self.limits_each or bool(self.amounts)
+
+    @property
+    def limits_each(self) -> bool:
+        """True if it limits each workload."""
+        return self.nodes_of_one is not None or bool(self.of_one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +171,15 @@ def _account(fluxaccount: FluxAccount, path: tuple[str, ...]) -> tuple[Account, 
     spec = fluxaccount.spec
     limits, promised = spec.limits or AccountLimits(), spec.guaranteed or AccountGuarantee()
     amounts, unreadable = _amounts(limits.resources or {}, "limits", "it limits nothing")
+    one = limits.per_workload or AccountWorkloadLimits()
+    of_one, odd_of_one = _amounts(one.resources or {}, "limits.perWorkload", "it limits nothing")
     promised_amounts, more = _amounts(promised.resources or {}, "guaranteed", "nothing of it is guaranteed")
     guaranteed = Guarantee(promised.nodes, promised_amounts) if promised.nodes is not None or promised_amounts else None
     shares = 1 if spec.shares is None else max(spec.shares, 0)
     name = fluxaccount.metadata.name
     budget, odd = _budget(spec.budget)
-    account = Account(name, path, limits.running, limits.nodes, amounts, shares, limits.submitted, guaranteed, budget)
-    return account, [*unreadable, *more, *odd]
+    account = Account(name, path, limits.running, limits.nodes, amounts, of_one, one.nodes, shares, limits.submitted, guaranteed, budget)
+    return account, [*unreadable, *odd_of_one, *more, *odd]
 
 
 def _budget(spec: AccountBudget | None) -> tuple[Budget | None, list[AccountProblem]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.fluxqueues import Limits, QueueLimits
+from fluxqueue.api.fluxqueues import Limits, QueueLimits, WorkloadLimits
 from fluxqueue.api.formatting import format_graph_amount
 from fluxqueue.api.graphnames import CPU, POD_SLOTS
 from fluxqueue.queue.model.accounts import AccountTree, graph_amounts
@@ -20,6 +20,7 @@ __all__ = ["LimitScope", "OverLimit", "ScopeKey", "ScopeUse", "account_scopes", 
 ScopeKey = tuple[Reason, str, str | None]
 """Reason of work over the limit, name of the queue or account, and the namespace of a limit of one namespace."""
 _MILLI = 1000
+_UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class LimitScope:
         Workloads and nodes that may be in use at once; None: any number.
     amounts
         Most of each resource type of the graph, in the graph's units.
+    of_one, nodes_of_one
+        The same, and nodes, of each workload alone, whatever others use.
     """
 
     key: ScopeKey
@@ -66,6 +69,18 @@ class LimitScope:
     running: int | None
     nodes: int | None
     amounts: Mapping[str, int]
+    of_one: Mapping[str, int] = field(default_factory=dict)
+    nodes_of_one: int | None = None
+
+    @property
+    def counts_nodes(self) -> bool:
+        """True if the nodes of a match are limited."""
+        return self.nodes is not None or self.nodes_of_one is not None
+
+    @property
+    def kinds(self) -> Set[str]:
+        """The resource types that have a limit."""
+        return self.amounts.keys() | self.of_one.keys()
 
     def full(self, use: ScopeUse) -> bool:
         """True if no further workload may run."""
@@ -73,11 +88,13 @@ class LimitScope:
 
     def free(self, use: ScopeUse, kind: str) -> int:
         """Return how much of a resource type one more workload may have."""
-        limit = self.amounts.get(kind)
-        return 1 << 62 if limit is None else limit - use.amounts.get(kind, 0)
+        limit, of_one = self.amounts.get(kind), self.of_one.get(kind, _UNLIMITED)
+        return of_one if limit is None else min(of_one, limit - use.amounts.get(kind, 0))
 
     def refusal(self, use: ScopeUse, requested: Mapping[str, int]) -> OverLimit | None:
         """Return why a workload that requests these amounts may not start; None if it may."""
+        if (over := self.too_large(requested)) is not None:
+            return over
         if self.full(use):
             message = f"{self.title} may run {self.running} workloads at once, and {use.running} run or have nodes reserved"
             return OverLimit(self.key, message, alone=not self.running)
@@ -87,25 +104,45 @@ class LimitScope:
                 return OverLimit(self.key, self._over_amount(kind, use, wanted), kind, wanted > self.amounts[kind])
         return None
 
+    def too_large(self, requested: Mapping[str, int]) -> OverLimit | None:
+        """Return why one workload may not request these amounts, whatever others use; None if it may."""
+        for kind, most in self.of_one.items():
+            if (wanted := requested.get(kind, 0)) > most:
+                figures = f"{_with_unit(kind, most)}, and this wants {_bare(kind, wanted)}"
+                message = f"{self.title} allows one workload {figures}: ask for less (perWorkload in {self._field})"
+                return OverLimit(self.key, message, kind, alone=True)
+        return None
+
     def excess(self, use: ScopeUse, matched: Set[str]) -> OverLimit | None:
         """Return why a workload may not have these nodes; None if it may."""
+        if (over := self.too_wide(len(matched))) is not None:
+            return over
         if self.nodes is None or (wanted := len(use.nodes.keys() | matched)) <= self.nodes:
             return None
         message = f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, and {wanted} with this"
-        return OverLimit(self.key, message, alone=len(matched) > self.nodes)
+        return OverLimit(self.key, message)
+
+    def too_wide(self, nodes: int) -> OverLimit | None:
+        """Return why one workload may not have so many nodes, whatever others use; None if it may."""
+        if self.nodes_of_one is not None and nodes > self.nodes_of_one:
+            message = f"{self.title} allows one workload {self.nodes_of_one} nodes, and this would get {nodes}: ask for less "
+            return OverLimit(self.key, f"{message}(perWorkload in {self._field})", alone=True)
+        if self.nodes is not None and nodes > self.nodes:
+            message = f"{self.title} may use {self.nodes} nodes at once, and this would get {nodes}: ask for less ({self._field})"
+            return OverLimit(self.key, message, alone=True)
+        return None
 
     def reached(self) -> OverLimit:
         """Return that a workload waits for this limit, without figures."""
-        kind = "FluxAccount" if self.key[0] is Reason.ACCOUNT_LIMIT else "FluxQueue"
-        return OverLimit(self.key, f"{self.title} is at a limit (spec.limits of its {kind})")
+        return OverLimit(self.key, f"{self.title} is at a limit ({self._field})")
+
+    @property
+    def _field(self) -> str:
+        return f"spec.limits of its {'FluxAccount' if self.key[0] is Reason.ACCOUNT_LIMIT else 'FluxQueue'}"
 
     def _over_amount(self, kind: str, use: ScopeUse, wanted: int) -> str:
-        most, used = self.amounts[kind], use.amounts.get(kind, 0)
-        if kind == CPU:
-            figures = f"{most / _MILLI:g} cores at once: it uses {used / _MILLI:g}, and this wants {wanted / _MILLI:g} more"
-        else:
-            used_amount, wanted_amount = bare_amount(kind, used), bare_amount(kind, wanted)
-            figures = f"{format_graph_amount(kind, most)} at once: it uses {used_amount}, and this wants {wanted_amount} more"
+        used = _bare(kind, use.amounts.get(kind, 0))
+        figures = f"{_with_unit(kind, self.amounts[kind])} at once: it uses {used}, and this wants {_bare(kind, wanted)} more"
         return f"{self.title} may use {figures}"
 
 
@@ -145,7 +182,7 @@ class ScopeUse:
 def queue_scopes(queue: str, limits: QueueLimits, namespaces: Iterable[str]) -> list[LimitScope]:
     """Return the limits of a queue, and those of each of these namespaces in it if there are any."""
     title = f"the queue {queue!r}"
-    scopes = [_of_queue((Reason.QUEUE_LIMIT, queue, None), title, limits)]
+    scopes = [_of_queue((Reason.QUEUE_LIMIT, queue, None), title, limits, limits.per_workload)]
     if (part := limits.per_namespace) is not None:
         scopes += [_of_queue((Reason.QUEUE_LIMIT, queue, name), f"namespace {name!r} in {title}", part) for name in namespaces]
     return scopes
@@ -154,21 +191,42 @@ def queue_scopes(queue: str, limits: QueueLimits, namespaces: Iterable[str]) -> 
 def account_scopes(account: str, accounts: AccountTree) -> list[LimitScope]:
     """Return the limits of an account and of those above it."""
     return [
-        LimitScope((Reason.ACCOUNT_LIMIT, each.name, None), f"the account {each.name!r}", each.running, each.nodes, each.amounts)
+        LimitScope(
+            (Reason.ACCOUNT_LIMIT, each.name, None),
+            f"the account {each.name!r}",
+            each.running,
+            each.nodes,
+            each.amounts,
+            each.of_one,
+            each.nodes_of_one,
+        )
         for each in accounts.limiting(account)
     ]
 
 
-def _of_queue(key: ScopeKey, title: str, limits: Limits) -> LimitScope:
+def _of_queue(key: ScopeKey, title: str, limits: Limits, of_one: WorkloadLimits | None = None) -> LimitScope:
+    one = of_one or WorkloadLimits()
+    return LimitScope(key, title, limits.running, limits.nodes, _limited_amounts(limits), _limited_amounts(one), one.nodes)
+
+
+def _limited_amounts(limits: Limits | WorkloadLimits) -> dict[str, int]:
     amounts = dict(_amounts(tuple(limits.resources.items()))) if limits.resources else {}
     if limits.cores is not None:
         amounts[CPU] = min(limits.cores * _MILLI, amounts.get(CPU, limits.cores * _MILLI))
-    return LimitScope(key, title, limits.running, limits.nodes, amounts)
+    return amounts
 
 
 @lru_cache(maxsize=256)
 def _amounts(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
     return graph_amounts(dict(resources))
+
+
+def _with_unit(kind: str, amount: int) -> str:
+    return f"{amount / _MILLI:g} cores" if kind == CPU else format_graph_amount(kind, amount)
+
+
+def _bare(kind: str, amount: int) -> str:
+    return f"{amount / _MILLI:g}" if kind == CPU else bare_amount(kind, amount)
 
 
 def bare_amount(kind: str, amount: int) -> str:

@@ -20,7 +20,7 @@ from fluxqueue.queue.model.records import Workload
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
-__all__ = ["LimitStops"]
+__all__ = ["LimitStops", "rows_under"]
 
 _MOST_EXAMINED = 1_000
 """Rows over a limit of which it is asked for which limit they wait, of all alike that are over it by themselves only one."""
@@ -71,7 +71,7 @@ class LimitStops:
             if over.alone:
                 waiting &= ~_rows_like(row, backlog)
                 continue
-            behind = _rows_under(over.key, backlog, accounts)
+            behind = rows_under(over.key, backlog, accounts)
             if over.kind:
                 behind &= (backlog.amounts_of_shapes(over.kind) > 0)[backlog.shapes]
             behind[: row + 1] = False
@@ -97,7 +97,8 @@ def _rows_like(row: int, backlog: Backlog) -> _Mask:
     return alike
 
 
-def _rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:
+def rows_under(key: ScopeKey, backlog: Backlog, accounts: AccountTree) -> _Mask:
+    """Return the rows of a backlog that are under a limit of their queue, their namespace in it or their account."""
     reason, name, namespace = key
     if reason is Reason.ACCOUNT_LIMIT:
         under = np.array([name in accounts.path_of(account) for account in backlog.account_names], dtype=np.bool_)

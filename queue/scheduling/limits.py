@@ -24,16 +24,18 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from fluxqueue.api.fluxjobs import Reason
 from fluxqueue.api.fluxqueues import QueueLimits
 from fluxqueue.fluxion.messages import NodeShare
 from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.budgets import BudgetRoom
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
-from fluxqueue.queue.scheduling.limit_stops import LimitStops
+from fluxqueue.queue.scheduling.limit_stops import LimitStops, rows_under
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
 from fluxqueue.queue.scheduling.quota_room import NO_ROOM_LIMITED, QuotaRoom
+from fluxqueue.queue.scheduling.wide_answers import WideAnswers
 
 __all__ = ["Accounts", "Quotas", "Room", "no_accounts", "no_room_limited"]
 
@@ -99,6 +101,8 @@ class Quotas:
         What the ResourceQuotas leave.
     budgets
         What the budgets of accounts leave.
+    wide
+        Answers with more nodes than a limit allows.
 
     Attributes
     ----------
@@ -122,6 +126,7 @@ class Quotas:
         stopping: Collection[str] = (),
         room: QuotaRoom = NO_ROOM_LIMITED,
         budgets: BudgetRoom = _NO_BUDGETS,
+        wide: WideAnswers | None = None,
     ) -> None:
         self._limits = limits
         self._beyond = beyond
@@ -136,6 +141,7 @@ class Quotas:
         self._held: dict[WorkloadId, _Holding] = {}
         self._room = room
         self._budgets = budgets
+        self._wide = wide if wide is not None else WideAnswers()
         self._aside = _SetAside()
         self.version = 0
         if limits or self._by_account:
@@ -171,10 +177,12 @@ class Quotas:
         """
         matched: set[str] | None = None
         for scope in self._scopes_of(workload):
-            if scope.nodes is None:
+            if not scope.counts_nodes:
                 continue
             matched = set(hosts) if matched is None else matched
             if (over := scope.excess(self._use(scope), matched)) is not None:
+                if over.alone:
+                    self._wide.note(scope, workload.shape, len(matched))
                 return over
         return self._budgets.excess(workload, shares)
 
@@ -183,6 +191,8 @@ class Quotas:
         if exact and (over := self._budgets.measured_refusal(workload) or self.refusal(workload)) is not None:
             return over
         scopes = self._scopes_of(workload)
+        if (over := next((over for scope in scopes if (over := self._too_large(scope, workload)) is not None), None)) is not None:
+            return over
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
         if (first := next(closed, None)) is not None:
             return first.reached()
@@ -240,8 +250,10 @@ class Quotas:
 
     @property
     def left_for_later(self) -> bool:
-        """True if all work of an account waits for the next cycle, since many answers were over a budget."""
-        return self._budgets.left_for_later(self._aside.closes)
+        """True if work under a limit waits for the next cycle, since many answers were over a budget or had too many nodes."""
+        return self._budgets.left_for_later(self._aside.closes) or any(
+            self._aside.closes(key) and self._wide.found_for(key) for key in self._aside.counts
+        )
 
     def within(self, queue: str, backlog: Backlog) -> _Mask:
         """Return which rows of a queue's backlog may be matched; rows that hold reservations are not considered."""
@@ -256,6 +268,7 @@ class Quotas:
                 self._close(mask, backlog, [[part] for part in parts], backlog.namespaces)
         if self._by_account:
             self._close(mask, backlog, [self._scopes_of_account(name) for name in backlog.account_names], backlog.accounts)
+        self._close_wide(mask, queue, backlog)
         for workload_id in self._aside.workloads.get(queue, ()):
             if (row := backlog.position(workload_id)) is not None:
                 mask[row] = False
@@ -304,7 +317,7 @@ class Quotas:
         full = [any(scope.full(self._use(scope)) or self._aside.closes(scope.key) for scope in group) for group in scopes]
         if any(full):
             mask &= False if of_rows is None else ~np.array(full, dtype=np.bool_)[of_rows]
-        for kind in sorted({kind for group in scopes for scope in group for kind in scope.amounts}):
+        for kind in sorted({kind for group in scopes for scope in group for kind in scope.kinds}):
             free = [min((scope.free(self._use(scope), kind) for scope in group), default=_UNLIMITED) for group in scopes]
             by_shape = backlog.amounts_of_shapes(kind)
             if by_shape.max(initial=0) <= min(free):
@@ -330,12 +343,37 @@ class Quotas:
             for scope in scopes:
                 if scope.key not in trial._uses:
                     trial._uses[scope.key] = self._use(scope).copy(nodes=False)
-            if any(scope.nodes is not None for scope in scopes) or trial.refusal(workload) is not None:
+            if any(scope.counts_nodes for scope in scopes) or trial.refusal(workload) is not None:
                 return max(1, number)
             if trial._budgets.refusal(workload, workload.pods) is not None:
                 return max(1, number)
             trial.add_usage(workload, ())
         return len(workloads)
+
+    def _close_wide(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
+        """Clear the rows of requests that got too many nodes."""
+        closed: dict[ScopeKey, list[int]] = {}
+        for key, shape in self._wide.shapes():
+            number, scope = backlog.shape_number(shape), self._scope_of(key, queue)
+            if number is not None and scope is not None and self._wide.refusal(scope, shape) is not None:
+                closed.setdefault(key, []).append(number)
+        for key, shapes in closed.items():
+            mask &= ~(np.isin(backlog.shapes, shapes) & rows_under(key, backlog, self.accounts))
+
+    def _scope_of(self, key: ScopeKey, queue: str) -> LimitScope | None:
+        """Return the limits with this key that hold for work of a queue; None if there are none any more."""
+        reason, name, namespace = key
+        if reason is Reason.ACCOUNT_LIMIT:
+            scopes: Sequence[LimitScope] = self._scopes_of_account(name)
+        else:
+            limits = self._limits.get(queue) if name == queue else None
+            scopes = queue_scopes(queue, limits, [namespace] if namespace is not None else []) if limits is not None else ()
+        return next((scope for scope in scopes if scope.key == key), None)
+
+    def _too_large(self, scope: LimitScope, workload: Workload) -> OverLimit | None:
+        """Return why a workload may not start whatever others use; None if it may."""
+        over = scope.too_large(known_amounts(workload.jobspec)) if scope.of_one else None
+        return over or (self._wide.refusal(scope, workload.shape) if scope.counts_nodes else None)
 
     def _use(self, scope: LimitScope) -> ScopeUse:
         return self._uses.get(scope.key) or ScopeUse()
@@ -358,6 +396,6 @@ class Quotas:
 
     def _empty(self, room: QuotaRoom, budgets: BudgetRoom) -> Quotas:
         """Return a copy in which nothing is used of the limits, with this room and these budgets."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets)
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets, self._wide)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other

@@ -43,6 +43,7 @@ from fluxqueue.queue.scheduling.submitted_limits import beyond_submitted
 from fluxqueue.queue.scheduling.wait_reasons import WaitReasons
 from fluxqueue.queue.scheduling.wakeups import Wakeup
 from fluxqueue.queue.scheduling.why_not import WhyNot
+from fluxqueue.queue.scheduling.wide_answers import WideAnswers
 from fluxqueue.queue.store.freed import Freed
 from fluxqueue.queue.store.ledger import Ledger
 from fluxqueue.queue.tasks.triggers import Trigger
@@ -113,6 +114,7 @@ class CyclePhases:
         self._preemptor = Preemptor(ledger, graph, evict, rules, why_not)
         self.growth = Growth(ledger, graph, wakeup)
         self.budgets = BudgetKeeper(ledger)
+        self._wide = WideAnswers()
         self.accounts: Accounts = no_accounts
         self.room: Room = no_room_limited
         self.book: ReservationBook | None = None
@@ -191,7 +193,8 @@ class CyclePhases:
         accounts = self.accounts()
         beyond = beyond_submitted(self._ledger.all(), accounts)
         budgets = await self.budgets.room(accounts)
-        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets)
+        self._wide.begin_cycle(self._ledger.clock())
+        cycle.quotas = Quotas(limits, self._ledger.live(), accounts, beyond, stopping, self.room(), budgets, self._wide)
         dropped |= await reservations.cancel_over_limits(cycle.quotas)
         rules_changed = self._rules.begin_cycle()
         dropped |= await reservations.cancel_against_rules()

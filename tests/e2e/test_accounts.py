@@ -132,6 +132,31 @@ def test_any_resource_is_limited_in_a_queue_and_in_each_namespace_of_it(stage: S
         stage.kubectl("delete", "fluxqueue", queue)
 
 
+def test_one_workload_may_ask_for_no_more_than_its_queue_and_its_account_allow_each(stage: Stage, accounts: Accounts) -> None:
+    queue = f"each-{stage.namespace}"
+    document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": {"limits": {"perWorkload": {"cores": 2}}}}))
+    try:
+        stage.apply(job("large").indexed(2).label("fluxqueue/queue", queue).build())
+        why = stage.until_reason("large", "QueueLimit").status.message
+        assert f"the queue '{queue}' allows one workload 2 cores, and this wants 4: ask for less" in why
+        for number in range(2):
+            stage.apply(job(f"small-{number}").label("fluxqueue/queue", queue).build())
+            assert wrong([stage.until_state(f"small-{number}", State.COMPLETED)]) == []
+        accounts.put("team", namespaces=[stage.namespace], limits={"perWorkload": {"resources": {"cpu": 3}}})
+        stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", '{"spec":{"limits":{"perWorkload":{"cores":4}}}}')
+        why = stage.until_reason("large", "AccountLimit").status.message
+        assert "allows one workload 3 cores, and this wants 4: ask for less (perWorkload in spec.limits of its FluxAccount)" in why
+        patch = json.dumps({"spec": {"limits": {"perWorkload": {"resources": {"gpu": 1}}}}})
+        for kind, name in (("fluxqueue", queue), ("fluxaccount", accounts.name("team"))):
+            assert "has a domain" in stage.kubectl("patch", kind, name, "--type=merge", "-p", patch, check=False).stderr
+        accounts.change("team", limits={"perWorkload": {"resources": {"cpu": 4}}})
+        assert wrong([stage.until_state("large", State.COMPLETED)]) == []
+    finally:
+        stage.kubectl("delete", "job", "--all", "-n", stage.namespace, "--wait=false")
+        stage.kubectl("delete", "fluxqueue", queue)
+
+
 def test_what_is_guaranteed_is_borrowed_and_taken_back(stage: Stage, accounts: Accounts) -> None:
     queue, second = f"lend-{stage.namespace}", f"{stage.namespace}-second"
     document = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxQueue", "metadata": {"name": queue}}

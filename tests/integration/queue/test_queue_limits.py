@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from support.controller_bench import until
 from support.queue_bench import Bench, a_leader, a_node, job
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
-from fluxqueue.api.fluxqueues import NamespaceLimits, Policy, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, Policy, QueueLimits, WorkloadLimits
 from fluxqueue.api.nodes import Node
 from fluxqueue.fluxion.rpc.inprocess import LocalFluxion
 from fluxqueue.kube.object_cache import ObjectCache
@@ -31,7 +31,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
     await matcher.close()
 
 
-def states(bench: Bench, names: str) -> str:
+def states(bench: Bench, names: Iterable[str]) -> str:
     """One letter for each workload: R has nodes, L is over a limit, w waits for another reason."""
     rows = [bench.row(name) for name in names]
     return "".join("R" if row.state is State.ALLOCATED else "L" if row.reason is Reason.QUEUE_LIMIT else "w" for row in rows)
@@ -70,6 +70,21 @@ async def test_a_grant_on_too_many_nodes_is_cancelled_and_smaller_work_starts(be
     assert states(bench, "abc") == "RLR"
     assert "may use 2 nodes at once: it uses 1, and 3 with this" in bench.row("b").message
     assert set(await bench.held()) == {bench.row("a").jobid, bench.row("c").jobid}
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("limits", [QueueLimits(nodes=2), QueueLimits(per_workload=WorkloadLimits(nodes=2))], ids=["queue", "each"])
+async def test_much_work_that_alone_is_too_wide_lets_what_is_behind_it_start(bench: Bench, policy: Policy, limits: QueueLimits) -> None:
+    bench.policy, bench.limits = policy, limits
+    await bench.submit(*(job(f"wide-{number}", 3 + number % 2, "8", f"{number + 1}m") for number in range(45)), job("a", 1, "8"))
+    for _ in range(5):
+        await bench.cycle()
+    assert states(bench, ["wide-0", "wide-44", "a"]) == "LLR"
+    assert "and this would get 3: ask for less" in bench.row("wide-0").message
+    bench.limits = QueueLimits(nodes=4)
+    await end(bench, "a")
+    await bench.cycle()
+    assert states(bench, ["wide-0"]) == "R"
 
 
 async def test_cores_count_as_requested(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from fluxqueue.api.fluxqueues import (
     QueueLimits,
     QueueState,
     WaitingBudget,
+    WorkloadLimits,
 )
 from fluxqueue.api.fluxreservations import AtStart, FluxReservationSpec, FluxReservationStatus, ReservationState, ReservedNodes
 from fluxqueue.minicluster.bounds import MOST_BROKERS
@@ -120,6 +121,7 @@ def test_what_a_queue_does_at_a_limit_is_that_of_the_code(default: Rendered) -> 
         ("limits", QueueLimits),
         ("limits.perNamespace", NamespaceLimits),
         ("limits.perNamespace.waiting", WaitingBudget),
+        ("limits.perWorkload", WorkloadLimits),
         ("namespaces", Members),
     ],
 )

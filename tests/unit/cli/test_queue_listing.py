@@ -25,7 +25,13 @@ def a_queue(name: str, status: dict[str, Any] | None = None, **spec: Any) -> Flu
 NIGHT = a_queue(
     "night",
     {"pending": 3, "running": 2, "nodesInUse": 4},
-    limits={"running": 10, "nodes": 16, "cores": 64, "perNamespace": {"nodes": 2}},
+    limits={
+        "running": 10,
+        "nodes": 16,
+        "cores": 64,
+        "perNamespace": {"nodes": 2},
+        "perWorkload": {"cores": 8, "resources": {"nvidia.com/gpu": 4}},
+    },
     policy="conservative",
     state="held",
 )
@@ -70,7 +76,7 @@ def test_the_default_queue_is_there_without_an_object_and_without_counts() -> No
 
 def test_wide_has_limits_of_namespaces_and_durations() -> None:
     (_, row) = queue_rows([NIGHT], {}, NOW, wide=True)
-    assert row[9:] == ["2 nodes", "60m", "", ""]
+    assert row[9:] == ["2 nodes", "8 cores, 4 nvidia.com/gpu", "60m", "", ""]
 
 
 def test_without_titles() -> None:

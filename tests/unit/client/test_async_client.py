@@ -286,7 +286,7 @@ async def test_explain_has_the_reason_the_remedy_and_the_text_of_the_plugin(serv
     explanation = await work.explain()
     assert (explanation.why, explanation.remedy) == (
         "the queue runs 3 of 3",
-        "wait until others of the queue or the namespace end, delete what is not needed, or have the limit raised",
+        "wait until others of the queue or the namespace end, ask for less, delete what is not needed, or have the limit raised",
     )
     assert "job/solver in namespace team waits in queue default" in str(explanation)
 

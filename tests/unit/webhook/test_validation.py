@@ -83,6 +83,9 @@ def test_a_queue_for_a_scheduler_that_is_not_installed_gets_a_warning() -> None:
         ({"running": 0}, "spec.limits.running is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
         ({"perNamespace": {"cores": 0}}, "spec.limits.perNamespace.cores is 0: nothing of this queue can start"),
         ({"nodes": 2, "perNamespace": {"nodes": 5}}, "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2"),
+        ({"perWorkload": {"cores": 0}}, "spec.limits.perWorkload.cores is 0: no work of this queue that asks for cores can start"),
+        ({"nodes": 2, "perWorkload": {"nodes": 5}}, "spec.limits.perWorkload.nodes is 5, but the whole queue may use 2"),
+        ({"cores": 2, "perWorkload": {"cores": 5}}, "spec.limits.perWorkload.cores is 5, but the whole queue may use 2"),
     ],
 )
 def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], sentence: str) -> None:

@@ -22,7 +22,12 @@ async def html(stage: Stage, *rights: tuple[str, str, str]) -> str:
 def stage() -> Stage:
     made = Stage()
     queue = {
-        "limits": {"running": 6, "cores": 64, "perNamespace": {"nodes": 2, "waiting": {"workloads": 9, "requestsMiB": 5}}},
+        "limits": {
+            "running": 6,
+            "cores": 64,
+            "perNamespace": {"nodes": 2, "waiting": {"workloads": 9, "requestsMiB": 5}},
+            "perWorkload": {"cores": 8},
+        },
         "policy": "easy",
     }
     status = {"pending": 3, "running": 5, "nodesInUse": 4}
@@ -33,7 +38,7 @@ def stage() -> Stage:
             "physics",
             "science",
             running=2,
-            spec={"limits": {"running": 4, "resources": {"cpu": "64"}}, "shares": 3},
+            spec={"limits": {"running": 4, "resources": {"cpu": "64"}, "perWorkload": {"resources": {"memory": "1Ti"}}}, "shares": 3},
             fairShare={"share": 0.75, "use": 52_000, "factor": 0.5},
         )
     )
@@ -44,9 +49,11 @@ def stage() -> Stage:
 async def test_use_is_shown_against_limits_and_shares() -> None:
     text = await html(stage(), *BOTH)
     assert 'aria-label="5 of 6 running"' in text
-    assert "at most 64 cores; each namespace at most 2 nodes, 9 workloads and 5 MiB of requests waiting" in text
+    assert (
+        "at most 64 cores; each namespace at most 2 nodes, 9 workloads and 5 MiB of requests waiting; each workload at most 8 cores" in text
+    )
     assert 'class="depth-1">physics' in text
-    assert "64 cpu" in text
+    assert "64 cpu; each workload at most 1Ti memory" in text
     assert "75.0 %" in text
 
 

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ from support.queue_builders import a_workload, an_allocation
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.api.fluxjobs import Reason
-from fluxqueue.api.fluxqueues import NamespaceLimits, QueueLimits
+from fluxqueue.api.fluxqueues import NamespaceLimits, QueueLimits, WorkloadLimits
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 from fluxqueue.queue.model.jobspecs import PlacementRules, SizedPods, jobspec_of
 from fluxqueue.queue.model.records import SlotState, Workload
@@ -17,6 +18,9 @@ from fluxqueue.queue.scheduling.limit_scopes import OverLimit
 from fluxqueue.queue.scheduling.limits import Quotas
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import amounts_of
+from fluxqueue.queue.scheduling.wide_answers import WideAnswers
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def spec(pods: int = 1, millicores: int = 1000, **changes: Any) -> str:
@@ -182,7 +186,7 @@ def test_the_rows_within_the_limits_are_those_that_are_not_refused() -> None:
 
 def test_an_account_whose_grants_are_over_its_limit_again_and_again_closes_itself_and_no_other() -> None:
     backlog = Backlog([in_account("physics") for _ in range(30)] + [in_account("bio")])
-    some = Quotas({}, (), accounts(physics={"nodes": 1}))
+    some = Quotas({}, [(in_account("physics"), an_allocation(["n0"]))], accounts(physics={"nodes": 2}))
     for workload in [*backlog][:20]:
         over = some.excess(workload, ["n1", "n2"])
         assert over is not None
@@ -213,3 +217,60 @@ def test_of_cores_and_cpu_the_lower_one_counts(limits: dict[str, Any], cores: in
     some = quotas(QueueLimits(**limits))
     assert some.refusal(workload(millicores=cores * 1000)) is None
     assert some.refusal(workload(millicores=cores * 1000 + 1)) is not None
+
+
+def test_one_workload_may_ask_for_no_more_than_the_limit_of_each_whatever_others_use() -> None:
+    some = quotas(QueueLimits(cores=9, per_workload=WorkloadLimits(cores=4)))
+    assert some.refusal(workload(pods=4)) is None
+    over = some.refusal(workload(pods=5))
+    assert over is not None
+    assert over.alone
+    assert over.message == (
+        "the queue 'q' allows one workload 4 cores, and this wants 5: ask for less (perWorkload in spec.limits of its FluxQueue)"
+    )
+    some.add_usage(workload(pods=4), ["n1"])
+    some.add_usage(workload(pods=3), ["n1"])
+    assert says(some.refusal(workload(pods=4))) == "the queue 'q' may use 9 cores at once: it uses 7, and this wants 4 more"
+
+
+def test_what_alone_is_too_large_is_left_out_before_a_match_and_told_why() -> None:
+    backlog = Backlog([workload(pods=pods) for pods in (1, 5, 4)])
+    some = quotas(QueueLimits(per_workload=WorkloadLimits(resources={"cpu": "4"})))
+    assert some.within("q", backlog).tolist() == [True, False, True]
+    assert "allows one workload 4 cores, and this wants 5" in some.reached(backlog[1]).message
+
+
+def test_an_account_and_those_above_it_limit_each_workload() -> None:
+    tree = accounts(site={"perWorkload": {"resources": {"cpu": 2, "memory": "nonsense"}}})
+    assert tree.limited
+    (problem,) = tree.problems["site"]
+    assert problem.message.startswith("spec.limits.perWorkload.resources.memory: ")
+    some = Quotas({}, (), tree)
+    rows = [in_account("physics", cores=3), in_account("physics", cores=2), in_account("", cores=3)]
+    assert says(some.refusal(rows[0])) == (
+        "the account 'site' allows one workload 2 cores, and this wants 3: ask for less (perWorkload in spec.limits of its FluxAccount)"
+    )
+    assert some.within("q", Backlog(rows)).tolist() == [False, True, True]
+
+
+def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes_or_until_the_limit_is_raised() -> None:
+    wide, narrow = in_account("physics"), in_account("physics", cores=2)
+    backlog, found = Backlog([wide, narrow]), WideAnswers(START)
+    tree = accounts(site={"nodes": 3, "perWorkload": {"nodes": 2}})
+    some = Quotas({}, (), tree, wide=found)
+    over = some.excess(wide, ["n1", "n2", "n3"])
+    assert over is not None
+    assert over.alone
+    assert over.message == (
+        "the account 'site' allows one workload 2 nodes, and this would get 3: ask for less (perWorkload in spec.limits of its FluxAccount)"
+    )
+    assert some.excess(narrow, ["n1", "n2"]) is None
+    found.begin_cycle(START + timedelta(minutes=4))
+    later = Quotas({}, (), tree, wide=found)
+    assert later.within("q", backlog).tolist() == [False, True]
+    assert later.reached(wide) == over
+    raised = accounts(site={"nodes": 3, "perWorkload": {"nodes": 3}})
+    assert Quotas({}, (), raised, wide=found).within("q", backlog).tolist() == [True, True]
+    assert Quotas({}, (), AccountTree(), wide=found).within("q", backlog).tolist() == [True, True]
+    found.begin_cycle(START + timedelta(minutes=6))
+    assert Quotas({}, (), tree, wide=found).within("q", backlog).tolist() == [True, True]
