@@ -115,9 +115,11 @@ class LimitScope:
 
     def excess(self, use: ScopeUse, matched: Set[str]) -> OverLimit | None:
         """Return why a workload may not have these nodes; None if it may."""
-        if (over := self.too_wide(len(matched))) is not None:
-            return over
-        if self.nodes is None or (wanted := len(use.nodes.keys() | matched)) <= self.nodes:
+        return self.too_wide(len(matched)) or self.over_nodes(use, len(matched - use.nodes.keys()))
+
+    def over_nodes(self, use: ScopeUse, further: int) -> OverLimit | None:
+        """Return why a workload may not have so many nodes beyond those in use; None if it may."""
+        if self.nodes is None or not further or (wanted := len(use.nodes) + further) <= self.nodes:
             return None
         message = f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, and {wanted} with this"
         return OverLimit(self.key, message)

@@ -181,8 +181,7 @@ class Quotas:
                 continue
             matched = set(hosts) if matched is None else matched
             if (over := scope.excess(self._use(scope), matched)) is not None:
-                if over.alone:
-                    self._wide.note(scope, workload.shape, len(matched))
+                self._wide.note(scope, self._use(scope), workload.shape, matched)
                 return over
         return self._budgets.excess(workload, shares)
 
@@ -191,7 +190,7 @@ class Quotas:
         if exact and (over := self._budgets.measured_refusal(workload) or self.refusal(workload)) is not None:
             return over
         scopes = self._scopes_of(workload)
-        if (over := next((over for scope in scopes if (over := self._too_large(scope, workload)) is not None), None)) is not None:
+        if (over := self._known_excess(workload)) is not None:
             return over
         closed = (scope for scope in scopes if scope.full(self._use(scope)) or self._aside.closes(scope.key))
         if (first := next(closed, None)) is not None:
@@ -287,7 +286,7 @@ class Quotas:
         """Return which limit a workload without nodes, also reserved ones, waits for and may get to by the end of others."""
         if workload.id in self._beyond or workload.id in self._held:
             return None
-        return self.refusal(workload) or self._aside.workloads.get(workload.queue, {}).get(workload.id)
+        return self.refusal(workload) or self._known_excess(workload) or self._aside.workloads.get(workload.queue, {}).get(workload.id)
 
     def note_backlogs_changed(self) -> None:
         """Forget what was found about the rows of the backlogs."""
@@ -355,7 +354,7 @@ class Quotas:
         closed: dict[ScopeKey, list[int]] = {}
         for key, shape in self._wide.shapes():
             number, scope = backlog.shape_number(shape), self._scope_of(key, queue)
-            if number is not None and scope is not None and self._wide.refusal(scope, shape) is not None:
+            if number is not None and scope is not None and self._wide.refusal(scope, self._use(scope), shape) is not None:
                 closed.setdefault(key, []).append(number)
         for key, shapes in closed.items():
             mask &= ~(np.isin(backlog.shapes, shapes) & rows_under(key, backlog, self.accounts))
@@ -370,10 +369,15 @@ class Quotas:
             scopes = queue_scopes(queue, limits, [namespace] if namespace is not None else []) if limits is not None else ()
         return next((scope for scope in scopes if scope.key == key), None)
 
-    def _too_large(self, scope: LimitScope, workload: Workload) -> OverLimit | None:
-        """Return why a workload may not start whatever others use; None if it may."""
-        over = scope.too_large(known_amounts(workload.jobspec)) if scope.of_one else None
-        return over or (self._wide.refusal(scope, workload.shape) if scope.counts_nodes else None)
+    def _known_excess(self, workload: Workload) -> OverLimit | None:
+        """Return which limit a workload is over by what it asks for, or by what it got before; None if by neither."""
+        for scope in self._scopes_of(workload):
+            over = scope.too_large(known_amounts(workload.jobspec)) if scope.of_one else None
+            if over is None and scope.counts_nodes:
+                over = self._wide.refusal(scope, self._use(scope), workload.shape)
+            if over is not None:
+                return over
+        return None
 
     def _use(self, scope: LimitScope) -> ScopeUse:
         return self._uses.get(scope.key) or ScopeUse()

@@ -1,8 +1,9 @@
-"""Which requests got more nodes from the matcher than a limit allows them at all.
+"""Which requests got more nodes from the matcher than a limit allows.
 
-How many nodes a request gets is known only from the answer. An answer that no end of other work brings under the limit is remembered for
-some minutes: else the same work would be matched in vain in each cycle, and work behind it would never be looked at. Afterwards it is
-tried again, since other nodes may be free.
+How many nodes a request gets is known only from the answer. So an answer over a limit is remembered: else the same work would be matched in
+vain in each cycle, and work behind it would never be looked at. While as many nodes as it needs are not free of the limit, the request is
+not matched; after a while it is, since other nodes may be free: after some minutes if the answer alone was over the limit, after some
+seconds if it was so together with other work, on nodes of which the next answer may have more.
 """
 
 from __future__ import annotations
@@ -11,13 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey
+from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse
 
 __all__ = ["WideAnswers"]
 
-_AGAIN = timedelta(minutes=5)
+_AGAIN_ALONE = timedelta(minutes=5)
+_AGAIN = timedelta(seconds=15)
 _MOST_KEPT = 1_024
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The nodes of an answer, how many of them the work under the limit did not use yet, and when it was given."""
+
+    nodes: int
+    further: int
+    at: datetime
+    until: datetime
 
 
 @dataclass(slots=True)
@@ -31,23 +43,24 @@ class WideAnswers:
     """
 
     now: datetime = _LONG_AGO
-    _found: dict[tuple[ScopeKey, str], tuple[int, datetime]] = field(default_factory=dict)
+    _found: dict[tuple[ScopeKey, str], _Answer] = field(default_factory=dict)
 
     def begin_cycle(self, now: datetime) -> None:
         """Forget what was found too long ago."""
         self.now = now
-        self._found = {key: each for key, each in self._found.items() if now < each[1] + _AGAIN}
+        self._found = {key: each for key, each in self._found.items() if now < each.until}
 
-    def note(self, scope: LimitScope, shape: str, nodes: int) -> None:
-        """Remember that a request of this shape got so many nodes."""
+    def note(self, scope: LimitScope, use: ScopeUse, shape: str, nodes: set[str]) -> None:
+        """Remember that a request of this shape got these nodes."""
         if len(self._found) >= _MOST_KEPT:
             del self._found[next(iter(self._found))]
-        self._found[scope.key, shape] = nodes, self.now
+        again = _AGAIN if scope.too_wide(len(nodes)) is None else _AGAIN_ALONE
+        self._found[scope.key, shape] = _Answer(len(nodes), len(nodes - use.nodes.keys()), self.now, self.now + again)
 
-    def refusal(self, scope: LimitScope, shape: str) -> OverLimit | None:
+    def refusal(self, scope: LimitScope, use: ScopeUse, shape: str) -> OverLimit | None:
         """Return why a request of this shape is not matched again for now; None if it is."""
         found = self._found.get((scope.key, shape))
-        return None if found is None else scope.too_wide(found[0])
+        return None if found is None else scope.too_wide(found.nodes) or scope.over_nodes(use, found.further)
 
     def shapes(self) -> Iterator[tuple[ScopeKey, str]]:
         """Yield the shapes of the requests, with their limits."""
@@ -55,4 +68,4 @@ class WideAnswers:
 
     def found_for(self, key: ScopeKey) -> bool:
         """True if this cycle found an answer that is over this limit."""
-        return any(found_key == key and at == self.now for (found_key, _), (_, at) in self._found.items())
+        return any(found_key == key and each.at == self.now for (found_key, _), each in self._found.items())

@@ -87,6 +87,20 @@ async def test_much_work_that_alone_is_too_wide_lets_what_is_behind_it_start(ben
     assert states(bench, ["wide-0"]) == "R"
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_much_work_that_is_too_wide_beside_others_lets_what_is_behind_it_start(bench: Bench, policy: Policy) -> None:
+    bench.policy, bench.limits = policy, QueueLimits(nodes=3)
+    await bench.submit(job("runs", 2, "8"))
+    await bench.cycle()
+    await bench.submit(*(job(f"wide-{number}", 2, "8", f"{number + 1}m") for number in range(45)), job("a", 1, "8"))
+    for _ in range(5):
+        await bench.cycle()
+    assert states(bench, ["wide-0", "wide-44", "a"]) == "LLR"
+    await end(bench, "runs")
+    await bench.cycle()
+    assert states(bench, ["wide-0"]) == "R"
+
+
 async def test_cores_count_as_requested(bench: Bench) -> None:
     bench.limits = QueueLimits(cores=6)
     await bench.submit(job("a", 2, "2"), job("b", 1, "4"), job("c", 2, "1"))

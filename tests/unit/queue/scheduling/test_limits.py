@@ -185,7 +185,7 @@ def test_the_rows_within_the_limits_are_those_that_are_not_refused() -> None:
 
 
 def test_an_account_whose_grants_are_over_its_limit_again_and_again_closes_itself_and_no_other() -> None:
-    backlog = Backlog([in_account("physics") for _ in range(30)] + [in_account("bio")])
+    backlog = Backlog([in_account("physics", cores=cores) for cores in range(1, 31)] + [in_account("bio")])
     some = Quotas({}, [(in_account("physics"), an_allocation(["n0"]))], accounts(physics={"nodes": 2}))
     for workload in [*backlog][:20]:
         over = some.excess(workload, ["n1", "n2"])
@@ -274,3 +274,19 @@ def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes
     assert Quotas({}, (), AccountTree(), wide=found).within("q", backlog).tolist() == [True, True]
     found.begin_cycle(START + timedelta(minutes=6))
     assert Quotas({}, (), tree, wide=found).within("q", backlog).tolist() == [True, True]
+
+
+def test_a_request_that_got_too_many_nodes_beside_others_waits_until_as_many_are_free_of_the_limit() -> None:
+    wide, runs = in_account("physics", cores=2), in_account("physics")
+    found, tree = WideAnswers(START), accounts(physics={"nodes": 2})
+    some = Quotas({}, [(runs, an_allocation(["n0"]))], tree, wide=found)
+    over = some.excess(wide, ["n1", "n2"])
+    assert over is not None
+    assert not over.alone
+    some.set_aside(wide, over)
+    assert not some.left_for_later, "nineteen more would close the account"
+    later = Quotas({}, [(runs, an_allocation(["n0"]))], tree, wide=found)
+    assert later.within("q", Backlog([wide, in_account("physics")])).tolist() == [False, True]
+    assert Quotas({}, (), tree, wide=found).within("q", Backlog([wide])).tolist() == [True], "nothing runs any more"
+    found.begin_cycle(START + timedelta(seconds=15))
+    assert later.within("q", Backlog([wide])).tolist() == [True]
