@@ -7,12 +7,14 @@ Parquet have seconds, so that nothing is rounded before others compute with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.history_source import HistorySource
+from fluxqueue.cli.shares import budgets
 from fluxqueue.cli.tables import age, columns
 
 __all__ = ["ReportRequest", "report"]
@@ -48,8 +50,20 @@ class ReportRequest:
     export: Export | None = None
 
 
-def report(source: HistorySource, request: ReportRequest, out: TextIO) -> int:
-    """Print what was used."""
+def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts: Callable[[], Sequence[FluxAccount]] = tuple) -> int:
+    """Print what was used, and what is left of the budgets of accounts where it is summed by account.
+
+    Parameters
+    ----------
+    source
+        Of the sums.
+    request
+        What is asked for.
+    out
+        Where it is printed.
+    accounts
+        Reads the accounts that the person may see.
+    """
     answer = source.report(request.parameters)
     groups: list[str] = answer["by"]
     rows: list[dict[str, Any]] = answer["rows"]
@@ -63,6 +77,10 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO) -> int:
         for row in rows
     ]
     out.write(columns([*(group.upper() for group in groups), *_TITLES] if request.titles else None, cells))
+    if "account" in groups and request.titles:
+        named = {str(row["account"]) for row in rows}
+        if left := budgets([each for each in accounts() if each.metadata.name in named]):
+            out.write(f"\nBudgets of the present period, in hours\n{left}")
     return 0
 
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.cli import history_options as options
-from fluxqueue.cli.api_client import ApiClient
+from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.history_source import HistorySource, find_history
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.tables import age
@@ -39,7 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
             return _stats(source, arguments, namespace)
         from fluxqueue.cli import report
 
-        return report.report(source, options.report_request(arguments, namespace), sys.stdout)
+        return report.report(source, options.report_request(arguments, namespace), sys.stdout, lambda: _visible_accounts(arguments))
+
+
+def _visible_accounts(arguments: argparse.Namespace) -> list[FluxAccount]:
+    """Return the FluxAccounts; none for who may not list them, whose report is complete without."""
+    from fluxqueue.cli.listing import list_accounts
+
+    with ApiClient(connection_of(arguments)) as client:
+        try:
+            return list_accounts(client)
+        except ClusterError:
+            return []
 
 
 def _stats(source: HistorySource, arguments: argparse.Namespace, namespace: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccount
+from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccount, FluxAccountStatus
 from fluxqueue.api.fluxqueues import FluxQueue, QueueLimits
 from fluxqueue.dashboard.site import Asked, Content, Site, render
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
@@ -38,6 +38,7 @@ class AccountLine:
     depth: int
     gauges: tuple[Gauge, ...]
     limits: str
+    budgets: str
     problems: tuple[str, ...]
 
 
@@ -100,4 +101,12 @@ def _account(account: FluxAccount, depth: int, tree: AccountTree) -> AccountLine
     if limits.per_workload is not None and limits.per_workload.words:
         resources = "; ".join(part for part in (resources, f"each workload at most {limits.per_workload.words}") if part)
     problems = tuple(problem.message for problem in tree.problems.get(account.metadata.name, ()))
-    return AccountLine(account, min(depth, 4), gauges, resources, problems)
+    return AccountLine(account, min(depth, 4), gauges, resources, _budgets(status), problems)
+
+
+def _budgets(status: FluxAccountStatus) -> str:
+    """Return what is left of a budget in its period."""
+    if (budget := status.budget) is None or not budget.amounts:
+        return ""
+    left = ", ".join(f"{each.left:,.10g} of {each.hours:,.10g} hours of {each.name}" for each in budget.amounts)
+    return f"{left}, until {budget.end[:10]}"

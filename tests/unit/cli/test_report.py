@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import msgspec
+
+from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.cli.exports import Export
 from fluxqueue.cli.report import ReportRequest, report
 
@@ -37,3 +40,22 @@ def test_programs_read_seconds() -> None:
     assert shown(export=Export("csv")) == (
         "day,user,jobs,node_s,cpu_s,memory_gib_s,gpu_s,estimated,start_error_s\n2026-11-22,,3,7200.0,5400.0,0.0,,2,75.0\n"
     )
+
+
+def test_a_report_by_account_ends_with_what_is_left_of_their_budgets() -> None:
+    amounts = [{"name": "nodes", "hours": 2000, "used": 700, "promised": 50, "left": 1250}]
+    status = {"budget": {"end": "2026-12-01T00:00:00Z", "amounts": amounts}}
+    documents = [{"metadata": {"name": name}, "status": status} for name in ("physics", "elsewhere")]
+    rows = [ROW | {"account": "physics"}]
+
+    class Source:
+        def report(self, _parameters: Any) -> dict[str, Any]:
+            return {"since": "2026-11-01T00:00:00Z", "until": "2026-11-23T08:00:00Z", "by": ["account"], "rows": rows}
+
+    source: Any = Source()
+    out = io.StringIO()
+    assert report(source, ReportRequest(), out, lambda: msgspec.convert(documents, list[FluxAccount])) == 0
+    _, text = out.getvalue().split("\nBudgets of the present period, in hours\n")
+    titles, row = text.splitlines()
+    assert titles.split() == ["ACCOUNT", "BUDGET", "UNTIL", "HOURS", "USED", "RUNNING", "LEFT"]
+    assert row.split() == ["physics", "nodes", "2026-12-01", "2,000", "700", "50", "1,250"]

@@ -40,6 +40,10 @@ def stage() -> Stage:
             running=2,
             spec={"limits": {"running": 4, "resources": {"cpu": "64"}, "perWorkload": {"resources": {"memory": "1Ti"}}}, "shares": 3},
             fairShare={"share": 0.75, "use": 52_000, "factor": 0.5},
+            budget={
+                "end": "2026-12-01T00:00:00Z",
+                "amounts": [{"name": "nodes", "hours": 2000, "used": 700, "promised": 50, "left": 1250}],
+            },
         )
     )
     made.state.accounts.apply(account("lost", "nowhere"))
@@ -55,6 +59,7 @@ async def test_use_is_shown_against_limits_and_shares() -> None:
     assert 'class="depth-1">physics' in text
     assert "64 cpu; each workload at most 1Ti memory" in text
     assert "75.0 %" in text
+    assert "1,250 of 2,000 hours of nodes, until 2026-12-01" in text
 
 
 async def test_a_problem_of_an_account_is_named() -> None:
