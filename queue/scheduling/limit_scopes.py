@@ -109,7 +109,7 @@ class LimitScope:
         for kind, most in self.of_one.items():
             if (wanted := requested.get(kind, 0)) > most:
                 figures = f"{_with_unit(kind, most)}, and this wants {_bare(kind, wanted)}"
-                message = f"{self.title} allows one workload {figures}: ask for less (perWorkload in {self._field})"
+                message = f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of its {self._kind})"
                 return OverLimit(self.key, message, kind, alone=True)
         return None
 
@@ -119,7 +119,7 @@ class LimitScope:
 
     def over_nodes(self, use: ScopeUse, further: int) -> OverLimit | None:
         """Return why a workload may not have so many nodes beyond those in use; None if it may."""
-        if self.nodes is None or not further or (wanted := len(use.nodes) + further) <= self.nodes:
+        if self.nodes is None or (wanted := len(use.nodes) + further) <= self.nodes:
             return None
         message = f"{self.title} may use {self.nodes} nodes at once: it uses {len(use.nodes)}, and {wanted} with this"
         return OverLimit(self.key, message)
@@ -127,20 +127,22 @@ class LimitScope:
     def too_wide(self, nodes: int) -> OverLimit | None:
         """Return why one workload may not have so many nodes, whatever others use; None if it may."""
         if self.nodes_of_one is not None and nodes > self.nodes_of_one:
-            message = f"{self.title} allows one workload {self.nodes_of_one} nodes, and this would get {nodes}: ask for less "
-            return OverLimit(self.key, f"{message}(perWorkload in {self._field})", alone=True)
+            figures = f"{self.nodes_of_one} nodes, and this would get {nodes}"
+            message = f"{self.title} allows one workload {figures}: ask for less (spec.limits.perWorkload of its {self._kind})"
+            return OverLimit(self.key, message, alone=True)
         if self.nodes is not None and nodes > self.nodes:
-            message = f"{self.title} may use {self.nodes} nodes at once, and this would get {nodes}: ask for less ({self._field})"
+            figures = f"{self.nodes} nodes at once, and this would get {nodes}"
+            message = f"{self.title} may use {figures}: ask for less (spec.limits of its {self._kind})"
             return OverLimit(self.key, message, alone=True)
         return None
 
     def reached(self) -> OverLimit:
         """Return that a workload waits for this limit, without figures."""
-        return OverLimit(self.key, f"{self.title} is at a limit ({self._field})")
+        return OverLimit(self.key, f"{self.title} is at a limit (spec.limits of its {self._kind})")
 
     @property
-    def _field(self) -> str:
-        return f"spec.limits of its {'FluxAccount' if self.key[0] is Reason.ACCOUNT_LIMIT else 'FluxQueue'}"
+    def _kind(self) -> str:
+        return "FluxAccount" if self.key[0] is Reason.ACCOUNT_LIMIT else "FluxQueue"
 
     def _over_amount(self, kind: str, use: ScopeUse, wanted: int) -> str:
         used = _bare(kind, use.amounts.get(kind, 0))

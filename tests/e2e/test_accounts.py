@@ -146,7 +146,7 @@ def test_one_workload_may_ask_for_no_more_than_its_queue_and_its_account_allow_e
         accounts.put("team", namespaces=[stage.namespace], limits={"perWorkload": {"resources": {"cpu": 3}}})
         stage.kubectl("patch", "fluxqueue", queue, "--type=merge", "-p", '{"spec":{"limits":{"perWorkload":{"cores":4}}}}')
         why = stage.until_reason("large", "AccountLimit").status.message
-        assert "allows one workload 3 cores, and this wants 4: ask for less (perWorkload in spec.limits of its FluxAccount)" in why
+        assert "allows one workload 3 cores, and this wants 4: ask for less (spec.limits.perWorkload of its FluxAccount)" in why
         patch = json.dumps({"spec": {"limits": {"perWorkload": {"resources": {"gpu": 1}}}}})
         for kind, name in (("fluxqueue", queue), ("fluxaccount", accounts.name("team"))):
             assert "has a domain" in stage.kubectl("patch", kind, name, "--type=merge", "-p", patch, check=False).stderr

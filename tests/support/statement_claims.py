@@ -366,6 +366,10 @@ _RUNNING_LIMIT = re.compile(r"the (?P<kind>queue|account) '(?P<name>[^']+)' may 
 _NODE_LIMIT = re.compile(r"may use (?P<most>\d+) nodes at once: it uses (?P<used>\d+), and (?P<total>\d+) with this")
 _SUBMITTED_LIMIT = re.compile(r"may have (?P<most>\d+) workloads submitted at once, and (?P<used>\d+) were submitted before this")
 _AMOUNT_LIMIT = re.compile(r"may use (?P<most>[\d.]+) cores at once: it uses (?P<used>[\d.]+), and this wants (?P<wanted>[\d.]+) more")
+_LIMIT_OF_ONE = re.compile(
+    r"(?:allows one workload (?P<most>[\d.]+) .*?|may use (?P<nodes>\d+) nodes at once), "
+    r"and this (?:wants|would get) (?P<wanted>[\d.]+)\S*: ask"
+)
 _BUDGET = re.compile(
     r"(?P<used>[\d.,]+) of (?P<most>[\d.,]+) \S.* are used, (?P<promised>[\d.,]+) may still be used .* this may use (?P<wanted>[\d.,]+)"
 )
@@ -406,6 +410,8 @@ def _limits(work: ShownWork, picture: Picture) -> str:
     if (said := _AMOUNT_LIMIT.search(message)) is not None:
         enough = float(said["used"]) + float(said["wanted"]) <= float(said["most"])
         return "by its own figures there is room" if enough else ""
+    if (said := _LIMIT_OF_ONE.search(message)) is not None:
+        return "by its own figures it is allowed" if float(said["wanted"]) <= float(said["most"] or said["nodes"]) else ""
     if (said := _BUDGET.search(message)) is not None:
         used, most, promised, wanted = (float(said[name].replace(",", "")) for name in ("used", "most", "promised", "wanted"))
         return "by its own figures there is room" if used + promised + wanted < most * _ROUNDED else ""

@@ -41,6 +41,8 @@ SENTENCES: Mapping[tuple[Reason, str], str | NotCheckable] = {
     (Reason.QUEUE_NOT_ALLOWED, _NOT_FOR_NAMESPACE): "reason",
     (Reason.QUEUE_LIMIT, "{} may run {} workloads at once, and {} run or have nodes reserved"): "limits",
     (Reason.QUEUE_LIMIT, "{} may use {} nodes at once: it uses {}, and {} with this"): "limits",
+    (Reason.QUEUE_LIMIT, "{} may use {}: ask for less (spec.limits of its {})"): "limits",
+    (Reason.QUEUE_LIMIT, "{} allows one workload {}: ask for less (spec.limits.perWorkload of its {})"): "limits",
     (Reason.QUEUE_LIMIT, "{} is at a limit (spec.limits of its {})"): "reason",
     (Reason.QUEUE_LIMIT, "{} is at a limit, and {} waits for it before this (spec.atLimit of the FluxQueue)"): "reason",
     (Reason.QUEUE_LIMIT, "the account {} may have {} workloads submitted at once, and {} were submitted before this"): "limits",

@@ -113,6 +113,7 @@ def plain_job(cpu: str) -> Any:
 FROM = f"{LATER:%Y-%m-%dT%H:%M:%SZ}"
 HELD_FOR_IT = f"node n1 is reserved for it from {FROM} on: it starts then, or sooner if they are free"
 TWO_RUN = "the queue 'default' may run 2 workloads at once, and 2 run or have nodes reserved"
+TOO_LARGE = "the queue 'default' allows one workload 4 cores, and this wants {}: ask for less (spec.limits.perWorkload of its FluxQueue)"
 LIMITED = {"default": a_queue(limits={"running": 2})}
 
 
@@ -149,6 +150,7 @@ TRUE: Mapping[str, Callable[[], Picture]] = {
     ),
     "nodes are held without preemption": lambda: waits_for("w", "in a queue without preemption"),
     "reserved": lambda: alone(reserved(waiting(Reason.WAITING_FOR_NODES, HELD_FOR_IT, expected(LATER, reserved=True)))),
+    "too large": lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(5)), queues=LIMITED),
     "at a limit": lambda: two_running(waiting(Reason.QUEUE_LIMIT, TWO_RUN)),
     "of no queue": lambda: alone(waiting(Reason.UNKNOWN_QUEUE, queue="other")),
     "may not begin yet": lambda: alone(
@@ -170,6 +172,7 @@ FALSE: Mapping[str, tuple[str, Callable[[], Picture]]] = {
     "of no queue": ("reason", lambda: alone(waiting(Reason.UNKNOWN_QUEUE))),
     "of a held queue": ("reason", lambda: alone(waiting(Reason.QUEUE_HELD))),
     "at a limit without limits": ("reason", lambda: alone(waiting(Reason.QUEUE_LIMIT))),
+    "too large by figures that allow it": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TOO_LARGE.format(4)), queues=LIMITED)),
     "at a limit that is not reached": ("limits", lambda: picture(waiting(Reason.QUEUE_LIMIT, TWO_RUN), queues=LIMITED)),
     "at a quota that nothing uses": (
         "quota",

@@ -226,7 +226,7 @@ def test_one_workload_may_ask_for_no_more_than_the_limit_of_each_whatever_others
     assert over is not None
     assert over.alone
     assert over.message == (
-        "the queue 'q' allows one workload 4 cores, and this wants 5: ask for less (perWorkload in spec.limits of its FluxQueue)"
+        "the queue 'q' allows one workload 4 cores, and this wants 5: ask for less (spec.limits.perWorkload of its FluxQueue)"
     )
     some.add_usage(workload(pods=4), ["n1"])
     some.add_usage(workload(pods=3), ["n1"])
@@ -248,7 +248,7 @@ def test_an_account_and_those_above_it_limit_each_workload() -> None:
     some = Quotas({}, (), tree)
     rows = [in_account("physics", cores=3), in_account("physics", cores=2), in_account("", cores=3)]
     assert says(some.refusal(rows[0])) == (
-        "the account 'site' allows one workload 2 cores, and this wants 3: ask for less (perWorkload in spec.limits of its FluxAccount)"
+        "the account 'site' allows one workload 2 cores, and this wants 3: ask for less (spec.limits.perWorkload of its FluxAccount)"
     )
     assert some.within("q", Backlog(rows)).tolist() == [False, True, True]
 
@@ -262,7 +262,7 @@ def test_a_request_that_got_too_many_nodes_is_not_matched_again_for_some_minutes
     assert over is not None
     assert over.alone
     assert over.message == (
-        "the account 'site' allows one workload 2 nodes, and this would get 3: ask for less (perWorkload in spec.limits of its FluxAccount)"
+        "the account 'site' allows one workload 2 nodes, and this would get 3: ask for less (spec.limits.perWorkload of its FluxAccount)"
     )
     assert some.excess(narrow, ["n1", "n2"]) is None
     found.begin_cycle(START + timedelta(minutes=4))
@@ -290,3 +290,8 @@ def test_a_request_that_got_too_many_nodes_beside_others_waits_until_as_many_are
     assert Quotas({}, (), tree, wide=found).within("q", Backlog([wide])).tolist() == [True], "nothing runs any more"
     found.begin_cycle(START + timedelta(seconds=15))
     assert later.within("q", Backlog([wide])).tolist() == [True]
+
+
+def test_under_a_limit_below_the_present_use_nothing_starts_also_on_nodes_in_use() -> None:
+    some = quotas(QueueLimits(nodes=2), (workload(), ["n1", "n2", "n3"]))
+    assert says(some.excess(workload(), ["n1"])) == "the queue 'q' may use 2 nodes at once: it uses 3, and 3 with this"
