@@ -400,6 +400,6 @@ class Quotas:
 
     def _empty(self, room: QuotaRoom, budgets: BudgetRoom) -> Quotas:
         """Return a copy in which nothing is used of the limits, with this room and these budgets."""
-        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets, self._wide)
+        other = Quotas(self._limits, (), self.accounts, self._beyond, self._stopping, room, budgets)
         other._scopes, other._account_scopes = self._scopes, self._account_scopes
         return other
