@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from fluxqueue.local.pki import KeyPair
 
-__all__ = ["ApiServerClient", "ApiServerError"]
+__all__ = ["ApiServerClient", "ApiServerError", "administrator_client"]
 
 
 class ApiServerError(RuntimeError):
@@ -185,3 +185,9 @@ def _message(method: str, path: str, status: int, data: bytes) -> str:
     except (ValueError, KeyError, TypeError):
         reason = data.decode(errors="replace")[:400]
     return f"{method} {path} was answered with {status}: {reason}"
+
+
+def administrator_client(folder: Path, host: str = "127.0.0.1") -> ApiServerClient:
+    """Return a client, as administrator, of the control plane that runs in ``folder``, for any process that may read the folder."""
+    pki = folder / "pki"
+    return ApiServerClient(int((folder / "port").read_text()), pki / "ca.crt", KeyPair(pki / "admin.crt", pki / "admin.key"), host=host)

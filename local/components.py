@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.local.binaries import Binaries, Tool
+from fluxqueue.local.kubelet.identity import KUBELET_CLIENT
 from fluxqueue.local.pki import KeyPair, write_private
 
 __all__ = ["Command", "Component", "ComponentCommands", "ControlPlaneOptions", "etcd_is_healthy"]
@@ -60,6 +62,7 @@ class Component(Enum):
     CONTROLLER_MANAGER = "kube-controller-manager"
     SCHEDULER = "kube-scheduler"
     KWOK = "kwok"
+    NODE_AGENT = "node-agent"
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,15 @@ class ControlPlaneOptions:
         Run the controllers of volumes and claims. They provision no volumes; that is the task of a provisioner.
     audit
         Write every request to ``audit.log`` in the data folder, metadata only. It takes CPU time.
+    processes
+        The pods run as processes of this machine, by the node agent; else kwok simulates them.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     api_server_flags: Sequence[str] = ()
     volumes: bool = False
     audit: bool = False
+    processes: bool = False
 
 
 class ComponentCommands:
@@ -150,8 +156,17 @@ class ComponentCommands:
             "--request-timeout=30s",
             "--profiling=false",
             *audit,
+            *(self._kubelet_flags() if self._options.processes else ()),
             *self._gate_flags(),
             *self._options.api_server_flags,
+        ]
+
+    def _kubelet_flags(self) -> list[str]:
+        return [
+            f"--kubelet-client-certificate={self._pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={self._pki / 'kubelet-client.key'}",
+            f"--kubelet-certificate-authority={self._pki / 'ca.crt'}",
+            "--kubelet-preferred-address-types=InternalIP",
         ]
 
     def controller_manager(self) -> Command:
@@ -203,6 +218,21 @@ class ComponentCommands:
         stages = [f"--config={stage}" for stage in sorted(_STAGES.glob("*.yaml"))]
         kubeconfig = f"--kubeconfig={self._folder / 'kwok.kubeconfig'}"
         return [self._binaries[Tool.KWOK], kubeconfig, "--manage-all-nodes", f"--config={path}", *stages, "--v=WARN"]
+
+    def node_agent(self, api_server_port: int) -> Command:
+        """Return the command of the node agent, which runs the pods of all nodes."""
+        configuration = {
+            "kubeconfig": str(self._folder / "node-agent.kubeconfig"),
+            "api_server_port": api_server_port,
+            "folder": str(self._folder / "pods"),
+            "certificate": str(self._pki / "kubelet.crt"),
+            "key": str(self._pki / "kubelet.key"),
+            "authority": str(self._pki / "ca.crt"),
+            "client": KUBELET_CLIENT,
+            "version": self._binaries.kubernetes,
+        }
+        path = write_private(self._folder / "node-agent.json", json.dumps(configuration).encode())
+        return [sys.executable, "-m", "fluxqueue.local.kubelet.main", path]
 
     def _gate_flags(self) -> list[str]:
         gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in sorted(self._options.feature_gates.items()))

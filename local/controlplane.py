@@ -14,6 +14,7 @@ import asyncio
 import datetime
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,12 +27,14 @@ from fluxqueue.local.binaries import Binaries, Tool, find_binaries
 from fluxqueue.local.components import Command, Component, ComponentCommands, ControlPlaneOptions, etcd_is_healthy
 from fluxqueue.local.fake_nodes import LEASES, FakeNodes, FakeNodeShape
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
+from fluxqueue.local.kubelet.children import kill_marked
+from fluxqueue.local.kubelet.identity import AGENT_RIGHTS, issue_agent_certificates
 from fluxqueue.local.kubernetes_versions import remember_version
 from fluxqueue.local.pki import Authority, KeyPair, make_signing_keys, write_private
 from fluxqueue.local.ports import free_port, is_free
 from fluxqueue.local.processes import Process, ProcessEnded, ProcessError, wait_until
 
-__all__ = ["ControlPlane", "KubectlError", "administrator_client"]
+__all__ = ["ControlPlane", "KubectlError"]
 
 _TOKEN_LIFETIME_S = 30 * 86_400
 _PORT_ATTEMPTS = 5
@@ -59,8 +62,6 @@ class ControlPlane:
 
     _host = "127.0.0.1"
     """The address of the API server for its clients."""
-    _controllers: tuple[Component, ...] = (Component.CONTROLLER_MANAGER, Component.SCHEDULER, Component.KWOK)
-    """What is started after the API server."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class ControlPlane:
         self._node_shape = node_shape or FakeNodeShape()
         self._options = options or ControlPlaneOptions()
         self._binaries = binaries
+        self._controllers = (Component.CONTROLLER_MANAGER, Component.SCHEDULER, *self._node_programs())
         self._pki = self.folder / "pki"
         self._processes: dict[Component, Process] = {}
         self._port: int | None = None
@@ -159,6 +161,8 @@ class ControlPlane:
             self.start_component(Component.API_SERVER, timeout_s)
             self.apply(*definitions)
             wait_until(lambda: all(map(self._served, definitions)), "the custom resources served", timeout_s)
+            if Component.NODE_AGENT in self._controllers:
+                self.apply(AGENT_RIGHTS)
             for component in self._controllers:
                 self._launch(component)
             self.nodes.add(range(1, self._node_count + 1))
@@ -178,6 +182,8 @@ class ControlPlane:
         for component in reversed(Component):
             if process := self._processes.get(component):
                 process.stop(None if graceful else 0)
+        if self._options.processes:  # an agent that was killed could not end what its containers had started
+            kill_marked(str(self.folder / "pods"))
 
     def destroy(self) -> None:
         """Stop at once and remove the data folder."""
@@ -288,7 +294,7 @@ class ControlPlane:
 
     def _make_certificates(self) -> None:
         complete = self._pki / "complete"
-        if complete.exists():
+        if complete.exists() and (not self._options.processes or (self._pki / "kubelet.crt").exists()):
             return
         shutil.rmtree(self._pki, ignore_errors=True)
         authority = Authority(self._pki, datetime.datetime.now(datetime.UTC))
@@ -303,13 +309,18 @@ class ControlPlane:
         authority.issue_client("controller-manager", "system:kube-controller-manager")
         authority.issue_client("scheduler", "system:kube-scheduler")
         authority.issue_client("kwok", "fluxqueue-local:kwok", ["system:masters"])
+        issue_agent_certificates(authority)
 
     def _pair(self, name: str) -> KeyPair:
         return KeyPair(self._pki / f"{name}.crt", self._pki / f"{name}.key")
 
     def _write_kubeconfigs(self) -> None:
-        for name in ("admin", "controller-manager", "scheduler", "kwok"):
+        for name in ("admin", "controller-manager", "scheduler", "kwok", *(["node-agent"] if self._options.processes else [])):
             write_certificate_kubeconfig(self.folder / f"{name}.kubeconfig", self.server, self.authority, self._pair(name))
+
+    def _node_programs(self) -> tuple[Component, ...]:
+        """Return what plays the kubelets."""
+        return (Component.NODE_AGENT if self._options.processes else Component.KWOK,)
 
     # ---- processes ---------------------------------------------------------------------------------------------------------------
 
@@ -324,6 +335,7 @@ class ControlPlane:
             log=self.folder / "logs" / f"{component.value}.log",
             folder=self.folder,
             stop_timeout_s=5,
+            death_signal=signal.SIGTERM if component is Component.NODE_AGENT else signal.SIGKILL,  # it ends its pods before it ends
         )
         self._processes[component] = process
         process.start()
@@ -369,8 +381,9 @@ class ControlPlane:
                 return commands.scheduler(self._scheduler_settings)
             case Component.KWOK:
                 return commands.kwok()
-
-    # ---- readiness ---------------------------------------------------------------------------------------------------------------
+            case Component.NODE_AGENT:
+                assert self._port is not None
+                return commands.node_agent(self._port)
 
     def _served(self, definition: Mapping[str, Any]) -> bool:
         spec = definition["spec"]
@@ -384,9 +397,3 @@ class ControlPlane:
         if self.client.find("/api/v1/namespaces/default/serviceaccounts/default") is None:
             return False
         return self.nodes.schedulable() >= self._node_count
-
-
-def administrator_client(folder: Path, host: str = "127.0.0.1") -> ApiServerClient:
-    """Return a client, as administrator, of the control plane that runs in ``folder``, for any process that may read the folder."""
-    pki = folder / "pki"
-    return ApiServerClient(int((folder / "port").read_text()), pki / "ca.crt", KeyPair(pki / "admin.crt", pki / "admin.key"), host=host)

@@ -75,6 +75,8 @@ class ClusterOptions:
         True if the API server writes an audit log.
     volumes
         True if the controllers of volumes and claims run.
+    processes
+        True if pods run as processes of this machine; else kwok simulates them.
     feature_gates
         Feature gates of the control plane.
     api_server_flags
@@ -94,6 +96,7 @@ class ClusterOptions:
     values: Mapping[str, Any] | None = None
     audit: bool = False
     volumes: bool = False
+    processes: bool = False
     feature_gates: Mapping[str, bool] | None = None
     api_server_flags: Sequence[str] = ()
 
@@ -154,6 +157,7 @@ class InProcessCluster:
                 api_server_flags=self.options.api_server_flags,
                 volumes=self.options.volumes,
                 audit=self.options.audit,
+                processes=self.options.processes,
             ),
             binaries=binaries,
         )

@@ -19,9 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from fluxqueue.local.apiserver_client import ApiServerClient
+from fluxqueue.local.apiserver_client import ApiServerClient, administrator_client
 from fluxqueue.local.binaries import Binaries, Tool, find_binaries
-from fluxqueue.local.controlplane import administrator_client
 from fluxqueue.local.daemon import DaemonState, RunningProcess, holds_lock, read_state
 from fluxqueue.local.inprocess import RELEASE, ClusterOptions
 from fluxqueue.local.operator_requests import write_queue_authority

@@ -29,6 +29,7 @@ from fluxqueue.local.values import merged
 __all__ = ["main", "serve"]
 
 _FAILED = 1
+_NODES = 8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +78,15 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument("--dir", type=Path, default=None, metavar="FOLDER", help=f"where its data is (default: {state_folder()})")
 
     up = commands.add_parser("up", parents=[folder], help="start it, or find the one that runs")
-    up.add_argument("--nodes", type=int, default=8, metavar="N", help="how many nodes (default: %(default)s)")
+    up.add_argument(
+        "--nodes",
+        type=_count_or_kind,
+        action="append",
+        default=[],
+        metavar="N|KIND",
+        help=f"how many nodes (default: {_NODES}), or what they are: simulated (the default), or processes, whose pods run as processes of"
+        " this machine; once for each",
+    )
     up.add_argument("--node-cpu", default="8", metavar="CPU", help="of each node (default: %(default)s)")
     up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
     up.add_argument("--node-gpus", type=int, default=0, metavar="N", help="of each node (default: %(default)s)")
@@ -125,6 +134,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _count_or_kind(text: str) -> int | str:
+    return text if text in ("simulated", "processes") else int(text)
+
+
 def _find(display: Display, minor: str | None) -> Binaries:
     from fluxqueue.local.toolchain import build_control_plane
 
@@ -153,7 +166,8 @@ def _options(arguments: argparse.Namespace) -> ClusterOptions:
         except (OSError, yaml.YAMLError) as error:
             raise ChartError(f"the values file {path} cannot be read: {error}") from error
     return ClusterOptions(
-        nodes=arguments.nodes,
+        nodes=next((each for each in reversed(arguments.nodes) if isinstance(each, int)), _NODES),
+        processes=next((each for each in reversed(arguments.nodes) if isinstance(each, str)), "") == "processes",
         node_cpu=arguments.node_cpu,
         node_memory=arguments.node_memory,
         node_gpus=arguments.node_gpus,

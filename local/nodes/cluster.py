@@ -17,9 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.local.apiserver_client import ApiServerClient
+from fluxqueue.local.apiserver_client import ApiServerClient, administrator_client
 from fluxqueue.local.binaries import Binaries, BinariesError, Tool, find_binaries, locked
-from fluxqueue.local.controlplane import administrator_client
 from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR
 from fluxqueue.local.nodes import addons, control_groups, machines, requirements, wiring
 from fluxqueue.local.nodes.archives import write_archive

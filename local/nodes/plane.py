@@ -46,8 +46,6 @@ class NodePlane(ControlPlane):
         The programs; by default they are found, or built.
     """
 
-    _controllers = (Component.CONTROLLER_MANAGER, Component.SCHEDULER)
-
     def __init__(self, folder: Path, address: str, node_names: Sequence[str], binaries: Binaries | None = None) -> None:
         pki = folder.absolute() / "pki"
         flags = [
@@ -62,6 +60,9 @@ class NodePlane(ControlPlane):
         super().__init__(folder, nodes=0, options=options, binaries=binaries)
         self._host = address
         self._node_names = tuple(node_names)
+
+    def _node_programs(self) -> tuple[Component, ...]:
+        return ()  # its kubelets run on the machines
 
     def _issue_certificates(self, authority: Authority) -> None:
         super()._issue_certificates(authority)

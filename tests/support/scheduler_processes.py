@@ -15,9 +15,9 @@ from support.builders import PodBuilder, make_pod
 from support.loop_blocks import assert_short_logged_blocks
 
 from fluxqueue.api import names
-from fluxqueue.local.apiserver_client import ApiServerClient
+from fluxqueue.local.apiserver_client import ApiServerClient, administrator_client
 from fluxqueue.local.applying import Applier
-from fluxqueue.local.controlplane import ControlPlane, administrator_client
+from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.operator_requests import OperatorRequests
 from fluxqueue.local.ports import free_port
 from fluxqueue.local.processes import Process, wait_until

@@ -29,8 +29,7 @@ from fluxqueue.api.jobs import Job
 from fluxqueue.api.metadata import PartialObjectMetadata
 from fluxqueue.api.nodes import Node
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError
-from fluxqueue.local.controlplane import administrator_client
+from fluxqueue.local.apiserver_client import ApiServerClient, ApiServerError, administrator_client
 from fluxqueue.local.inprocess import InProcessCluster
 from fluxqueue.queue.model.records import Allocation, Reservation, Workload, WorkloadId
 from fluxqueue.queue.store.reservations import reservation_of

@@ -1,0 +1,53 @@
+"""Processes are awaited in one place, and what they started ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.local.kubelet.children import MARK, kill_marked
+
+_SCRIPT = """
+import asyncio, os, sys
+from fluxqueue.local.kubelet.children import MARK, Children, Entry, StartFailed, kill_marked
+folder, *words = sys.argv[1:]
+async def main():
+    children = Children()
+    children.watch()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        child = await children.start(Entry(words, folder), {**os.environ, MARK: folder + ";"}, nothing, nothing, nothing)
+        print(await child.ended, kill_marked(folder))
+    except StartFailed as failed:
+        print(failed)
+asyncio.run(main())
+"""
+
+
+async def run(folder: Path, *words: str) -> str:
+    """Run a command by an agent of its own, which reaps everything below it."""
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", _SCRIPT, str(folder), *words, stdout=asyncio.subprocess.PIPE)
+    output, _ = await asyncio.wait_for(agent.communicate(), 120)
+    return output.decode().strip()
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)])
+async def test_an_exit_code_is_that_of_the_program_or_its_signal(tmp_path: Path, script: str, code: int) -> None:
+    assert await run(tmp_path, "sh", "-c", script) == f"{code} 0"
+
+
+async def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    assert await run(tmp_path, "no-such-program") == 'exec: "no-such-program": executable file not found in $PATH'
+
+
+async def test_what_left_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
+    assert await run(tmp_path, "sh", "-c", "setsid sleep 600 & exit 0") == "0 1"
+
+
+def test_processes_of_others_are_left_alone(tmp_path: Path) -> None:
+    assert MARK not in os.environ
+    assert kill_marked(str(tmp_path)) == 0
