@@ -46,6 +46,8 @@ _VOLUME_CONTROLLERS = (
     "persistentvolumeclaim-protection-controller",
 )
 """Not needed without volumes."""
+_ENDPOINT_CONTROLLERS = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
+"""They would only fail where pods are processes: EndpointSlices cannot have loopback addresses."""
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -172,7 +174,9 @@ class ComponentCommands:
     def controller_manager(self) -> Command:
         """Return the command of the controller manager."""
         kubeconfig = self._folder / "controller-manager.kubeconfig"
-        left_out = _DISABLED_CONTROLLERS if self._options.volumes else (*_DISABLED_CONTROLLERS, *_VOLUME_CONTROLLERS)
+        left_out = [*_DISABLED_CONTROLLERS]
+        left_out += [] if self._options.volumes else _VOLUME_CONTROLLERS
+        left_out += _ENDPOINT_CONTROLLERS if self._options.processes else []
         return [
             self._binaries[Tool.CONTROLLER_MANAGER],
             f"--kubeconfig={kubeconfig}",
