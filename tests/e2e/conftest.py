@@ -35,6 +35,22 @@ def whole_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
     cluster.destroy()
 
 
+@pytest.fixture(scope="session")
+def computing_cluster(service_folder: Path) -> Iterator[InProcessCluster]:
+    """The same, but its pods run as processes of this machine."""
+    cluster = InProcessCluster(service_folder / "computing", ClusterOptions(processes=True))
+    cluster.start()
+    yield cluster
+    cluster.destroy()
+
+
+@pytest.fixture
+def computing(computing_cluster: InProcessCluster) -> Iterator[Stage]:
+    """A managed namespace whose pods run."""
+    with managed_namespace(computing_cluster) as stage:
+        yield stage
+
+
 @pytest.fixture
 def stage(whole_cluster: InProcessCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A managed namespace. Its objects are deleted after the test, and then Fluxion must hold nothing."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, wait
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +17,6 @@ import cloudpickle
 import pytest
 from support.builders import make_job
 from support.end_to_end import Stage
-from support.process_nodes import ProcessNodes, process_nodes
 
 from fluxqueue.client import (
     CallTooLarge,
@@ -28,21 +29,30 @@ from fluxqueue.client import (
     WorkCancelled,
     WorkerDied,
 )
+from fluxqueue.local.kubelet.children import MARK
 
-PODS = TaskPods(image="python", python="python3", cpu=1, annotations={"fluxqueue.local/run-seconds": "forever"})
+PODS = TaskPods(image="python", python="python3", cpu=1)
 MINUTE_S = 90
 
 
 @pytest.fixture
-def nodes(stage: Stage, tmp_path: Path) -> Iterator[ProcessNodes]:
-    with process_nodes(stage.cluster.control_plane.client, stage.namespace, tmp_path) as nodes:
-        yield nodes
+def stage(computing: Stage) -> Stage:
+    return computing
 
 
 @pytest.fixture
-def client(stage: Stage, nodes: ProcessNodes) -> Iterator[Client]:
+def client(stage: Stage) -> Iterator[Client]:
     with Client(stage.cluster.kubeconfig, namespace=stage.namespace) as client:
         yield client
+
+
+def kill_container(stage: Stage, job: str) -> None:
+    """Kill the process of a Job's pod, as the kernel does when its memory is used up."""
+    (uid,) = stage.kubectl("get", "pods", "-l", f"job-name={job}", "-o", "jsonpath={.items[*].metadata.uid}").stdout.split()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{MARK}={stage.cluster.control_plane.folder}/pods/{uid}".encode() in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 # The pods do not have this module.
@@ -52,6 +62,10 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 def square(number: int) -> int:
     sys.stdout.write(f"the square of {number} without an end of the line")
     return number * number
+
+
+def square_and_pod(number: int) -> tuple[int, str]:
+    return number * number, os.environ["HOSTNAME"]
 
 
 class Unpicklable(Exception):
@@ -85,15 +99,16 @@ def test_calls_return_and_raise_as_if_they_were_local(stage: Stage, client: Clie
     )
 
 
-def test_map_keeps_the_order_in_chunks_and_in_one_job(stage: Stage, client: Client, nodes: ProcessNodes) -> None:
+def test_map_keeps_the_order_in_chunks_and_in_one_job(client: Client) -> None:
     with FluxQueueExecutor(client, PODS) as executor:
-        assert list(executor.map(square, range(7), chunksize=3, timeout=MINUTE_S)) == [n * n for n in range(7)]
-    assert len(nodes.commands) == 3
+        results = list(executor.map(square_and_pod, range(7), chunksize=3, timeout=MINUTE_S))
+    assert [number for number, _ in results] == [n * n for n in range(7)]
+    assert len({pod for _, pod in results}) == 3
     with FluxQueueExecutor(client, PODS, max_workers=2) as executor:
         assert list(executor.map(pow, range(5), range(5), timeout=MINUTE_S)) == [n**n for n in range(5)]
 
 
-def test_a_pod_that_dies_ends_its_own_calls_only(stage: Stage, client: Client, nodes: ProcessNodes) -> None:
+def test_a_pod_that_dies_ends_its_own_calls_only(stage: Stage, client: Client) -> None:
     with FluxQueueExecutor(client, PODS) as executor:
         dies = executor.submit(os._exit, 3)
         killed = executor.submit(time.sleep, 600)
@@ -105,13 +120,13 @@ def test_a_pod_that_dies_ends_its_own_calls_only(stage: Stage, client: Client, n
         assert not killed.cancel()
         assert killed.workload is not None
         job = killed.workload.name
-        nodes.kill(stage.until("its process runs", lambda: next((name for name in nodes.commands if name.startswith(job)), None)) or "")
+        kill_container(stage, job)
         with pytest.raises(WorkerDied, match="request more memory"):
             killed.result(MINUTE_S)
         assert lives.result(MINUTE_S) == 9
 
 
-def test_an_evicted_pod_is_replaced_and_its_call_made_again(stage: Stage, client: Client, nodes: ProcessNodes, tmp_path: Path) -> None:
+def test_an_evicted_pod_is_replaced_and_its_call_made_again(stage: Stage, client: Client, tmp_path: Path) -> None:
     mark = tmp_path / "second"
 
     def slow_at_first(mark: str) -> str:
@@ -131,8 +146,9 @@ def test_an_evicted_pod_is_replaced_and_its_call_made_again(stage: Stage, client
 
 
 def test_what_waits_is_cancelled_and_leaves_nothing(stage: Stage, client: Client) -> None:
-    filling = make_job("filling").without("metadata.namespace").indexed(8).cpu("8").pod_annotation("fluxqueue.local/run-seconds", "forever")
-    (full,) = stage.apply(filling.build())
+    filling = make_job("filling").without("metadata.namespace").indexed(8).cpu("8").build()
+    filling["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
+    (full,) = stage.apply(filling)
     stage.until_state(full.name, "Running")
     executor = FluxQueueExecutor(client, PODS, priority=2)
     first, second = executor.submit(square, 1), executor.submit(square, 2)
@@ -179,9 +195,7 @@ def test_what_a_program_prints_is_never_taken_for_its_result(client: Client) -> 
 
 def test_output_of_pods_is_read_while_they_run_and_afterwards(stage: Stage, client: Client) -> None:
     command = ["python3", "-c", "import os; print('rank', os.environ['JOB_COMPLETION_INDEX'])"]
-    talks = (
-        make_job("talks").without("metadata.namespace").indexed(2).cpu("1").pod_annotation("fluxqueue.local/run-seconds", "forever").build()
-    )
+    talks = make_job("talks").without("metadata.namespace").indexed(2).cpu("1").build()
     talks["spec"]["template"]["spec"]["containers"][0]["command"] = command
     work = client.submit(talks, duration=timedelta(minutes=5))
     stage.adopt(json.loads(stage.kubectl("get", "job", "talks", "-o", "json").stdout))

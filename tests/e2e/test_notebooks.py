@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.end_to_end import Stage
-from support.process_nodes import process_nodes
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -22,22 +21,21 @@ def code_of(notebook: Path) -> str:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_to_its_end(stage: Stage, tmp_path: Path, notebook: Path) -> None:
-    stage.kubectl("create", "rolebinding", "writes", "--clusterrole=edit", f"--serviceaccount={stage.namespace}:default")
+def test_a_notebook_runs_to_its_end(computing: Stage, tmp_path: Path, notebook: Path) -> None:
+    computing.kubectl("create", "rolebinding", "writes", "--clusterrole=edit", f"--serviceaccount={computing.namespace}:default")
     program = tmp_path / "notebook.py"
     program.write_text(code_of(notebook))
-    config = stage.cluster.control_plane.service_account_kubeconfig(stage.namespace, "default")
-    with process_nodes(stage.cluster.control_plane.client, stage.namespace, tmp_path):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", str(program)],
-            env={**os.environ, "KUBECONFIG": str(config)},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        stage.until("nothing of it is left", lambda: not stage.items("jobs", dict))
+    config = computing.cluster.control_plane.service_account_kubeconfig(computing.namespace, "default")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        env={**os.environ, "KUBECONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    computing.until("nothing of it is left", lambda: not computing.items("jobs", dict))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
