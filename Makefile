@@ -22,7 +22,7 @@ controlplane: setup
 
 # SCHEDULER=fluxion: bound by our own scheduler. KEEP=1: leaves it running.
 demo: controlplane
-	@$(BIN)/fluxqueue local demo $(if $(SCHEDULER),--scheduler $(SCHEDULER))
+	@$(BIN)/fluxqueue local demo $(if $(SCHEDULER),--scheduler $(SCHEDULER)) $(if $(NODES),--nodes $(NODES))
 
 # The README's animated picture, recorded from a real run: two minutes.
 demo-picture: setup-test controlplane

@@ -29,6 +29,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
+from fluxqueue.local.demo_computing import compute, without_flux
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
     OWNING_KINDS,
@@ -233,7 +234,8 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     folder = _examples_folder(arguments.examples)
     began = time.monotonic()
     screen.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
-    cluster = LocalCluster(arguments.dir, ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES))
+    processes = arguments.nodes == "processes"
+    cluster = LocalCluster(arguments.dir, ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES, processes=processes))
     started = _bring_up(cluster)
     try:
         if cluster.dashboard_url is not None:
@@ -242,7 +244,14 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             raise _DemoFailed(
                 f"our scheduler does not run in {cluster.folder}: end what runs there with `fluxqueue local down`, then try again"
             )
-        wrong = _show_and_check(_Client(cluster), screen, folder, arguments)
+        if processes and "node-agent" not in {process.name for process in cluster.state.processes}:
+            raise _DemoFailed(
+                f"the nodes in {cluster.folder} are simulated: end what runs there with `fluxqueue local down`, then try again"
+            )
+        with without_flux(folder, screen) if processes else nullcontext(folder) as runnable:
+            wrong = _show_and_check(_Client(cluster), screen, runnable, arguments)
+        if processes:
+            compute(_Client(cluster), screen, folder, _NAMESPACE, keep=arguments.keep)
     finally:
         if started and not arguments.keep:
             cluster.down()
@@ -340,6 +349,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--scheduler", choices=sorted(_SCHEDULERS), help="what binds the pods: the project's scheduler (fluxion) or kube-scheduler (stock)"
+    )
+    parser.add_argument(
+        "--nodes",
+        choices=("simulated", "processes"),
+        default="simulated",
+        help="what the nodes are: on processes, pods compute (default: %(default)s)",
     )
     parser.add_argument("--dir", type=Path, metavar="FOLDER", help="data folder of the cluster, as for `fluxqueue local up`")
     arguments = parser.parse_args(argv)

@@ -41,6 +41,17 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCl
         cluster.down(delete=True)
 
 
+def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
+    try:
+        done = run("demo", "--dir", str(cluster.folder), "--nodes", "processes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Every pod ran where Fluxion had put it, and every announced start came true" in done.stdout
+        assert re.search(r"^pi is 3\.1415926536, computed by 8 ranks on \d nodes$", done.stdout, re.MULTILINE)
+        assert not cluster.running
+    finally:
+        cluster.down(delete=True)
+
+
 def test_without_examples_it_names_the_folder_that_it_searched(tmp_path: Path) -> None:
     done = run("demo", "--examples", str(tmp_path / "none"), "--dir", str(tmp_path / "cluster"))
     assert done.returncode == 1
