@@ -105,8 +105,6 @@ class NodeAgent:
             if now.metadata.deletion_timestamp is not None:
                 runner.end(float(now.metadata.deletion_grace_period_seconds or 0))
             await runner.run()
-        except Exception as error:
-            log.exception("pod.failed", pod=meta.name, namespace=meta.namespace, error=str(error))
         finally:
             self._runners.pop(meta.uid, None)
             self._names_changed.set()

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pty
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fluxqueue.local.chart import relocate
 from fluxqueue.local.kubelet.children import MARK, Child, Children, Entry, StartFailed, kill_marked
 from fluxqueue.local.kubelet.container_log import ContainerLog
+from fluxqueue.local.kubelet.container_streams import ContainerStreams
 from fluxqueue.local.kubelet.environment import MissingSource, expand
+from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Running, Waiting
 from fluxqueue.local.kubelet.probe_results import ProbeResults
 from fluxqueue.local.kubelet.probing import Prober
@@ -32,8 +33,6 @@ __all__ = ["ContainerFiles", "ContainerRunner"]
 MESSAGE_BYTES = 4096
 MESSAGE_OF_LOG_BYTES = 2048
 _CONFIGURATION_RETRY_S = 2.0
-_OUTPUT_AFTER_END_S = 1.0
-_READ = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,8 @@ class ContainerFiles:
         Source and target of its volumes and of the files that the node provides.
     message
         The file of its termination message.
+    group
+        Its control group.
     """
 
     folder: Path
@@ -59,6 +60,7 @@ class ContainerFiles:
     root: Path | None
     mounts: Sequence[tuple[str, str]]
     message: Path
+    group: ContainerGroup = field(default_factory=ContainerGroup)
 
 
 class ContainerRunner:
@@ -100,8 +102,7 @@ class ContainerRunner:
     ) -> None:
         self.record = record
         self.container = record.container
-        self.terminal: int | None = None
-        self.stdin: int | None = None
+        self.streams: ContainerStreams | None = None
         self.log: ContainerLog | None = None
         self.started = asyncio.Event()
         self._init = init
@@ -116,6 +117,7 @@ class ContainerRunner:
         self._environment: Mapping[str, str] = {}
         self._backoff = CrashBackoff()
         self._stopping = asyncio.Event()
+        self._grace_s = 0.0
         self._prober = Prober(self.container, address, self.run_inside)
 
     @property
@@ -157,6 +159,7 @@ class ContainerRunner:
 
     async def stop(self, grace_s: float) -> None:
         """Stop it for good: the hook, SIGTERM, and SIGKILL after the grace period."""
+        self._grace_s = grace_s
         self._stopping.set()
         await self._end_process(grace_s)
 
@@ -186,7 +189,6 @@ class ContainerRunner:
         try:
             child = await self._start(self.log)
         except StartFailed as failed:
-            self.log.close()
             return Ended(128, "StartError", since, since, str(failed))
         if child is None:  # it was stopped before its variables could be resolved
             self.log.close()
@@ -199,6 +201,8 @@ class ContainerRunner:
         if self.record.started:
             self.started.set()
         watchers = [asyncio.create_task(self._probe()), asyncio.create_task(self._after_start())]
+        if self._stopping.is_set():  # it was stopped while it was started
+            watchers.append(asyncio.create_task(self._end_process(self._grace_s)))
         try:
             code = await asyncio.shield(child.ended)
         finally:
@@ -207,9 +211,12 @@ class ContainerRunner:
             child.signal_group(signal.SIGKILL)
         kill_marked(self._mark)
         self._kill_group(child.pid)
-        await self._close_output()
+        if self.streams is not None:
+            await self.streams.close()
         until = datetime.now(UTC).replace(microsecond=0)
-        return Ended(code, "Completed" if code == 0 else "Error", since, until, self._message(code), identity)
+        killed = code == 128 + signal.SIGKILL and self._files.group.out_of_memory()
+        reason = "OOMKilled" if killed else "Completed" if code == 0 else "Error"
+        return Ended(code, reason, since, until, self._message(code), identity)
 
     @staticmethod
     def _kill_group(pid: int) -> None:
@@ -233,26 +240,22 @@ class ContainerRunner:
         self._files.message.write_bytes(b"")
         words = [*(self.container.command or ()), *(self.container.args or ())]
         entry = self._entry([expand(word, self._environment) for word in words])
-        ours, theirs = self._open_streams()
+        streams = ContainerStreams(self.container, log)
         try:
-            self._child = await self._children.start(entry, self._relocated(self._environment), *theirs)
+            self._child = await self._children.start(entry, self._relocated(self._environment), *streams.theirs)
         except StartFailed:
-            for descriptor in ours:
-                os.close(descriptor)
-            self.stdin = self.terminal = None
+            streams.failed()
             raise
-        finally:
-            for descriptor in set(theirs):
-                os.close(descriptor)
-        self._pump(log, ours)
+        streams.started()
+        self.streams = streams
         return self._child
 
     def _entry(self, words: list[str], join: int = 0) -> Entry:
         folder = str(self._files.folder)
+        groups = [str(each) for each in self._files.group.folders]
         if self._files.root is None:
-            return Entry(
-                [self._place(word) for word in words], self._place(self.container.working_dir) or folder, terminal=self.container.tty
-            )
+            placed = [self._place(word) for word in words]
+            return Entry(placed, self._place(self.container.working_dir) or folder, groups=groups, terminal=self.container.tty)
         return Entry(
             words,
             self.container.working_dir or folder,
@@ -260,6 +263,7 @@ class ContainerRunner:
             mounts=() if join else list(self._files.mounts),
             hostname=self._hostname,
             join=join,
+            groups=groups,
             terminal=self.container.tty and not join,
         )
 
@@ -270,72 +274,6 @@ class ContainerRunner:
         if self._files.root is not None:
             return environment
         return {name: value if name == MARK else self._place(value) for name, value in environment.items()}
-
-    # ---- streams -----------------------------------------------------------------------------------------------------------------
-
-    def _open_streams(self) -> tuple[list[int], tuple[int, int, int]]:
-        """Return the agent's ends of the streams, and stdin, stdout and stderr of the container."""
-        self.stdin = self.terminal = None
-        if self.container.tty:
-            master, slave = pty.openpty()
-            self.terminal = master
-            self.stdin = master if self.container.stdin else None
-            return [master], (slave, slave, slave)
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
-        if self.container.stdin:
-            in_end, self.stdin = os.pipe()
-            return [out, err, self.stdin], (in_end, out_end, err_end)
-        return [out, err], (os.open(os.devnull, os.O_RDONLY), out_end, err_end)
-
-    def _pump(self, log: ContainerLog, ours: list[int]) -> None:
-        loop = asyncio.get_running_loop()
-        self._output_ends: dict[int, asyncio.Future[None]] = {}
-
-        def read(descriptor: int, stream: str) -> None:
-            try:
-                data = os.read(descriptor, _READ)
-            except BlockingIOError:
-                return
-            except OSError:  # the other end of a terminal is closed
-                data = b""
-            if data:
-                log.write(stream, data)
-            else:
-                self._close(descriptor)
-
-        for descriptor, stream in zip(ours, ("stdout", "stderr"), strict=False):
-            os.set_blocking(descriptor, False)
-            self._output_ends[descriptor] = loop.create_future()
-            loop.add_reader(descriptor, read, descriptor, stream)
-        if self.stdin is not None:
-            os.set_blocking(self.stdin, False)
-
-    def _close(self, descriptor: int) -> None:
-        end = self._output_ends.get(descriptor)
-        if end is not None and not end.done():
-            asyncio.get_running_loop().remove_reader(descriptor)
-            if descriptor == self.stdin:
-                self.stdin = None
-            if descriptor == self.terminal:
-                self.terminal = None
-            os.close(descriptor)
-            end.set_result(None)
-
-    def close_stdin(self) -> None:
-        """Close its standard input, for example after the only attachment has ended."""
-        if self.stdin is not None and self.stdin != self.terminal:
-            os.close(self.stdin)
-            self.stdin = None
-
-    async def _close_output(self) -> None:
-        """Read what is left of the output, and close everything."""
-        await asyncio.wait(self._output_ends.values(), timeout=_OUTPUT_AFTER_END_S)
-        for descriptor in [*self._output_ends]:
-            self._close(descriptor)
-        self.close_stdin()
-        if self.log is not None:
-            self.log.close()
 
     def _message(self, code: int) -> str:
         with contextlib.suppress(OSError):
@@ -385,7 +323,7 @@ class ContainerRunner:
     async def _probe(self) -> None:
         if self.container.startup_probe is not None:
             if not await self._until_decided(self.container.startup_probe):
-                await self._end_process(self._grace_s(self.container.startup_probe))
+                await self._end_process(_probe_grace_s(self.container.startup_probe))
                 return
             self.record.started = True
             self.record.ready = self.container.readiness_probe is None
@@ -418,7 +356,8 @@ class ContainerRunner:
         await asyncio.sleep(probe.initial_delay_seconds)
         while not (results.add(await self._prober.passes(probe)) and results.value is False):
             await asyncio.sleep(max(1, probe.period_seconds))
-        await self._end_process(self._grace_s(probe))
+        await self._end_process(_probe_grace_s(probe))
 
-    def _grace_s(self, probe: Probe) -> float:
-        return float(probe.termination_grace_period_seconds if probe.termination_grace_period_seconds is not None else 30)
+
+def _probe_grace_s(probe: Probe) -> float:
+    return 30.0 if probe.termination_grace_period_seconds is None else float(probe.termination_grace_period_seconds)

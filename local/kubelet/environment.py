@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.api.quantities import parse_quantity
-from fluxqueue.local.kubelet.specs import Container, EnvVar, FieldRef, PodObject, ResourceRef
+from fluxqueue.local.kubelet.specs import Container, EnvVar, PodObject
+from fluxqueue.local.kubelet.volume_specs import FieldRef, ResourceRef
 
 __all__ = ["MissingSource", "PodFacts", "container_variables", "expand", "field_text", "resource_text"]
 

@@ -20,6 +20,7 @@ from fluxqueue.kube.errors import NotFound
 from fluxqueue.kube.transport import Api
 from fluxqueue.local.kubelet.addresses import PodAddresses
 from fluxqueue.local.kubelet.children import Children, Entry, StartFailed
+from fluxqueue.local.kubelet.limits import ControlGroups
 from fluxqueue.local.kubelet.volume_files import ObjectKey, TokenKey
 
 __all__ = ["ClusterObjects", "Machine", "base_variables", "can_make_namespaces", "node_info"]
@@ -53,6 +54,8 @@ class Machine:
         True if containers can have mounts and a host name of their own.
     variables
         What every container has in its environment.
+    groups
+        For limits of cpu and memory.
     """
 
     api: Api
@@ -63,6 +66,7 @@ class Machine:
     host_ip: str
     namespaces: bool
     variables: Mapping[str, str]
+    groups: ControlGroups
 
 
 class ClusterObjects:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from fluxqueue.api.logs import configure_logging
@@ -23,11 +24,14 @@ from fluxqueue.kube.transport import Api
 from fluxqueue.local.kubelet.addresses import PodAddresses, agent_address, bind_agent
 from fluxqueue.local.kubelet.agent import NodeAgent
 from fluxqueue.local.kubelet.children import Children, kill_marked
+from fluxqueue.local.kubelet.limits import ControlGroups
 from fluxqueue.local.kubelet.machine import ClusterObjects, Machine, base_variables, can_make_namespaces, node_info
 from fluxqueue.local.kubelet.node_status import NodeStatusWriter
 from fluxqueue.local.kubelet.server import make_app
 
 __all__ = ["AgentConfiguration", "main"]
+
+log = structlog.get_logger(__name__)
 
 
 class AgentConfiguration(msgspec.Struct, frozen=True):
@@ -74,6 +78,9 @@ async def _run(configuration: AgentConfiguration) -> None:
     folder.mkdir(parents=True, mode=0o700)  # noqa: ASYNC240  (before anything runs)
     children = Children()
     children.watch()
+    groups = ControlGroups(folder)
+    if groups.missing:
+        log.warning("limits.not_enforced", reason=groups.missing)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -90,6 +97,7 @@ async def _run(configuration: AgentConfiguration) -> None:
                 host,
                 await can_make_namespaces(children),
                 base_variables(configuration.api_server_port),
+                groups,
             )
             agent = NodeAgent(machine)
             server = web.AppRunner(make_app(agent, configuration.client), access_log=None, shutdown_timeout=1)
@@ -100,6 +108,7 @@ async def _run(configuration: AgentConfiguration) -> None:
             await server.cleanup()
     finally:
         kill_marked(str(folder))
+        groups.remove()
 
 
 async def _until(ended: asyncio.Event, agent: NodeAgent, nodes: NodeStatusWriter) -> None:

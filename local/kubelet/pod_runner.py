@@ -28,6 +28,7 @@ from fluxqueue.kube.errors import ApiError, Conflict, NotFound
 from fluxqueue.kube.transport import PatchType
 from fluxqueue.local.kubelet.container_runner import ContainerFiles, ContainerRunner
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, container_variables
+from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.machine import Machine
 from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Waiting, pod_status
 from fluxqueue.local.kubelet.specs import Container, PodObject
@@ -71,6 +72,7 @@ class PodRunner:
         self._arrived = datetime.now(UTC)
         self._over = False
         self._failure: tuple[str, str] | None = None
+        self._groups: list[ContainerGroup] = []
         self._tokens: dict[TokenKey, tuple[bytes, float]] = {}
         self._conditions: dict[str, tuple[bool, str]] = {}
         self._dirty = asyncio.Event()
@@ -107,6 +109,9 @@ class PodRunner:
         writer = asyncio.create_task(self._write_changes())
         try:
             await self._live()
+        except Exception as error:  # of this machine: a full disk, no more addresses or processes
+            log.exception("pod.failed", pod=self.pod.metadata.name, namespace=self.pod.metadata.namespace)
+            self._failure = ("NodeAgentError", str(error))
         finally:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -116,6 +121,8 @@ class PodRunner:
                     self._machine.addresses.give_back(self.address)
                 self.address = ""
                 self._resolved()
+            for group in self._groups:
+                group.remove()
         self._over = True
         await self._write_status()
         await self._remove_object()
@@ -215,6 +222,8 @@ class PodRunner:
             root.mkdir(exist_ok=True)
             assert self.hosts is not None
             mounts.append((str(self.hosts), "/etc/hosts"))
+        group = self._machine.groups.make(f"{self.pod.metadata.uid}-{container.name}", container.resources.limits)
+        self._groups.append(group)
         work = folder / "work"
         (work / "tmp").mkdir(parents=True, exist_ok=True)
         runner = ContainerRunner(
@@ -224,7 +233,7 @@ class PodRunner:
             mark=f"{self._folder}/{container.name};",
             hostname=self.pod.hostname,
             address=self.address,
-            files=ContainerFiles(work, folder / "logs", root, mounts, message),
+            files=ContainerFiles(work, folder / "logs", root, mounts, message, group),
             children=self._machine.children,
             variables=lambda: self._variables(container, work),
             changed=self._dirty.set,

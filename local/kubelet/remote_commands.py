@@ -14,7 +14,9 @@ from aiohttp import web
 
 from fluxqueue.local.kubelet.children import Child, StartFailed
 from fluxqueue.local.kubelet.container_runner import ContainerRunner
+from fluxqueue.local.kubelet.container_streams import ContainerStreams
 from fluxqueue.local.kubelet.sessions import SUCCESS, Session, SessionOptions, ended_with, failure, open_session
+from fluxqueue.local.kubelet.specs import Container
 from fluxqueue.local.kubelet.terminals import read_parts, set_size, write_all
 
 __all__ = ["attach", "execute"]
@@ -142,14 +144,15 @@ async def _resize(session: Session, terminal: int | None) -> None:
 
 async def attach(request: web.Request, runner: ContainerRunner) -> web.StreamResponse:
     """Connect the streams of a container itself with a session."""
-    if runner.log is None or runner.pid is None:
+    streams = runner.streams
+    if runner.log is None or runner.pid is None or streams is None:
         raise web.HTTPBadRequest(text=f"container {runner.container.name} does not run")
     options = SessionOptions.read(request.query)
     queue = runner.log.listen()
     log = runner.log
     try:
         session, answer = await open_session(request, options)
-        work = [_quiet(_feed_container(session, runner)), _quiet(_resize(session, runner.terminal))]
+        work = [_quiet(_feed_container(session, runner.container, streams)), _quiet(_resize(session, streams.terminal))]
         gone = _quiet(session.gone())
         try:
             output = _quiet(_send_output(session, queue))
@@ -169,10 +172,10 @@ async def _send_output(session: Session, queue: asyncio.Queue[tuple[str, bytes] 
         await session.write(*part)
 
 
-async def _feed_container(session: Session, runner: ContainerRunner) -> None:
+async def _feed_container(session: Session, container: Container, streams: ContainerStreams) -> None:
     while (data := await session.read()) is not None:
-        if runner.stdin is None:
+        if streams.stdin is None:
             return
-        await write_all(runner.stdin, data)
-    if runner.container.stdin_once:
-        runner.close_stdin()
+        await write_all(streams.stdin, data)
+    if container.stdin_once:
+        streams.close_stdin()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, field_text, resource_text
-from fluxqueue.local.kubelet.specs import Container, DownwardSource, KeysSource, PodObject, ProjectedSource, TokenSource, Volume
+from fluxqueue.local.kubelet.specs import Container, PodObject
+from fluxqueue.local.kubelet.volume_specs import DownwardSource, KeysSource, ProjectedSource, TokenSource, Volume
 
 __all__ = ["ObjectKey", "TokenKey", "named_objects", "tokens_of", "volume_files"]
 

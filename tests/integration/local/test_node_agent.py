@@ -138,6 +138,18 @@ def test_a_container_waits_for_its_secret(plane: ControlPlane) -> None:
     assert logs(plane, "patient") == "now\n"
 
 
+def test_a_pod_that_waits_for_a_volume_can_be_deleted(plane: ControlPlane) -> None:
+    volumes = [{"name": "values", "configMap": {"name": "never"}}]
+    create(plane, "waits", container("true", volumeMounts=[{"name": "values", "mountPath": "/values"}]), volumes=volumes)
+
+    def message(found: Json) -> str:
+        statuses = found.get("containerStatuses") or [{}]
+        return str(statuses[0].get("state", {}).get("waiting", {}).get("message", ""))
+
+    wait_for(plane, "waits", lambda found: "configmap never does not exist" in message(found), "waits")
+    plane.kubectl("delete", "pod", "waits", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
+
+
 def test_a_failing_container_starts_again_and_its_last_log_is_kept(plane: ControlPlane) -> None:
     script = "if [ -e once ]; then echo second; exit 0; fi; touch once; echo first; exit 1"
     create(plane, "again", container(script), restartPolicy="OnFailure")
@@ -184,12 +196,25 @@ def test_the_deadline_of_a_pod_ends_it(plane: ControlPlane) -> None:
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
 
 
+def test_a_container_has_no_more_memory_than_its_limit(plane: ControlPlane) -> None:
+    if "limits.not_enforced" in (plane.folder / "logs" / "node-agent.log").read_text():
+        pytest.skip("no control groups can be made here")
+    script = "import os; print(len(bytearray(os.urandom(1)) * (400 << 20)))"
+    large = {"name": "main", "image": "none", "command": [sys.executable, "-c", script], "resources": {"limits": {"memory": "64Mi"}}}
+    create(plane, "large", large)
+    ended = ends(plane, "large")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+
+
 def test_probes_decide_what_is_ready_and_what_starts_again(plane: ControlPlane) -> None:
     server = f"exec {sys.executable} -m http.server 8080 --bind $IP"
     address = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     http = {"httpGet": {"port": 8080, "path": "/work/"}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 60}
     alive = {"exec": {"command": ["sh", "-c", "! test -e /shared/broken"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20}
-    probes: Json = {"startupProbe": {**http, "httpGet": {"port": 8080}}, "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}
+    probes: Json = {
+        "startupProbe": {**http, "httpGet": {"port": 8080}},
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+    }
     shared = [{"name": "signals", "mountPath": "/shared"}]
     main = container(server, env=address, livenessProbe=alive, volumeMounts=shared, **probes)
     breaker = container("sleep 600", "breaker", volumeMounts=shared)

@@ -44,6 +44,10 @@ async def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert await run(tmp_path, "no-such-program") == 'exec: "no-such-program": executable file not found in $PATH'
 
 
+async def test_no_signal_is_ignored_in_a_program(tmp_path: Path) -> None:
+    assert await run(tmp_path, "sh", "-c", "grep -qE '^SigIgn:\\s0+$' /proc/self/status") == "0 0"
+
+
 async def test_what_left_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
     assert await run(tmp_path, "sh", "-c", "setsid sleep 600 & exit 0") == "0 1"
 
