@@ -69,10 +69,15 @@ def _populate(root: str, folder: str, targets: dict[str, str]) -> None:
                 _mount(path, shown, _BIND)
 
 
+def _placed(target: str) -> str:
+    """Return a mount path without links on its way."""
+    return os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))  # noqa: PTH118, PTH119, PTH120
+
+
 def _build_root(root: str, mounts: list[list[str]], folder: str) -> None:
     _mount("none", root, 0, "tmpfs")
     _mount("none", root, _UNBINDABLE)
-    targets = {os.path.realpath(os.path.dirname(target)) + "/" + os.path.basename(target): source for source, target in mounts}  # noqa: PTH119, PTH120
+    targets = {_placed(target): source for source, target in mounts}
     _populate(root, "", targets)
     for target, source in sorted(targets.items()):
         shown = root + target

@@ -106,8 +106,9 @@ class ClusterObjects:
 
 def base_variables(api_server_port: int) -> dict[str, str]:
     """Return what every container has in its environment: where programs and the API server are."""
+    here, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
     return {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PATH": path if here in path.split(os.pathsep) else f"{here}{os.pathsep}{path}",
         "LANG": "C.UTF-8",
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": str(api_server_port),

@@ -41,6 +41,10 @@ log = structlog.get_logger(__name__)
 
 _RETRY_S = 1.0
 _SOURCE_RETRY_S = 1.0
+_TEMPORARY = "/pod-tmp"
+"""Where a container has its temporary files, if it has mounts of its own."""
+_LONGEST_TEMPORARY = 60
+"""Programs make sockets in their temporary folder, and the name of a socket has at most 107 bytes."""
 _TOKEN_PART = 0.8
 """The part of its lifetime after which a token is replaced, as by the kubelet."""
 
@@ -226,6 +230,8 @@ class PodRunner:
         self._groups.append(group)
         work = folder / "work"
         (work / "tmp").mkdir(parents=True, exist_ok=True)
+        if root is not None:
+            mounts.append((str(work / "tmp"), _TEMPORARY))
         runner = ContainerRunner(
             record,
             init=init,
@@ -310,7 +316,10 @@ class PodRunner:
             key: None if content is None else {name: value.decode(errors="replace") for name, value in content.items()}
             for key, content in contents.items()
         }
-        base = {**self._machine.variables, "HOSTNAME": self.pod.hostname, "HOME": str(work), "TMPDIR": str(work / "tmp")}
+        base = {**self._machine.variables, "HOSTNAME": self.pod.hostname, "HOME": str(work)}
+        temporary = _TEMPORARY if self._machine.namespaces else str(work / "tmp")
+        if len(temporary) <= _LONGEST_TEMPORARY:
+            base["TMPDIR"] = temporary
         return container_variables(self.pod, container, self._facts, base, sources)
 
     # ---- status ------------------------------------------------------------------------------------------------------------------

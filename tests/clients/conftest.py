@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.end_to_end import Stage, managed_namespace
-from support.process_pods import ProcessPods, running_stages
 from support.workflow_clients import installed_clients
 
-from fluxqueue.local import components
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
+
+RSYNC = """#!/usr/bin/env python3
+# The part of rsync that Snakemake's storage uses: copy one file or folder.
+import pathlib, shutil, sys
+source, target = sys.argv[-2:]
+if pathlib.Path(source).is_dir():
+    shutil.copytree(source, target, dirs_exist_ok=True)
+else:
+    shutil.copy2(source, target)
+"""
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +35,21 @@ def clients() -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(clients: Path, service_folder: Path) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(service_folder / "clients", ClusterOptions(nodes=4, durable=False))
+def path(clients: Path, service_folder: Path) -> str:
+    """Where the clients and their pods find programs; with an rsync, which Snakemake's storage needs."""
+    programs = service_folder / "programs"
+    programs.mkdir()
+    if not shutil.which("rsync"):
+        (programs / "rsync").write_text(RSYNC)
+        (programs / "rsync").chmod(0o755)
+    return os.pathsep.join([str(programs), str(clients), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+@pytest.fixture(scope="session")
+def cluster(path: str, service_folder: Path) -> Iterator[InProcessCluster]:
+    made = InProcessCluster(service_folder / "clients", ClusterOptions(nodes=4, durable=False, processes=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "_STAGES", running_stages(service_folder / "stages"))
+        patch.setenv("PATH", path)  # the node agent's is that of its pods
         made.start()
         yield made
         made.destroy()
@@ -41,13 +62,6 @@ def stage(cluster: InProcessCluster) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def environment(cluster: InProcessCluster, clients: Path) -> dict[str, str]:
-    """What the clients and their pods run with."""
-    path = f"{clients}{os.pathsep}{os.environ['PATH']}"
+def environment(cluster: InProcessCluster, path: str) -> dict[str, str]:
+    """What the clients run with."""
     return {"PATH": path, "KUBECONFIG": str(cluster.kubeconfig), "PYTHONUNBUFFERED": "1"}
-
-
-@pytest.fixture
-def pods(stage: Stage, environment: dict[str, str], tmp_path: Path) -> Iterator[ProcessPods]:
-    with ProcessPods(stage.cluster.control_plane.client, stage.namespace, tmp_path / "pods", environment) as running:
-        yield running

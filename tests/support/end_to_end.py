@@ -70,6 +70,10 @@ class Stage:
         """Run kubectl in the namespace, and return the CompletedProcess."""
         return self.cluster.kubectl("-n", self.namespace, *words, stdin=stdin, check=check)
 
+    def pod_logs(self) -> str:
+        """Return the ends of the logs of all pods."""
+        return str(self.kubectl("logs", "-l", "!of-no-interest", "--prefix", "--tail=50", "--max-log-requests=50", check=False).stdout)
+
     def plugin(self, *words: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``kubectl fluxqueue`` in the namespace."""
         program = Path(sys.executable).with_name("kubectl-fluxqueue")

@@ -115,6 +115,13 @@ def test_a_log_is_followed_to_the_end_and_the_exit_code_is_the_program_s(plane: 
     assert logs(plane, "counts", "--tail=2") == "3\nbad\n"
 
 
+def test_the_temporary_folder_has_a_name_short_enough_for_sockets(plane: ControlPlane) -> None:
+    script = "import socket, tempfile; socket.socket(socket.AF_UNIX).bind(tempfile.mkdtemp() + '/a-socket-with-a-name'); print('bound')"
+    create(plane, "socket", {**container("true"), "command": [sys.executable, "-W", "ignore", "-c", script]})
+    ends(plane, "socket")
+    assert logs(plane, "socket") == "bound\n"
+
+
 def test_what_cannot_run_fails_with_a_sentence(plane: ControlPlane) -> None:
     create(plane, "host", container("true"), volumes=[{"name": "root", "hostPath": {"path": "/"}}])
     create(plane, "nothing", {"name": "main", "image": "none", "command": ["no-such-program"]})
