@@ -263,9 +263,9 @@ class PodRunner:
     async def _make_files(self) -> None:
         """Make the folder, the volumes and the address; wait for what does not exist yet."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.hosts = self._folder / "hosts"
-        self.hosts.touch()
         self.address = self._machine.host_ip if self.pod.spec.host_network else self._machine.addresses.take()
+        self.hosts = self._folder / "hosts"
+        self.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.pod.hostname}\n")  # others follow, itself it knows at once
         self._facts = PodFacts(self.address, self._machine.host_ip, self._facts.capacity)
         self._resolved()
         for record in (*self._init, *self._main):
