@@ -29,6 +29,7 @@ from fluxqueue.local.fake_nodes import LEASES, FakeNodes, FakeNodeShape
 from fluxqueue.local.kubeconfigs import write_certificate_kubeconfig, write_token_kubeconfig
 from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.identity import AGENT_RIGHTS, issue_agent_certificates
+from fluxqueue.local.kubelet.limits import remove_groups
 from fluxqueue.local.kubernetes_versions import remember_version
 from fluxqueue.local.pki import Authority, KeyPair, make_signing_keys, write_private
 from fluxqueue.local.ports import free_port, is_free
@@ -183,7 +184,8 @@ class ControlPlane:
             if process := self._processes.get(component):
                 process.stop(None if graceful else 0)
         if self._options.processes:  # an agent that was killed could not end what its containers had started
-            kill_marked(str(self.folder / "pods"))
+            kill_marked(str(pods := self.folder / "pods"))
+            remove_groups(pods)
 
     def destroy(self) -> None:
         """Stop at once and remove the data folder."""
@@ -321,8 +323,6 @@ class ControlPlane:
     def _node_programs(self) -> tuple[Component, ...]:
         """Return what plays the kubelets."""
         return (Component.NODE_AGENT if self._options.processes else Component.KWOK,)
-
-    # ---- processes ---------------------------------------------------------------------------------------------------------------
 
     def _launch(self, component: Component) -> Process:
         if self._stopping:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fluxqueue.api.quantities import parse_quantity
 
-__all__ = ["ContainerGroup", "ControlGroups"]
+__all__ = ["ContainerGroup", "ControlGroups", "remove_groups"]
 
 _MOUNT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
@@ -64,7 +65,7 @@ class ControlGroups:
     """
 
     def __init__(self, agent: Path, mount: Path = _MOUNT) -> None:
-        self._name = f"fluxqueue-local-{hashlib.sha256(str(agent).encode()).hexdigest()[:12]}"
+        self._name = _name(agent)
         self._unified = (mount / "cgroup.controllers").exists()
         self._parents = [mount] if self._unified else [mount / name for name in _CONTROLLERS]
         self.missing = ""
@@ -102,13 +103,33 @@ class ControlGroups:
     def remove(self) -> None:
         """Remove all groups of the agent, in which nothing runs any more."""
         for parent in self._parents:
-            for folder, _, _ in os.walk(parent / self._name, topdown=False):
-                with contextlib.suppress(OSError):
-                    Path(folder).rmdir()
+            _remove(parent / self._name)
 
     def _pass_on(self, group: Path) -> None:
         if self._unified:
             (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
+
+
+def remove_groups(agent: Path, mount: Path = _MOUNT, timeout_s: float = 2.0) -> None:
+    """Remove the groups of an agent that was killed; what was killed in them may need a moment to be gone."""
+    deadline = time.monotonic() + timeout_s
+    tops = [parent / _name(agent) for parent in (mount, *(mount / name for name in _CONTROLLERS))]
+    while left := [top for top in tops if top.exists()]:
+        for top in left:
+            _remove(top)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def _name(agent: Path) -> str:
+    return f"fluxqueue-local-{hashlib.sha256(str(agent).encode()).hexdigest()[:12]}"
+
+
+def _remove(top: Path) -> None:
+    for folder, _, _ in os.walk(top, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def _set(file: Path, text: str) -> None:

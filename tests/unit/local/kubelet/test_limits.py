@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.local.kubelet.limits import ContainerGroup, ControlGroups
+from fluxqueue.local.kubelet.limits import ContainerGroup, ControlGroups, remove_groups
 
 
 def hierarchy(folder: Path, *files: str) -> None:
@@ -38,6 +38,14 @@ def test_without_control_groups_it_is_said_and_there_are_no_limits(tmp_path: Pat
     groups = ControlGroups(tmp_path / "agent", tmp_path / "none")
     assert "no hierarchy of control groups" in groups.missing
     assert groups.make("c", {"cpu": 1}).folders == ()
+
+
+def test_groups_of_an_agent_that_was_killed_are_removed(tmp_path: Path) -> None:
+    for name in ("cpu", "memory"):
+        hierarchy(tmp_path / name)
+    ControlGroups(tmp_path / "agent", tmp_path).make("c", {"memory": "64Mi"})
+    remove_groups(tmp_path / "agent", tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["cgroup.procs", "cgroup.procs"]
 
 
 @pytest.mark.parametrize(("file", "text"), [("memory.events", "low 0\noom_kill 1\n"), ("memory.oom_control", "under_oom 0\noom_kill 2\n")])
