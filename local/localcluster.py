@@ -23,6 +23,8 @@ from fluxqueue.local.apiserver_client import ApiServerClient, administrator_clie
 from fluxqueue.local.binaries import Binaries, Tool, find_binaries
 from fluxqueue.local.daemon import DaemonState, RunningProcess, holds_lock, read_state
 from fluxqueue.local.inprocess import RELEASE, ClusterOptions
+from fluxqueue.local.kubelet.children import kill_marked
+from fluxqueue.local.kubelet.limits import remove_groups
 from fluxqueue.local.operator_requests import write_queue_authority
 from fluxqueue.local.user_folders import state_folder
 
@@ -180,7 +182,7 @@ class LocalCluster:
         Returns
         -------
         bool
-            True if a cluster was running.
+            True if a cluster was running, or processes of its pods were left.
 
         Raises
         ------
@@ -198,6 +200,9 @@ class LocalCluster:
                     f"a cluster runs in {self.folder}, but its process is unknown: end the process that holds the lock file"
                 )
             self._end(state.pid)
+        elif (pods := self.folder / "controlplane" / "pods").exists():  # of daemon and agent that were killed, so nobody ended them
+            ran = kill_marked(str(pods)) > 0
+            remove_groups(pods)
         with contextlib.suppress(FileNotFoundError):
             (self.folder / "state.json").unlink()
         if delete:

@@ -150,9 +150,15 @@ def _up(arguments: argparse.Namespace) -> int:
         started = cluster.up(report=display.step, find=lambda: _find(display, arguments.kubernetes))
     how = "is up" if started else "runs already"
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
-    print(f"fluxqueue {how}: {cluster.state.server}, {cluster.options.nodes if started else 'its'} nodes, data in {cluster.folder}")
+    state = cluster.state
+    processes = any(process.name == "node-agent" for process in state.processes)
+    nodes = f"{cluster.options.nodes if started else 'its'} {'nodes of processes' if processes else 'simulated nodes'}"
+    print(f"fluxqueue {how}: {state.server}, {nodes}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
+    if not started and any(each != ("processes" if processes else "simulated") for each in arguments.nodes if isinstance(each, str)):
+        print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
+        return _FAILED
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from fluxqueue.local.kubelet.node_status import AgentNode
 from fluxqueue.local.kubelet.pod_runner import PodRunner
 from fluxqueue.local.kubelet.specs import PodObject, WatchedPod, decode_pod
 
-__all__ = ["NodeAgent"]
+__all__ = ["NodeAgent", "write_changed"]
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +127,7 @@ class NodeAgent:
     # ---- names and volumes -------------------------------------------------------------------------------------------------------
 
     async def _keep_names(self) -> None:
-        """Write the hosts files of pods whose content changed; in place, as a mounted file has to be."""
+        """Write the hosts files of pods whose content changed."""
         written: dict[Path, str] = {}
         while True:
             await self._names_changed.wait()
@@ -135,11 +136,7 @@ class NodeAgent:
             named = {each.hosts: _named(each) for each in runners if each.hosts is not None}
             services = self._services.list()
             texts = {path: hosts_file(pod, named.values(), services) for path, pod in named.items()}
-            for path, text in texts.items():
-                if written.get(path) != text:
-                    with contextlib.suppress(FileNotFoundError):
-                        path.write_text(text)
-            written = texts
+            written = write_changed(texts, written)
             await asyncio.sleep(_NAMES_EVERY_S)
 
     async def _refresh_volumes(self) -> None:
@@ -149,6 +146,17 @@ class NodeAgent:
                 if runner.follows_objects:
                     with contextlib.suppress(Exception):  # what is missing now keeps its last content
                         await runner.refresh_volumes()
+
+
+def write_changed(texts: Mapping[Path, str], written: Mapping[Path, str]) -> dict[Path, str]:
+    """Write the files whose text has changed, in place; return what they have now. One may be gone, or closed by its pod."""
+    done = {}
+    for path, text in texts.items():
+        with contextlib.suppress(OSError):
+            if written.get(path) != text:
+                path.write_text(text)
+            done[path] = text
+    return done
 
 
 def _named(runner: PodRunner) -> NamedPod:

@@ -2,7 +2,8 @@
 
 The agent is the reaper of everything below it (``PR_SET_CHILD_SUBREAPER``): a process whose parent has ended becomes its child, so nothing
 escapes by a double fork. One handler of SIGCHLD collects all ends; nothing else waits for a process. Each container has a mark in its
-environment, which its descendants inherit, also in sessions of their own: `kill_marked` finds them in /proc.
+environment, which its descendants inherit, also in sessions of their own: `kill_marked` finds them in /proc. If it has a root of its own,
+that tells them as well, also those that have cleared their environment.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["MARK", "Child", "Children", "Entry", "StartFailed", "kill_marked"]
+__all__ = ["MARK", "Child", "Children", "Entry", "StartFailed", "kill_descendants", "kill_marked"]
 
 MARK = "FLUXQUEUE_LOCAL_CONTAINER"
 """The variable whose value begins with the folder of the agent: what `kill_marked` looks for."""
@@ -27,6 +29,8 @@ MARK = "FLUXQUEUE_LOCAL_CONTAINER"
 _PR_SET_CHILD_SUBREAPER = 36
 _ENTER = Path(__file__).with_name("enter.py")
 _START_TIMEOUT_S = 60.0
+_MOST_ROUNDS = 50
+_ROUND_S = 0.02
 
 
 class StartFailed(Exception):
@@ -123,6 +127,9 @@ class Children:
             problem = await asyncio.wait_for(_read_all(readable), _START_TIMEOUT_S)
         except TimeoutError:
             problem = b"it was not executed in time"
+        except asyncio.CancelledError:  # such as a probe whose time is over
+            child.signal_group(signal.SIGKILL)
+            raise
         finally:
             os.close(readable)
         if problem:
@@ -168,14 +175,53 @@ async def _read_all(descriptor: int) -> bytes:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process of this user whose mark begins with ``mark``; return how many there were."""
-    wanted = f"\0{MARK}={mark}".encode()
-    killed = 0
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
-            continue
+    """Kill every process of this user whose mark begins with ``mark``, or whose root is below that folder; return how many there were.
+
+    It looks again until it finds nothing, because what it kills may have started another process meanwhile.
+    """
+    wanted, place = f"\0{MARK}={mark}".encode(), f"{os.path.realpath(mark.removesuffix(';'))}/"
+    killed: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        found = [pid for pid in _processes() if _is_marked(Path(f"/proc/{pid}"), wanted, place)]
+        _kill(found)
+        if killed.issuperset(found):  # those of the round before may need a moment to be gone
+            break
+        killed.update(found)
+    return len(killed)
+
+
+def kill_descendants() -> None:
+    """Kill everything that this process has started, also what it has adopted, because the agent ends."""
+    for _ in range(_MOST_ROUNDS):
+        parents = {pid: parent for pid in _processes() if (parent := _living_parent(pid))}
+        found, level = set[int](), {os.getpid()}
+        while level := {pid for pid, parent in parents.items() if parent in level} - found:
+            found |= level
+        if not found:
+            return
+        _kill(found)
+        time.sleep(_ROUND_S)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]  # noqa: PTH208
+
+
+def _is_marked(process: Path, wanted: bytes, place: str) -> bool:
+    with contextlib.suppress(OSError):
+        return wanted in b"\0" + (process / "environ").read_bytes() or f"{process.joinpath('root').readlink()}/".startswith(place)
+    return False
+
+
+def _living_parent(pid: int) -> int:
+    """Return the parent of a process; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return 0 if state == "Z" else int(parent)
+    return 0
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
         with contextlib.suppress(OSError):
-            if wanted in b"\0" + (folder / "environ").read_bytes():
-                os.kill(int(folder.name), signal.SIGKILL)
-                killed += 1
-    return killed
+            os.kill(pid, signal.SIGKILL)

@@ -99,8 +99,9 @@ class ContainerLog:
             self._file.close()
         self._wake()
         for listener in self._listeners:
-            with contextlib.suppress(asyncio.QueueFull):
-                listener.put_nowait(None)
+            if listener.full():  # whoever is too slow loses output, but not the end
+                listener.get_nowait()
+            listener.put_nowait(None)
 
     def listen(self) -> asyncio.Queue[tuple[str, bytes] | None]:
         """Return a queue that gets what is written from now on, and None at the end; `forget` ends it."""

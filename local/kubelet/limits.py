@@ -97,6 +97,8 @@ class ControlGroups:
             if memory is not None:
                 _set(folder / "memory.max", str(int(memory)))
                 _set(folder / "memory.limit_in_bytes", str(int(memory)))
+                _set(folder / "memory.swap.max", "0")  # as by the kubelet: what is over the limit is no longer in memory otherwise
+                _set(folder / "memory.memsw.limit_in_bytes", str(int(memory)))
                 _set(folder / "memory.oom.group", "1")
         return ContainerGroup(folders)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import ssl
 import sys
@@ -23,7 +22,8 @@ from fluxqueue.api.logs import configure_logging
 from fluxqueue.kube.transport import Api
 from fluxqueue.local.kubelet.addresses import PodAddresses, agent_address, bind_agent
 from fluxqueue.local.kubelet.agent import NodeAgent
-from fluxqueue.local.kubelet.children import Children, kill_marked
+from fluxqueue.local.kubelet.children import Children, kill_descendants, kill_marked
+from fluxqueue.local.kubelet.folders import remove_tree
 from fluxqueue.local.kubelet.limits import ControlGroups
 from fluxqueue.local.kubelet.machine import ClusterObjects, Machine, base_variables, can_make_namespaces, node_info
 from fluxqueue.local.kubelet.node_status import NodeStatusWriter
@@ -74,8 +74,8 @@ def main(arguments: list[str]) -> int:
 async def _run(configuration: AgentConfiguration) -> None:
     folder = Path(configuration.folder)
     kill_marked(str(folder))
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)  # noqa: ASYNC240  (before anything runs)
+    remove_tree(folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # noqa: ASYNC240  (before anything runs)
     children = Children()
     children.watch()
     groups = ControlGroups(folder)
@@ -107,7 +107,7 @@ async def _run(configuration: AgentConfiguration) -> None:
             await _until(ended, agent, nodes)
             await server.cleanup()
     finally:
-        kill_marked(str(folder))
+        kill_descendants()
         groups.remove()
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,15 +23,17 @@ from typing import Any
 
 import structlog
 
-from fluxqueue.kube.errors import ApiError, Conflict, NotFound
+from fluxqueue.kube.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.transport import PatchType
+from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.container_runner import ContainerFiles, ContainerRunner
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, container_variables
+from fluxqueue.local.kubelet.folders import remove_tree
 from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.machine import Machine
-from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Waiting, pod_status
+from fluxqueue.local.kubelet.pod_status import ContainerRecord, Waiting, former_end, pod_status
 from fluxqueue.local.kubelet.specs import Container, PodObject
-from fluxqueue.local.kubelet.volume_files import TokenKey, named_objects, tokens_of, volume_files
+from fluxqueue.local.kubelet.volume_files import TokenKey, file_modes, named_objects, tokens_of, volume_files
 from fluxqueue.local.volumes import write_atomically
 
 __all__ = ["PodRunner"]
@@ -116,6 +117,8 @@ class PodRunner:
         except Exception as error:  # of this machine: a full disk, no more addresses or processes
             log.exception("pod.failed", pod=self.pod.metadata.name, namespace=self.pod.metadata.namespace)
             self._failure = ("NodeAgentError", str(error))
+            await self.kill()
+            kill_marked(f"{self._folder}/")
         finally:
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -130,10 +133,10 @@ class PodRunner:
         self._over = True
         await self._write_status()
         await self._remove_object()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, self._folder)
 
     async def kill(self) -> None:
-        """Stop all containers now, because the agent ends."""
+        """Stop all containers now."""
         await asyncio.gather(*(each.stop(0) for each in self.containers.values()))
 
     # ---- life --------------------------------------------------------------------------------------------------------------------
@@ -160,8 +163,9 @@ class PodRunner:
             return "NotSupported", self.pod.refusal
         statuses = (*(self.pod.status.container_statuses or ()), *(self.pod.status.init_container_statuses or ()))
         if any("running" in (each.state or {}) or "terminated" in (each.state or {}) for each in statuses):
-            for record in self._main:
-                record.state = Ended(137, "ContainerStatusUnknown", self._arrived, self._arrived, "its end was not seen")
+            states = {each.name: each.state or {} for each in statuses}
+            for record in (*self._init, *self._main):
+                record.state = former_end(states.get(record.container.name, {}), self._arrived)
             return "NodeAgentRestarted", "the node agent was started again, and the processes of the pod ended with the former one"
         return None
 
@@ -305,7 +309,10 @@ class PodRunner:
             folder.mkdir(parents=True, exist_ok=True)
             files = volume_files(self.pod, self._facts, volume, objects, tokens)
             if files is not None:
-                write_atomically(folder, files)
+                mode, modes = file_modes(volume)
+                write_atomically(folder, files, mode)
+                for name in modes.keys() & files.keys():
+                    (folder / name).chmod(modes[name])
 
     async def _variables(self, container: Container, work: Path) -> Mapping[str, str]:
         try:
@@ -365,6 +372,8 @@ class PodRunner:
                 self.forget()
             except ApiError as error:
                 log.warning("pod.status_not_written", pod=meta.name, namespace=meta.namespace, error=str(error))
+                if isinstance(error, Invalid):  # the same status would be refused again, and the pod could never be deleted
+                    return
                 await asyncio.sleep(_RETRY_S)
 
     async def _remove_object(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from fluxqueue.local.kubelet.restarts import restarts_after
 from fluxqueue.local.kubelet.specs import Container, PodObject
 
-__all__ = ["ContainerRecord", "Ended", "Running", "Waiting", "format_time", "pod_phase", "pod_status"]
+__all__ = ["ContainerRecord", "Ended", "Running", "Waiting", "format_time", "former_end", "pod_phase", "pod_status"]
 
 _REPLACE = {"$patch": "replace"}
 """In a list of a strategic merge patch: what was there before goes."""
@@ -44,6 +44,15 @@ class Ended:
     until: datetime
     message: str = ""
     container_id: str = ""
+
+
+def former_end(state: Mapping[str, Any], now: datetime) -> Ended:
+    """Return the end of a container of a former agent, from its last state: one that is known stays, since it may not change."""
+    known = state.get("terminated")
+    if known is None:
+        return Ended(137, "ContainerStatusUnknown", now, now, "its end was not seen")
+    since, until = (datetime.fromisoformat(known[name]) if known.get(name) else now for name in ("startedAt", "finishedAt"))
+    return Ended(int(known["exitCode"]), known.get("reason", ""), since, until, known.get("message", ""), known.get("containerID", ""))
 
 
 @dataclass

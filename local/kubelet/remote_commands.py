@@ -92,7 +92,8 @@ class _Streams:
 
 async def _connected(session: Session, child: Child, streams: _Streams) -> int:
     """Connect a process with a session until it ends; a process whose other side is gone is ended."""
-    outputs = [asyncio.create_task(_send(session, name, descriptor)) for name, descriptor in streams.outputs.items()]
+    senders = [_Sender(session, name, descriptor) for name, descriptor in streams.outputs.items()]
+    outputs = [asyncio.create_task(each.run()) for each in senders]
     work: list[asyncio.Task[None]] = [_quiet(_feed(session, streams)), _quiet(_resize(session, streams.terminal))]
     gone = _quiet(session.gone())
     try:
@@ -102,7 +103,11 @@ async def _connected(session: Session, child: Child, streams: _Streams) -> int:
             child.signal_group(signal.SIGHUP)
             child.signal_group(signal.SIGKILL)
         code = await asyncio.shield(child.ended)
-        await asyncio.wait(outputs, timeout=_OUTPUT_AFTER_END_S)
+        pending: set[asyncio.Future[Any]] = {*outputs}
+        while pending and not gone.done():  # a process in background may have the other end for ever, but a slow reader gets everything
+            _, pending = await asyncio.wait({*pending}, timeout=_OUTPUT_AFTER_END_S)
+            if not any(each.sending for each in senders):
+                break
         return code
     finally:
         child.signal_group(signal.SIGKILL)
@@ -121,10 +126,22 @@ def _quiet(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return asyncio.create_task(run())
 
 
-async def _send(session: Session, name: str, descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        async for part in read_parts(descriptor):
-            await session.write(name, part)
+class _Sender:
+    """Sends one output of a command; ``sending`` is false while there is nothing to send."""
+
+    def __init__(self, session: Session, name: str, descriptor: int) -> None:
+        self.sending = False
+        self._session = session
+        self._name = name
+        self._descriptor = descriptor
+
+    async def run(self) -> None:
+        with contextlib.suppress(OSError):
+            async for part in read_parts(self._descriptor):
+                self.sending = True
+                await self._session.write(self._name, part)
+                self.sending = False
+        self.sending = False
 
 
 async def _feed(session: Session, streams: _Streams) -> None:

@@ -297,6 +297,8 @@ class PodObject(PartialObject, frozen=True):
         for container in (*(self.spec.init_containers or ()), *self.spec.containers):
             if container.volume_devices:
                 return f"container {container.name} has volumeDevices, and nodes of processes have no block devices"
+            if any(mount.sub_path_expr for mount in container.volume_mounts or ()):
+                return f"container {container.name} has subPathExpr, which nodes of processes do not know: use subPath"
             if not container.command and not container.args:
                 return f"container {container.name} has neither command nor args, and nodes of processes have no images that would know one"
         return ""

@@ -9,8 +9,9 @@ from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, field_t
 from fluxqueue.local.kubelet.specs import Container, PodObject
 from fluxqueue.local.kubelet.volume_specs import DownwardSource, KeysSource, ProjectedSource, TokenSource, Volume
 
-__all__ = ["ObjectKey", "TokenKey", "named_objects", "tokens_of", "volume_files"]
+__all__ = ["ObjectKey", "TokenKey", "file_modes", "named_objects", "tokens_of", "volume_files"]
 
+_MODE = 0o644
 ObjectKey = tuple[str, str]
 """``configmaps`` or ``secrets``, and a name."""
 
@@ -96,6 +97,18 @@ def volume_files(
         if name.startswith("/") or ".." in name.split("/"):
             raise MissingSource(f"volume {volume.name}: {name} is not a file below it")
     return files
+
+
+def file_modes(volume: Volume) -> tuple[int, dict[str, int]]:
+    """Return the permissions of a volume's files, and those of single files that have others."""
+    whole = volume.projected or volume.config_map or volume.secret or volume.downward_api
+    modes: dict[str, int] = {}
+    for source in _sources(volume):
+        for _, keys in _keys(source):
+            modes |= {item.path: item.mode for item in keys.items or () if item.mode is not None}
+        if source.downward_api is not None:
+            modes |= {item.path: item.mode for item in source.downward_api.items or () if item.mode is not None}
+    return _MODE if whole is None or whole.default_mode is None else whole.default_mode, modes
 
 
 def _selected(key: ObjectKey, source: KeysSource, content: Mapping[str, bytes] | None, volume: str) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -42,6 +43,18 @@ def marked(folder: str) -> list[int]:
         try:
             if wanted in (process / "environ").read_bytes():
                 found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def rooted(folder: str) -> list[str]:
+    """Return the processes whose root is in a folder, which includes those that have no environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((process / "root").readlink()).startswith(folder):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
     return found
@@ -95,7 +108,7 @@ def test_a_pod_computes_with_its_variables_and_files(plane: ControlPlane) -> Non
     ]
     shared = {"name": "shared", "mountPath": "/shared"}
     first = container(script, "first", env=env, volumeMounts=[{"name": "values", "mountPath": "/etc/values"}, shared])
-    second = container("cat /shared/result; hostname; ls /var/run/secrets/kubernetes.io/serviceaccount", volumeMounts=[shared])
+    second = container("cat /shared/result; echo $HOSTNAME; ls /var/run/secrets/kubernetes.io/serviceaccount", volumeMounts=[shared])
     volumes = [{"name": "values", "configMap": {"name": "values"}}, {"name": "shared", "emptyDir": {}}]
     create(plane, "computes", second, initContainers=[first], volumes=volumes)
     found = ends(plane, "computes")
@@ -120,6 +133,31 @@ def test_the_temporary_folder_has_a_name_short_enough_for_sockets(plane: Control
     create(plane, "socket", {**container("true"), "command": [sys.executable, "-W", "ignore", "-c", script]})
     ends(plane, "socket")
     assert logs(plane, "socket") == "bound\n"
+
+
+def test_files_of_a_volume_have_their_modes(plane: ControlPlane) -> None:
+    plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scripts"}, "data": {"run": "#!/bin/sh\necho ran\n"}})
+    mounts = [{"name": "scripts", "mountPath": "/scripts"}]
+    volumes = [{"name": "scripts", "configMap": {"name": "scripts", "defaultMode": 0o755}}]
+    create(plane, "script", {**container("true"), "command": ["/scripts/run"], "volumeMounts": mounts}, volumes=volumes)
+    assert ends(plane, "script")["phase"] == "Succeeded"
+    assert logs(plane, "script") == "ran\n"
+
+
+def test_an_error_of_this_machine_ends_all_containers_of_the_pod(plane: ControlPlane) -> None:
+    other = container("echo ready; sleep 600", "other")
+    breaks = container("until test -e broken; do sleep 0.1; done; exit 1")
+    create(plane, "half", breaks, other, restartPolicy="OnFailure")
+    wait_until(lambda: "ready" in plane.kubectl("logs", "half", "-c", "other", check=False).stdout, "it runs", _WAIT_S)
+    uid = plane.client.get("/api/v1/namespaces/default/pods/half")["metadata"]["uid"]
+    folder = plane.folder / "pods" / uid / "main"
+    wait_until((folder / "work").exists, "it has a folder", _WAIT_S)
+    (folder / "termination-message").unlink()
+    (folder / "termination-message").mkdir()  # the next run cannot have its file
+    (folder / "work" / "broken").touch()
+    found = ends(plane, "half")
+    assert (found["phase"], found["reason"]) == ("Failed", "NodeAgentError")
+    assert marked(f"{plane.folder}/pods/{uid}") == []
 
 
 def test_what_cannot_run_fails_with_a_sentence(plane: ControlPlane) -> None:
@@ -239,7 +277,23 @@ def test_probes_decide_what_is_ready_and_what_starts_again(plane: ControlPlane) 
     plane.kubectl("delete", "pod", "probed")
 
 
+def needs_namespaces() -> None:
+    """Skip a test where this user can have no mounts and no host name of its own, as in most containers."""
+    own = [] if os.geteuid() == 0 else ["--map-root-user"]
+    words = ["unshare", "--mount", "--uts", *own, "sh", "-c", "mount -t tmpfs none /tmp && hostname other"]
+    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespaces can be made here")
+
+
+def test_a_pod_has_its_host_name(plane: ControlPlane) -> None:
+    needs_namespaces()
+    create(plane, "called", container("hostname; cat /proc/sys/kernel/hostname"))
+    ends(plane, "called")
+    assert logs(plane, "called") == "called\ncalled\n"
+
+
 def test_ranks_find_each_other_by_the_names_of_their_service(plane: ControlPlane) -> None:
+    needs_namespaces()
     plane.apply(
         {
             "apiVersion": "v1",
@@ -277,13 +331,18 @@ def test_ranks_find_each_other_by_the_names_of_their_service(plane: ControlPlane
 
 
 def test_pods_of_an_agent_that_was_killed_fail_and_leave_nothing(plane: ControlPlane) -> None:
-    create(plane, "lost", container("(setsid sleep 600 &); sleep 600"))
+    init = [container("true", "first"), container("sleep 600", "sidecar", restartPolicy="Always")]
+    create(plane, "lost", container("(setsid sleep 600 &); env -i setsid sleep 600 & sleep 600"), initContainers=init)
     wait_for(plane, "lost", lambda found: found["phase"] == "Running", "runs")
     plane.restart_component(Component.NODE_AGENT, graceful=False)
     found = ends(plane, "lost")
     assert (found["phase"], found["reason"]) == ("Failed", "NodeAgentRestarted")
     uid = plane.client.get("/api/v1/namespaces/default/pods/lost")["metadata"]["uid"]
     assert marked(f"{plane.folder}/pods/{uid}") == []
+    assert rooted(f"{plane.folder}/pods/{uid}") == []
+    first, sidecar = found["initContainerStatuses"]
+    assert (first["state"]["terminated"]["exitCode"], sidecar["state"]["terminated"]["exitCode"]) == (0, 137)
+    plane.kubectl("delete", "pod", "lost", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
     create(plane, "next", container("echo works"))
     assert ends(plane, "next")["phase"] == "Succeeded"
     assert json.loads(plane.kubectl("get", "nodes", "-o", "json").stdout)["items"]

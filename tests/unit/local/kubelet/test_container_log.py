@@ -63,3 +63,12 @@ async def test_who_listens_gets_what_comes_from_now_on(tmp_path: Path) -> None:
     log.write("stdout", b"after")
     log.close()
     assert [queue.get_nowait(), queue.get_nowait()] == [("stdout", b"after"), None]
+
+
+async def test_who_listens_too_slowly_hears_of_the_end(tmp_path: Path) -> None:
+    log = ContainerLog(tmp_path / "0.log")
+    queue = log.listen()
+    for _ in range(queue.maxsize + 1):
+        log.write("stdout", b"x")
+    log.close()
+    assert [queue.get_nowait() for _ in range(queue.maxsize)][-1] is None

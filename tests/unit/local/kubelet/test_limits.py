@@ -21,8 +21,8 @@ def test_both_versions_of_control_groups_get_their_settings(tmp_path: Path) -> N
     for name in ("cpu", "memory"):
         hierarchy(tmp_path / "1" / name)
     for version, settings in (
-        ("2", {"cpu.max": "150000 100000", "memory.max": "67108864"}),
-        ("1", {"cpu.cfs_quota_us": "150000", "memory.limit_in_bytes": "67108864"}),
+        ("2", {"cpu.max": "150000 100000", "memory.max": "67108864", "memory.swap.max": "0"}),
+        ("1", {"cpu.cfs_quota_us": "150000", "memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864"}),
     ):
         groups = ControlGroups(tmp_path / "agent", tmp_path / version)
         assert groups.missing == ""

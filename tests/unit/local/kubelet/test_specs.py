@@ -21,6 +21,11 @@ def test_a_container_without_a_command_is_refused() -> None:
     assert "container main has neither command nor args" in refusal('"containers":[{"name":"main","image":"app"}]')
 
 
+def test_a_path_from_variables_is_refused() -> None:
+    mount = '{"name":"data","mountPath":"/data","subPathExpr":"$(NAME)"}'
+    assert "subPathExpr" in refusal(f'"containers":[{{"name":"main","args":["true"],"volumeMounts":[{mount}]}}]')
+
+
 def test_what_can_run_is_not_refused() -> None:
     volumes = '"volumes":[{"name":"a","emptyDir":{}},{"name":"b","downwardAPI":{"items":[]}},{"name":"c","projected":{"sources":[]}}]'
     assert refusal(f'{volumes},"containers":[{{"name":"main","args":["true"]}}]') == ""

@@ -2,7 +2,7 @@ import pytest
 
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts
 from fluxqueue.local.kubelet.specs import PodObject, decode_pod
-from fluxqueue.local.kubelet.volume_files import TokenKey, named_objects, tokens_of, volume_files
+from fluxqueue.local.kubelet.volume_files import TokenKey, file_modes, named_objects, tokens_of, volume_files
 
 FACTS = PodFacts("127.64.1.7", "127.64.0.1")
 TOKEN = TokenKey("", 3607)
@@ -47,6 +47,21 @@ def test_an_empty_folder_has_no_files_of_its_own() -> None:
 def test_no_file_is_outside_the_volume(path: str) -> None:
     with pytest.raises(MissingSource, match="not a file below it"):
         files(f'"secret":{{"secretName":"s","items":[{{"key":"a","path":"{path}"}}]}}', s={"a": b"1"})
+
+
+@pytest.mark.parametrize(
+    ("volume", "modes"),
+    [
+        ('"secret":{"secretName":"s"}', (0o644, {})),
+        ('"configMap":{"name":"s","defaultMode":256}', (0o400, {})),
+        ('"configMap":{"name":"s","defaultMode":256,"items":[{"key":"k","path":"p","mode":493}]}', (0o400, {"p": 0o755})),
+        ('"projected":{"defaultMode":288,"sources":[{"downwardAPI":{"items":[{"path":"d","mode":256}]}}]}', (0o440, {"d": 0o400})),
+    ],
+)
+def test_files_have_the_modes_of_their_volume(volume: str, modes: tuple[int, dict[str, int]]) -> None:
+    made = pod(volume).spec.volumes
+    assert made is not None
+    assert file_modes(made[0]) == modes
 
 
 def test_all_objects_that_a_pod_names_are_known() -> None:
