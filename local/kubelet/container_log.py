@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +61,8 @@ class ContainerLog:
         self._waiting: set[asyncio.Future[None]] = set()
         self._listeners: set[asyncio.Queue[tuple[str, bytes] | None]] = set()
         self._closed = False
+        self._old_begins = 0  # where each of the two files begins in all that was ever written
+        self._begins = self._old.stat().st_size if self._old.exists() else 0
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         self._file: BinaryIO | None = None
@@ -77,7 +79,7 @@ class ContainerLog:
         if self._closed:
             return
         *lines, rest = (self._rest[stream] + data).split(b"\n")
-        prefix = f"{datetime.now(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}000Z {stream} ".encode()
+        prefix = _now() + f" {stream} ".encode()
         out = [prefix + b"F " + line + b"\n" for line in lines]
         while len(rest) > LONGEST_LINE:
             out.append(prefix + b"P " + rest[:LONGEST_LINE] + b"\n")
@@ -92,8 +94,7 @@ class ContainerLog:
         """End the log: the container has ended."""
         if self._closed:
             return
-        moment = f"{datetime.now(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}000Z"
-        self._put(b"".join(f"{moment} {stream} P ".encode() + rest + b"\n" for stream, rest in self._rest.items() if rest))
+        self._put(b"".join(_now() + f" {stream} P ".encode() + rest + b"\n" for stream, rest in self._rest.items() if rest))
         self._closed = True
         if self._file is not None:
             self._file.close()
@@ -121,23 +122,17 @@ class ContainerLog:
         return text[-most:].decode(errors="replace")
 
     async def read(self, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the wanted text in parts; a followed log ends with its container."""
+        """Yield the wanted text in parts; a followed log ends with its container. Where a part is lost, a line says so."""
         left = options.limit_bytes if options.limit_bytes is not None else 1 << 62
+        chosen: Iterable[tuple[bytes, bytes, bytes]] = ()
         if options.tail is not None:
             chosen = deque(self._lines(self._path, options), maxlen=options.tail)
-            position = self._path.stat().st_size
+        begins, reader = self._open(0 if options.tail is None else self._begins)
+        try:
+            reader.seek(0, os.SEEK_SET if options.tail is None else os.SEEK_END)
             for line in chosen:
                 left -= len(text := _shown(line, options)[:left])
                 yield text
-        else:
-            position = 0
-            with contextlib.suppress(FileNotFoundError), self._old.open("rb") as old:
-                for line in _parsed(old, options):
-                    left -= len(text := _shown(line, options)[:left])
-                    yield text
-        reader = self._path.open("rb")
-        try:
-            reader.seek(position)
             while left > 0:
                 began = reader.tell()
                 parts = [_shown(line, options) for line in _parsed(reader, options, most=_CHUNK)]
@@ -145,15 +140,25 @@ class ContainerLog:
                     left -= len(text := b"".join(parts)[:left])
                     yield text
                     await asyncio.sleep(0)
-                elif self._rotated(reader):
+                elif begins < self._begins:  # this file is complete
                     reader.close()
-                    reader = self._path.open("rb")
+                    end = begins + began
+                    begins, reader = self._open(end)
+                    if begins > end:
+                        lost = f"[{begins - end} bytes of the log were lost here: it was read more slowly than written]\n"
+                        yield _shown((_now(), b"", lost.encode()), options)
                 elif self._closed or not options.follow:
                     return
                 else:
                     await self._more()
         finally:
             reader.close()
+
+    def _open(self, position: int) -> tuple[int, BinaryIO]:
+        """Open the file with a position of all that was ever written, or what is left after it; return also where that begins."""
+        if position < self._begins:
+            return self._old_begins, self._old.open("rb")
+        return self._begins, self._path.open("rb")
 
     @property
     def _old(self) -> Path:
@@ -164,15 +169,11 @@ class ContainerLog:
             with contextlib.suppress(FileNotFoundError), each.open("rb") as file:
                 yield from _parsed(file, options)
 
-    def _rotated(self, reader: BinaryIO) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return os.fstat(reader.fileno()).st_ino != self._path.stat().st_ino
-        return False
-
     def _put(self, data: bytes) -> None:
         if not data:
             return
         if self._file is not None and self._file.tell() + len(data) > self._most:
+            self._old_begins, self._begins = self._begins, self._begins + self._file.tell()
             self._file.close()
             self._path.replace(self._old)
             self._file = None
@@ -195,6 +196,10 @@ class ContainerLog:
             await waiting
         finally:
             self._waiting.discard(waiting)
+
+
+def _now() -> bytes:
+    return f"{datetime.now(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}000Z".encode()
 
 
 def _parsed(file: BinaryIO, options: LogOptions, most: int = 1 << 62) -> Iterator[tuple[bytes, bytes, bytes]]:

@@ -72,3 +72,34 @@ async def test_who_listens_too_slowly_hears_of_the_end(tmp_path: Path) -> None:
         log.write("stdout", b"x")
     log.close()
     assert [queue.get_nowait() for _ in range(queue.maxsize)][-1] is None
+
+
+async def test_a_reader_that_pauses_gets_the_older_file_too(tmp_path: Path) -> None:
+    log = ContainerLog(tmp_path / "0.log", most_bytes=1000)
+    log.write("stdout", b"first\n")
+    reading = log.read(LogOptions(follow=True))
+    assert await anext(reading) == b"first\n"
+    lines = [f"line {number}\n".encode() for number in range(50)]  # the end of the first file, the second, and a part of the third
+    for line in lines:
+        log.write("stdout", line)
+    log.close()
+    assert b"".join([part async for part in reading]) == b"".join(lines)
+
+
+async def test_what_a_slow_reader_has_lost_is_said(tmp_path: Path) -> None:
+    log = ContainerLog(tmp_path / "0.log", most_bytes=1000)
+    log.write("stdout", b"first\n")
+    reading = log.read(LogOptions(tail=1, follow=True))
+    assert await anext(reading) == b"first\n"
+    for number in range(1000):
+        log.write("stdout", f"line {number}\n".encode())
+    log.close()
+    rest = b"".join([part async for part in reading])
+    kept = await text(log)
+    assert rest.endswith(b"]\n" + kept)
+    said = rest.removesuffix(kept).splitlines()
+    assert said[:-1] == [f"line {number}".encode() for number in range(len(said) - 1)]
+    skipped = range(len(said) - 1, 1000 - kept.count(b"\n"))
+    overhead = len("2026-11-26T20:00:00.000000000Z stdout F ")
+    lost = sum(overhead + len(f"line {number}\n") for number in skipped)
+    assert said[-1] == f"[{lost} bytes of the log were lost here: it was read more slowly than written]".encode()
