@@ -167,8 +167,10 @@ def _value(
     for kind, reference in (("configmaps", origin.config_map_key_ref), ("secrets", origin.secret_key_ref)):
         if reference is None:
             continue
-        text = (sources.get((kind, reference.name)) or {}).get(reference.key)
+        texts = sources.get((kind, reference.name))
+        text = (texts or {}).get(reference.key)
         if text is None and not reference.optional:
-            raise MissingSource(f"variable {variable.name}: {kind.removesuffix('s')} {reference.name} has no key {reference.key}")
+            problem = "does not exist" if texts is None else f"has no key {reference.key}"
+            raise MissingSource(f"variable {variable.name}: {kind.removesuffix('s')} {reference.name} {problem}")
         return text
     raise MissingSource(f"variable {variable.name}: its origin is of a kind that nodes of processes do not know")

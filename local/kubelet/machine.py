@@ -75,21 +75,21 @@ class ClusterObjects:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def read(self, namespace: str, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Mapping[str, bytes] | None]:
-        """Return the content of each object; None for one that does not exist."""
+    async def read(self, namespace: str, keys: Iterable[ObjectKey], *, binary: bool = True) -> dict[ObjectKey, Mapping[str, bytes] | None]:
+        """Return the content of each object; None for one that does not exist. Files have ``binaryData``, variables have none."""
         wanted = sorted(keys)
-        contents = await asyncio.gather(*(self._content(namespace, key) for key in wanted))
+        contents = await asyncio.gather(*(self._content(namespace, key, binary) for key in wanted))
         return dict(zip(wanted, contents, strict=True))
 
-    async def _content(self, namespace: str, key: ObjectKey) -> Mapping[str, bytes] | None:
+    async def _content(self, namespace: str, key: ObjectKey, with_binary: bool) -> Mapping[str, bytes] | None:
         kind, name = key
         try:
             found = msgspec.json.decode(await self._api.request("GET", f"/api/v1/namespaces/{namespace}/{kind}/{name}"), type=_Content)
         except NotFound:
             return None
-        binary = {key: base64.b64decode(text) for key, text in (found.binary_data or {}).items()}
         if kind == "secrets":
-            return {key: base64.b64decode(text) for key, text in (found.data or {}).items()} | binary
+            return {key: base64.b64decode(text) for key, text in (found.data or {}).items()}
+        binary = {key: base64.b64decode(text) for key, text in (found.binary_data or {}).items() if with_binary}
         return {key: text.encode() for key, text in (found.data or {}).items()} | binary
 
     async def token(self, namespace: str, account: str, pod: tuple[str, str], key: TokenKey) -> bytes:

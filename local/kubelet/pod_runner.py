@@ -316,7 +316,7 @@ class PodRunner:
 
     async def _variables(self, container: Container, work: Path) -> Mapping[str, str]:
         try:
-            contents = await self._machine.objects.read(self.pod.metadata.namespace, named_objects(self.pod))
+            contents = await self._machine.objects.read(self.pod.metadata.namespace, named_objects(self.pod), binary=False)
         except ApiError as error:
             raise MissingSource(str(error)) from None
         sources = {

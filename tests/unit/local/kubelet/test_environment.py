@@ -74,6 +74,8 @@ def test_a_missing_key_names_the_variable_unless_it_is_optional() -> None:
 
 
 def test_a_missing_object_and_an_unknown_field_are_errors() -> None:
+    with pytest.raises(MissingSource, match="variable A: configmap cm does not exist"):
+        variables('{"name":"c","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"cm","key":"k"}}}]}')
     with pytest.raises(MissingSource, match="configmap cm does not exist"):
         variables('{"name":"c","envFrom":[{"configMapRef":{"name":"cm"}}]}')
     with pytest.raises(MissingSource, match="no field spec.secret"):
