@@ -33,6 +33,8 @@ __all__ = ["ContainerFiles", "ContainerRunner"]
 MESSAGE_BYTES = 4096
 MESSAGE_OF_LOG_BYTES = 2048
 _CONFIGURATION_RETRY_S = 2.0
+_OF_TERMINALS = {"TERM": "xterm"}
+"""What container runtimes add where a terminal is asked for."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,8 @@ class ContainerRunner:
     async def _start(self, log: ContainerLog) -> Child | None:
         while True:
             try:
-                self._environment = {**await self._variables(), MARK: self._mark}
+                terminal = _OF_TERMINALS if self.container.tty else {}
+                self._environment = {**terminal, **await self._variables(), MARK: self._mark}
                 break
             except MissingSource as missing:
                 waiting = Waiting("CreateContainerConfigError", str(missing))
@@ -299,7 +302,8 @@ class ContainerRunner:
         if pid is None:
             raise StartFailed(f"container {self.container.name} does not run")
         entry = replace(self._entry(words, join=pid if self._files.root else 0), terminal=terminal)
-        return await self._children.start(entry, self._relocated(self._environment), stdin, stdout, stderr)
+        environment = {**(_OF_TERMINALS if terminal else {}), **self._environment}
+        return await self._children.start(entry, self._relocated(environment), stdin, stdout, stderr)
 
     async def run_inside(self, words: list[str]) -> int:
         """Run a command in the container without input and output; return its exit code."""

@@ -119,8 +119,9 @@ def test_input_of_a_command_arrives_whole_and_ends(plane: ControlPlane) -> None:
 def test_a_shell_at_a_terminal_knows_its_size_and_ends(plane: ControlPlane) -> None:
     shell = Terminal(plane, "exec", "-it", "serves", "--", "sh")
     try:
-        shell.type("tty; stty size; echo $((6 * 7))\n")
+        shell.type('tty; stty size; echo "[$TERM]"; echo $((6 * 7))\n')
         shell.until("/dev/pts/")
+        shell.until("[xterm]")
         shell.until("\r\n42")
         shell.type("exit 5\n")
         assert shell.process.wait(_WAIT_S) == 5
