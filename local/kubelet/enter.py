@@ -87,7 +87,7 @@ def _build_root(root: str, mounts: list[list[str]], folder: str) -> None:
             os.makedirs(os.path.dirname(shown), exist_ok=True)  # noqa: PTH103, PTH120
             os.close(os.open(shown, os.O_CREAT | os.O_WRONLY))
         _mount(source, shown, _BIND | _REC)
-    if not os.path.lexists(root + folder):  # a volume is mounted above it
+    if os.path.isdir(folder) and not os.path.lexists(root + folder):  # a volume is mounted above it  # noqa: PTH112
         os.makedirs(root + folder)  # noqa: PTH103
         _mount(folder, root + folder, _BIND | _REC)
     os.chroot(root)
@@ -106,6 +106,15 @@ def _join(pid: int) -> None:
     os.close(root)
 
 
+def _work_in(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except FileNotFoundError:
+        raise OSError(f"workingDir {folder} does not exist on this machine: mount a volume there, or name a folder that exists") from None
+    except OSError as error:
+        raise OSError(f"workingDir {folder} cannot be used: {error.strerror}") from None
+
+
 def _prepare(entry: dict[str, object]) -> list[str]:
     for group in entry["groups"]:  # type: ignore[attr-defined]
         with open(f"{group}/cgroup.procs", "w") as file:  # noqa: PTH123
@@ -117,7 +126,7 @@ def _prepare(entry: dict[str, object]) -> list[str]:
         name = str(entry["hostname"]).encode()
         _check(_libc.sethostname(name, len(name)), "sethostname")
         _build_root(str(entry["root"]), entry["mounts"], str(entry["folder"]))  # type: ignore[arg-type]
-    os.chdir(str(entry["folder"]))
+    _work_in(str(entry["folder"]))
     if entry["terminal"]:
         import fcntl
         import termios

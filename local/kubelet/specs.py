@@ -299,6 +299,8 @@ class PodObject(PartialObject, frozen=True):
                 return f"container {container.name} has volumeDevices, and nodes of processes have no block devices"
             if any(mount.sub_path_expr for mount in container.volume_mounts or ()):
                 return f"container {container.name} has subPathExpr, which nodes of processes do not know: use subPath"
+            if container.working_dir and not container.working_dir.startswith("/"):
+                return f"container {container.name} has the workingDir {container.working_dir}, which is not an absolute path"
             if not container.command and not container.args:
                 return f"container {container.name} has neither command nor args, and nodes of processes have no images that would know one"
         return ""

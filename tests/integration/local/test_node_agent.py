@@ -163,10 +163,13 @@ def test_an_error_of_this_machine_ends_all_containers_of_the_pod(plane: ControlP
 def test_what_cannot_run_fails_with_a_sentence(plane: ControlPlane) -> None:
     create(plane, "host", container("true"), volumes=[{"name": "root", "hostPath": {"path": "/"}}])
     create(plane, "nothing", {"name": "main", "image": "none", "command": ["no-such-program"]})
+    create(plane, "nowhere", container("true", workingDir="/no/such/folder"))
     assert "volume root is a hostPath" in ends(plane, "host")["message"]
     ended = ends(plane, "nothing")["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
     assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
+    ended = ends(plane, "nowhere")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["message"].startswith("workingDir /no/such/folder does not exist on this machine: ")
 
 
 def test_a_container_waits_for_its_secret(plane: ControlPlane) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 _SCRIPT = """
-import asyncio, os, sys
+import asyncio, json, os, sys
 from pathlib import Path
 from fluxqueue.local.kubelet.children import Children
 from fluxqueue.local.kubelet.container_log import LogOptions
@@ -18,7 +20,7 @@ from fluxqueue.local.kubelet.specs import Container
 folder, policy, script = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
 async def variables():
-    return {"PATH": os.environ["PATH"], "PLACE": "/etc/values/file", "COUNT": "2"}
+    return {"PATH": os.environ["PATH"], "PLACE": "/etc/values/file", "COUNT": "2", **json.loads(sys.argv[5])}
 
 async def main():
     children = Children()
@@ -26,7 +28,8 @@ async def main():
     (folder / "work").mkdir()
     message = folder / "message"
     mounts = [(str(folder / "volume"), "/etc/values"), (str(message), "/dev/termination-log")]
-    container = Container(name="main", command=["sh", "-c"], args=[script], termination_message_policy="FallbackToLogsOnError")
+    fields = {"termination_message_policy": "FallbackToLogsOnError", **json.loads(sys.argv[4])}
+    container = Container(name="main", command=["sh", "-c"], args=[script], **fields)
     record = ContainerRecord(container)
     runner = ContainerRunner(
         record,
@@ -48,10 +51,10 @@ asyncio.run(main())
 """
 
 
-async def run(folder: Path, policy: str, script: str) -> str:
+async def run(folder: Path, policy: str, script: str, variables: dict[str, str] | None = None, **fields: Any) -> str:
     (folder / "volume").mkdir()
     (folder / "volume" / "file").write_text("content")
-    words = [sys.executable, "-c", _SCRIPT, str(folder), policy, script]
+    words = [sys.executable, "-c", _SCRIPT, str(folder), policy, script, json.dumps(fields), json.dumps(variables or {})]
     agent = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     output, _ = await asyncio.wait_for(agent.communicate(), 120)
     return output.decode().strip()
@@ -69,3 +72,14 @@ async def test_the_end_of_the_log_explains_a_failure_without_a_message(tmp_path:
 
 async def test_the_first_restart_comes_at_once(tmp_path: Path) -> None:
     assert await run(tmp_path, "OnFailure", "test -e tried || { touch tried; exit 1; }; echo second") == "0 1 'second\\n' ''"
+
+
+async def test_a_terminal_has_a_kind_unless_the_container_says_another(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    assert await run(tmp_path, "Never", "echo $TERM", tty=True) == r"0 0 'xterm\r\n' ''"
+    assert await run(tmp_path / "other", "Never", "echo $TERM", {"TERM": "vt100"}, tty=True) == r"0 0 'vt100\r\n' ''"
+
+
+async def test_a_working_dir_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    said = await run(tmp_path, "Never", "true", working_dir="/no/such/folder")
+    assert said.startswith("128 0 '' 'workingDir /no/such/folder does not exist on this machine: ")

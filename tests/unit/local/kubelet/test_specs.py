@@ -26,6 +26,11 @@ def test_a_path_from_variables_is_refused() -> None:
     assert "subPathExpr" in refusal(f'"containers":[{{"name":"main","args":["true"],"volumeMounts":[{mount}]}}]')
 
 
+def test_a_working_dir_that_is_not_absolute_is_refused() -> None:
+    said = refusal('"containers":[{"name":"main","args":["true"],"workingDir":"sub/dir"}]')
+    assert said == "container main has the workingDir sub/dir, which is not an absolute path"
+
+
 def test_what_can_run_is_not_refused() -> None:
     volumes = '"volumes":[{"name":"a","emptyDir":{}},{"name":"b","downwardAPI":{"items":[]}},{"name":"c","projected":{"sources":[]}}]'
     assert refusal(f'{volumes},"containers":[{{"name":"main","args":["true"]}}]') == ""
