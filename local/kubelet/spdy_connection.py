@@ -51,7 +51,8 @@ class SpdyStream:
     async def reset(self) -> None:
         """Give the stream up."""
         self._closed = True
-        await self._connection.send_reset(self.number)
+        with contextlib.suppress(OSError):
+            await self._connection.send_reset(self.number)
 
     async def receive(self, data: bytes | None) -> None:
         """Take bytes of the connection; a slow reader slows the connection down."""
@@ -139,6 +140,8 @@ class SpdyConnection:
                 await stream.receive(None)
 
     async def _send(self, data: bytes) -> None:
+        if self._writer.is_closing():  # a closed TLS connection fails in ways of its own
+            raise ConnectionResetError("the connection has ended")
         self._writer.write(data)
         await self._writer.drain()
 
@@ -158,7 +161,7 @@ class _Taken(asyncio.StreamReaderProtocol):
 def take_over(request: web.Request, headers: Mapping[str, str]) -> SpdyConnection:
     """Answer an upgrade to SPDY/3.1, and take the connection from the HTTP server."""
     transport = request.transport
-    if transport is None:
+    if transport is None or transport.is_closing():
         raise ConnectionResetError("the connection has ended")
     reader = asyncio.StreamReader()
     protocol = _Taken(reader, request.protocol)

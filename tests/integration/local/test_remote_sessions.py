@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.local.binaries import Tool
-from fluxqueue.local.components import ControlPlaneOptions
+from fluxqueue.local.components import Component, ControlPlaneOptions
 from fluxqueue.local.controlplane import ControlPlane
 from fluxqueue.local.processes import wait_until
 
@@ -166,6 +166,20 @@ def test_a_terminal_of_a_container_can_be_attached(plane: ControlPlane) -> None:
         attached.until("hello\r\nhello")
     finally:
         attached.close()
+
+
+def test_a_client_that_is_killed_leaves_no_trace(plane: ControlPlane) -> None:
+    attached = Terminal(plane, "attach", "-it", "terminal")
+    attached.type("hello\n")
+    attached.until("hello\r\nhello")
+    attached.close()
+    again = Terminal(plane, "attach", "-it", "terminal")
+    try:
+        again.type("again\n")
+        again.until("again\r\nagain")
+    finally:
+        again.close()
+    assert "Traceback" not in (plane.folder / "logs" / f"{Component.NODE_AGENT.value}.log").read_text()
 
 
 def test_a_forwarded_port_serves_many_requests(plane: ControlPlane) -> None:
