@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from fluxqueue.local.chart import relocate
 from fluxqueue.local.kubelet.children import MARK, Child, Children, Entry, StartFailed, kill_marked
 from fluxqueue.local.kubelet.container_log import ContainerLog
@@ -29,6 +31,8 @@ from fluxqueue.local.kubelet.restarts import CrashBackoff, restarts_after
 from fluxqueue.local.kubelet.specs import Probe
 
 __all__ = ["ContainerFiles", "ContainerRunner"]
+
+log = structlog.get_logger(__name__)
 
 MESSAGE_BYTES = 4096
 MESSAGE_OF_LOG_BYTES = 2048
@@ -74,6 +78,8 @@ class ContainerRunner:
         What is known of it; kept up to date here.
     init
         True for an init container, which is ready once it has succeeded.
+    pod
+        Namespace and name of its pod, for the agent's log.
     pod_policy
         The restart policy of its pod.
     mark
@@ -93,6 +99,7 @@ class ContainerRunner:
         record: ContainerRecord,
         *,
         init: bool,
+        pod: str,
         pod_policy: str,
         mark: str,
         hostname: str,
@@ -108,6 +115,7 @@ class ContainerRunner:
         self.log: ContainerLog | None = None
         self.started = asyncio.Event()
         self._init = init
+        self._pod = pod
         self._policy = pod_policy
         self._mark = mark
         self._hostname = hostname
@@ -118,6 +126,7 @@ class ContainerRunner:
         self._child: Child | None = None
         self._environment: Mapping[str, str] = {}
         self._backoff = CrashBackoff()
+        self._failed_probe = ""
         self._stopping = asyncio.Event()
         self._grace_s = 0.0
         self._prober = Prober(self.container, address, self.run_inside)
@@ -185,6 +194,7 @@ class ContainerRunner:
     async def _run_once(self) -> Ended:
         """Start the process, wait for its end, and leave nothing of it."""
         since = datetime.now(UTC).replace(microsecond=0)
+        self._failed_probe = ""
         identity = f"process://{Path(self._mark).parent.name}/{self.container.name}/{self.record.restarts}"
         self.log = ContainerLog(self._files.logs / f"{self.record.restarts}.log")
         (self._files.logs / f"{self.record.restarts - 2}.log").unlink(missing_ok=True)
@@ -279,6 +289,10 @@ class ContainerRunner:
         return {name: value if name == MARK else self._place(value) for name, value in environment.items()}
 
     def _message(self, code: int) -> str:
+        """Return what the container says of its end; if a probe has ended it, that comes first."""
+        return "\n".join(filter(None, (self._failed_probe, self._own_message(code))))[:MESSAGE_BYTES]
+
+    def _own_message(self, code: int) -> str:
         with contextlib.suppress(OSError):
             with self._files.message.open("rb") as file:
                 text = file.read(MESSAGE_BYTES).decode(errors="replace")
@@ -326,8 +340,8 @@ class ContainerRunner:
 
     async def _probe(self) -> None:
         if self.container.startup_probe is not None:
-            if not await self._until_decided(self.container.startup_probe):
-                await self._end_process(_probe_grace_s(self.container.startup_probe))
+            if problem := await self._until_decided(self.container.startup_probe):
+                await self._end_by_probe("startup", self.container.startup_probe, problem)
                 return
             self.record.started = True
             self.record.ready = self.container.readiness_probe is None
@@ -339,18 +353,18 @@ class ContainerRunner:
             if self.container.liveness_probe is not None:
                 group.create_task(self._liveness(self.container.liveness_probe))
 
-    async def _until_decided(self, probe: Probe) -> bool:
+    async def _until_decided(self, probe: Probe) -> str:
         results = ProbeResults(probe)
         await asyncio.sleep(probe.initial_delay_seconds)
-        while not results.add(await self._prober.passes(probe)):
+        while not results.add(not (problem := await self._prober.problem(probe))):
             await asyncio.sleep(max(1, probe.period_seconds))
-        return bool(results.value)
+        return problem
 
     async def _readiness(self, probe: Probe) -> None:
         results = ProbeResults(probe)
         await asyncio.sleep(probe.initial_delay_seconds)
         while True:
-            if results.add(await self._prober.passes(probe)):
+            if results.add(not await self._prober.problem(probe)):
                 self.record.ready = bool(results.value)
                 self._changed()
             await asyncio.sleep(max(1, probe.period_seconds))
@@ -358,10 +372,12 @@ class ContainerRunner:
     async def _liveness(self, probe: Probe) -> None:
         results = ProbeResults(probe)
         await asyncio.sleep(probe.initial_delay_seconds)
-        while not (results.add(await self._prober.passes(probe)) and results.value is False):
+        while not (results.add(not (problem := await self._prober.problem(probe))) and results.value is False):
             await asyncio.sleep(max(1, probe.period_seconds))
-        await self._end_process(_probe_grace_s(probe))
+        await self._end_by_probe("liveness", probe, problem)
 
-
-def _probe_grace_s(probe: Probe) -> float:
-    return 30.0 if probe.termination_grace_period_seconds is None else float(probe.termination_grace_period_seconds)
+    async def _end_by_probe(self, kind: str, probe: Probe, problem: str) -> None:
+        self._failed_probe = f"{kind} probe failed: {problem}"
+        log.warning("container.probe_failed", pod=self._pod, container=self.container.name, probe=kind, error=problem)
+        grace_s = probe.termination_grace_period_seconds
+        await self._end_process(30.0 if grace_s is None else float(grace_s))

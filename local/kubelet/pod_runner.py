@@ -239,6 +239,7 @@ class PodRunner:
         runner = ContainerRunner(
             record,
             init=init,
+            pod=f"{self.pod.metadata.namespace}/{self.pod.metadata.name}",
             pod_policy=self.pod.spec.restart_policy,
             mark=f"{self._folder}/{container.name};",
             hostname=self.pod.hostname,

@@ -13,6 +13,7 @@ from fluxqueue.local.kubelet.specs import Container, Handler, HttpGet, Probe
 
 __all__ = ["Prober"]
 
+_LONGEST_PROBLEM = 500
 RunCommand = Callable[[list[str]], Awaitable[int]]
 
 
@@ -34,21 +35,26 @@ class Prober:
         self._address = address
         self._run = run
 
-    async def passes(self, probe: Probe) -> bool:
-        """Execute a probe once."""
+    async def problem(self, probe: Probe) -> str:
+        """Execute a probe once; return why it failed, or nothing if it passed."""
+        timeout_s = max(1, probe.timeout_seconds)
         try:
-            async with asyncio.timeout(max(1, probe.timeout_seconds)):
+            async with asyncio.timeout(timeout_s):
                 if probe.exec is not None:
-                    return await self._run(probe.exec.command or []) == 0
+                    code = await self._run(probe.exec.command or [])
+                    return f"its command ended with {code}" if code else ""
                 if probe.http_get is not None:
-                    return 200 <= await self._get(probe.http_get) < 400
+                    answer = await self._get(probe.http_get)
+                    return "" if 200 <= answer < 400 else f"the answer was {answer}"
                 if probe.tcp_socket is not None:
                     await self._connect(probe.tcp_socket.host or self._address, self._port(probe.tcp_socket.port))
                 elif probe.grpc is not None:  # whether it serves is not asked: a connection says that the program has started
                     await self._connect(self._address, probe.grpc.port)
-                return True
-        except (OSError, TimeoutError, aiohttp.ClientError, ValueError):
-            return False
+                return ""
+        except TimeoutError:
+            return f"it took more than {timeout_s} s"
+        except (OSError, aiohttp.ClientError, ValueError) as error:
+            return (str(error) or type(error).__name__)[:_LONGEST_PROBLEM]
 
     async def hook(self, handler: Handler) -> None:
         """Execute a hook; its result is ignored."""

@@ -275,6 +275,8 @@ def test_probes_decide_what_is_ready_and_what_starts_again(plane: ControlPlane) 
     volume = next((plane.folder / "pods").glob("*/volumes/signals"))
     (volume / "broken").touch()
     wait_for(plane, "probed", lambda found: of_main(found)["restartCount"] == 1, "was started again")
+    ended = of_main(status(plane, "probed"))["lastState"]["terminated"]
+    assert ended["message"].startswith("liveness probe failed: its command ended with 1")
     (volume / "broken").unlink()
     wait_for(plane, "probed", lambda found: bool(of_main(found).get("ready")), "is ready again")
     plane.kubectl("delete", "pod", "probed")

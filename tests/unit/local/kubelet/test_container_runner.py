@@ -11,6 +11,7 @@ from typing import Any
 _SCRIPT = """
 import asyncio, json, os, sys
 from pathlib import Path
+import msgspec
 from fluxqueue.local.kubelet.children import Children
 from fluxqueue.local.kubelet.container_log import LogOptions
 from fluxqueue.local.kubelet.container_runner import ContainerFiles, ContainerRunner
@@ -28,12 +29,13 @@ async def main():
     (folder / "work").mkdir()
     message = folder / "message"
     mounts = [(str(folder / "volume"), "/etc/values"), (str(message), "/dev/termination-log")]
-    fields = {"termination_message_policy": "FallbackToLogsOnError", **json.loads(sys.argv[4])}
-    container = Container(name="main", command=["sh", "-c"], args=[script], **fields)
+    fields = {"terminationMessagePolicy": "FallbackToLogsOnError", **json.loads(sys.argv[4])}
+    container = msgspec.convert({"name": "main", "command": ["sh", "-c"], "args": [script], **fields}, Container)
     record = ContainerRecord(container)
     runner = ContainerRunner(
         record,
         init=False,
+        pod="ns/pod",
         pod_policy=policy,
         mark=f"{folder}/main;",
         hostname="host",
@@ -81,5 +83,15 @@ async def test_a_terminal_has_a_kind_unless_the_container_says_another(tmp_path:
 
 
 async def test_a_working_dir_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    said = await run(tmp_path, "Never", "true", working_dir="/no/such/folder")
+    said = await run(tmp_path, "Never", "true", workingDir="/no/such/folder")
     assert said.startswith("128 0 '' 'workingDir /no/such/folder does not exist on this machine: ")
+
+
+async def test_the_probe_that_has_ended_a_container_is_named(tmp_path: Path) -> None:
+    probe = {
+        "exec": {"command": ["sh", "-c", "until test -s /dev/termination-log ; do sleep 0.1; done; exit 7"]},
+        "timeoutSeconds": 60,
+        "failureThreshold": 1,
+    }
+    said = await run(tmp_path, "Never", "echo log; echo own > /dev/termination-log && exec sleep 600", livenessProbe=probe)
+    assert said.splitlines()[-1].endswith("'liveness probe failed: its command ended with 7\\nown\\n'")
