@@ -31,7 +31,7 @@ from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, contain
 from fluxqueue.local.kubelet.folders import remove_tree
 from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.machine import Machine
-from fluxqueue.local.kubelet.pod_status import ContainerRecord, Waiting, former_end, pod_status
+from fluxqueue.local.kubelet.pod_status import ContainerRecord, Waiting, former_end, former_state, pod_status
 from fluxqueue.local.kubelet.specs import Container, PodObject
 from fluxqueue.local.kubelet.volume_files import TokenKey, file_modes, named_objects, tokens_of, volume_files
 from fluxqueue.local.volumes import write_atomically
@@ -161,11 +161,10 @@ class PodRunner:
     def _refusal(self) -> tuple[str, str] | None:
         if self.pod.refusal:
             return "NotSupported", self.pod.refusal
-        statuses = (*(self.pod.status.container_statuses or ()), *(self.pod.status.init_container_statuses or ()))
-        if any("running" in (each.state or {}) or "terminated" in (each.state or {}) for each in statuses):
-            states = {each.name: each.state or {} for each in statuses}
-            for record in (*self._init, *self._main):
-                record.state = former_end(states.get(record.container.name, {}), self._arrived)
+        records = (*self._init, *self._main)
+        if any(former_state(self.pod, record.container.name) for record in records):
+            for record in records:
+                record.state = former_end(former_state(self.pod, record.container.name), self._arrived)
             return "NodeAgentRestarted", "the node agent was started again, and the processes of the pod ended with the former one"
         return None
 

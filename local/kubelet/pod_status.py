@@ -13,7 +13,7 @@ from typing import Any
 from fluxqueue.local.kubelet.restarts import restarts_after
 from fluxqueue.local.kubelet.specs import Container, PodObject
 
-__all__ = ["ContainerRecord", "Ended", "Running", "Waiting", "format_time", "former_end", "pod_phase", "pod_status"]
+__all__ = ["ContainerRecord", "Ended", "Running", "Waiting", "format_time", "former_end", "former_state", "pod_phase", "pod_status"]
 
 _REPLACE = {"$patch": "replace"}
 """In a list of a strategic merge patch: what was there before goes."""
@@ -44,6 +44,13 @@ class Ended:
     until: datetime
     message: str = ""
     container_id: str = ""
+
+
+def former_state(pod: PodObject, container: str) -> Mapping[str, Any]:
+    """Return the state of a container that a former agent has run; empty if none has."""
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    state = next((each.state or {} for each in statuses if each.name == container), {})
+    return state if state.keys() & {"running", "terminated"} else {}
 
 
 def former_end(state: Mapping[str, Any], now: datetime) -> Ended:

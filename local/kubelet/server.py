@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 from fluxqueue.local.kubelet.container_log import LogOptions
 from fluxqueue.local.kubelet.container_runner import ContainerRunner
 from fluxqueue.local.kubelet.pod_runner import PodRunner
+from fluxqueue.local.kubelet.pod_status import former_state
 from fluxqueue.local.kubelet.port_forwarding import forward_ports
 from fluxqueue.local.kubelet.remote_commands import attach, execute
 
@@ -100,7 +101,11 @@ def find_container(request: web.Request) -> ContainerRunner:
         There is none, or it has never been started.
     """
     names = request.match_info
-    runner = find_pod(request).containers.get(names["container"])
+    pod = find_pod(request)
+    runner = pod.containers.get(names["container"])
+    if runner is None and former_state(pod.pod, names["container"]):
+        what = f"container {names['container']} of pod {names['pod']} ran before the node agent was started again"
+        raise web.HTTPBadRequest(text=f"{what}: its log went with the former agent")
     if runner is None:
         raise web.HTTPBadRequest(text=f"container {names['container']} of pod {names['pod']} has not been started")
     return runner

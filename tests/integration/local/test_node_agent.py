@@ -346,6 +346,8 @@ def test_pods_of_an_agent_that_was_killed_fail_and_leave_nothing(plane: ControlP
     assert marked(f"{plane.folder}/pods/{uid}") == []
     assert rooted(f"{plane.folder}/pods/{uid}") == []
     first, sidecar = found["initContainerStatuses"]
+    said = plane.kubectl("logs", "lost", check=False).stderr
+    assert "container main of pod lost ran before the node agent was started again: its log went with the former agent" in said
     assert (first["state"]["terminated"]["exitCode"], sidecar["state"]["terminated"]["exitCode"]) == (0, 137)
     plane.kubectl("delete", "pod", "lost", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
     create(plane, "next", container("echo works"))
