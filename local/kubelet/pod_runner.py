@@ -29,6 +29,7 @@ from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.container_runner import ContainerFiles, ContainerRunner
 from fluxqueue.local.kubelet.environment import MissingSource, PodFacts, container_variables
 from fluxqueue.local.kubelet.folders import remove_tree
+from fluxqueue.local.kubelet.grace import GracePeriod
 from fluxqueue.local.kubelet.limits import ContainerGroup
 from fluxqueue.local.kubelet.machine import Machine
 from fluxqueue.local.kubelet.pod_status import ContainerRecord, Waiting, former_end, former_state, pod_status
@@ -83,6 +84,7 @@ class PodRunner:
         self._dirty = asyncio.Event()
         self._deleted = asyncio.Event()
         self._gone = asyncio.Event()
+        self._period = GracePeriod()
         self._grace_s: float = pod.spec.termination_grace_period_seconds
 
     @property
@@ -96,15 +98,15 @@ class PodRunner:
         return bool(self.containers) and not self._over and any(volume.empty_dir is None for volume in self.pod.spec.volumes or ())
 
     def end(self, grace_s: float) -> None:
-        """Stop it, because its object is being deleted."""
+        """Stop it, because its object is being deleted; a later deletion can shorten the time that is left."""
         self._grace_s = grace_s
+        self._period.begin(grace_s)
         self._deleted.set()
 
     def forget(self) -> None:
         """Stop it at once, because its object is gone."""
-        self._grace_s = 0.0
         self._gone.set()
-        self._deleted.set()
+        self.end(0.0)
 
     async def run(self) -> None:
         """Run it until its object is gone."""
@@ -170,25 +172,27 @@ class PodRunner:
 
     async def _stop_containers(self, life: asyncio.Task[None]) -> None:
         """Stop the containers, then the sidecars in reverse order, within one grace period."""
-        ends = asyncio.get_running_loop().time() + self._grace_s
+        self._period.begin(self._grace_s)
         sidecars = {each.name for each in self.pod.sidecars}
         running = [each for name, each in self.containers.items() if name not in sidecars]
-        await asyncio.gather(*(self._stop(each, ends) for each in running))
+        await asyncio.gather(*(self._stop(each) for each in running))
         if not running:
             life.cancel()
         for name in [each.name for each in reversed(self.pod.sidecars)]:
             if name in self.containers:
-                await self._stop(self.containers[name], ends)
+                await self._stop(self.containers[name])
 
-    async def _stop(self, runner: ContainerRunner, ends: float) -> None:
+    async def _stop(self, runner: ContainerRunner) -> None:
         """Stop a container; a deletion that follows with less grace shortens its time."""
-        stopping = asyncio.create_task(runner.stop(max(0.0, ends - asyncio.get_running_loop().time())))
-        gone = asyncio.create_task(self._gone.wait())
-        await asyncio.wait([stopping, gone], return_when=asyncio.FIRST_COMPLETED)
-        gone.cancel()
+        stopping = asyncio.create_task(runner.stop(self._period.left_s))
+        over = asyncio.create_task(self._period.over())
+        await asyncio.wait([stopping, over], return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
         if not stopping.done():
             await runner.stop(0)
-        await stopping
+            stopping.cancel()  # it may wait for a hook
+        else:
+            stopping.result()
 
     async def _run_containers(self) -> None:
         sidecars: list[tuple[ContainerRunner, asyncio.Task[int]]] = []

@@ -282,6 +282,15 @@ def test_probes_decide_what_is_ready_and_what_starts_again(plane: ControlPlane) 
     plane.kubectl("delete", "pod", "probed")
 
 
+def test_a_second_deletion_with_less_grace_shortens_the_first(plane: ControlPlane) -> None:
+    stubborn = container("trap '' TERM; echo ready; while true; do sleep 0.1; done")
+    hooked = container("sleep 600", "hooked", lifecycle={"preStop": {"sleep": {"seconds": 3000}}})
+    create(plane, "stubborn", stubborn, hooked, terminationGracePeriodSeconds=3600)
+    wait_until(lambda: "ready" in plane.kubectl("logs", "stubborn", "-c", "main", check=False).stdout, "it runs", _WAIT_S)
+    plane.kubectl("delete", "pod", "stubborn", "--grace-period=3600", "--wait=false")
+    plane.kubectl("delete", "pod", "stubborn", "--grace-period=1", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
+
+
 def needs_namespaces() -> None:
     """Skip a test where this user can have no mounts and no host name of its own, as in most containers."""
     own = [] if os.geteuid() == 0 else ["--map-root-user"]
