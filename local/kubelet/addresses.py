@@ -9,11 +9,14 @@ from __future__ import annotations
 import random
 import socket
 from collections import deque
+from collections.abc import Sequence
 
-__all__ = ["NETWORKS", "AddressesExhausted", "PodAddresses", "agent_address", "bind_agent"]
+__all__ = ["NETWORKS", "PORTS", "AddressesExhausted", "PodAddresses", "agent_address", "bind_agent"]
 
 NETWORKS = range(64, 128)
 """The second byte of the addresses of an agent: 127.64.0.0/10 in all."""
+PORTS = range(10_250, 20_250, 1000)
+"""Ports of the agent's server: that of a kubelet, and others if it is taken. The status of a node tells which one it is."""
 _NUMBERS = range(1 << 8, 1 << 14)
 """The last two bytes of the addresses of pods."""
 
@@ -27,24 +30,29 @@ def agent_address(network: int) -> str:
     return f"127.{network}.0.1"
 
 
-def bind_agent(port: int = 10_250) -> tuple[int, socket.socket]:
+def bind_agent(ports: Sequence[int] = PORTS) -> tuple[int, socket.socket]:
     """Choose a network by binding the agent's address in it; return the network and the socket.
+
+    The next port is tried if no network has the one before, for example because a kubelet listens on all addresses. All agents try the
+    same ports in the same order, so that two of them do not share a network.
 
     Raises
     ------
     AddressesExhausted
-        64 agents run, or this is not Linux.
+        None is free, or this is not Linux.
     """
     networks = random.sample(NETWORKS, len(NETWORKS))
-    for network in networks:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listener.bind((agent_address(network), port))
-        except OSError:
-            listener.close()
-            continue
-        return network, listener
-    raise AddressesExhausted(f"no address between 127.{NETWORKS[0]}.0.1 and 127.{NETWORKS[-1]}.0.1 has a free port {port}")
+    for port in ports:
+        for network in networks:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                listener.bind((agent_address(network), port))
+            except OSError:
+                listener.close()
+                continue
+            return network, listener
+    words = ", ".join(str(port) for port in ports)
+    raise AddressesExhausted(f"no address between 127.{NETWORKS[0]}.0.1 and 127.{NETWORKS[-1]}.0.1 has one of the ports {words} free")
 
 
 class PodAddresses:

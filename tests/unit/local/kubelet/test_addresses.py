@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from fluxqueue.local.kubelet.addresses import AddressesExhausted, PodAddresses, agent_address, bind_agent
@@ -23,11 +25,20 @@ def test_addresses_are_reused_late_and_come_to_an_end() -> None:
 
 
 def test_two_agents_have_two_networks() -> None:
-    one, first = bind_agent(17_250)
-    other, second = bind_agent(17_250)
+    one, first = bind_agent((17_250,))
+    other, second = bind_agent((17_250,))
     try:
         assert one != other
         assert first.getsockname() == (agent_address(one), 17_250)
     finally:
         first.close()
         second.close()
+
+
+def test_a_port_that_another_kubelet_has_on_all_addresses_is_left_to_it() -> None:
+    with socket.create_server(("", 0)) as other:
+        taken = other.getsockname()[1]
+        one, first = bind_agent((taken, 0))
+        with first:
+            assert first.getsockname()[0] == agent_address(one)
+            assert first.getsockname()[1] != taken
