@@ -111,16 +111,24 @@ class Children:
         """
         readable, writable = os.pipe()
         os.set_blocking(readable, False)
-        words = [sys.executable, "-I", "-S", str(_ENTER), str(writable), json.dumps({**asdict(entry), "parent": os.getpid()})]
+        prepared = _in_memory({**asdict(entry), "parent": os.getpid()})
+        words = [sys.executable, "-I", "-S", str(_ENTER), str(writable), str(prepared)]
         try:
             started = subprocess.Popen(  # noqa: ASYNC220  (a fork takes a few milliseconds, and `_collect` has to know its child at once)
-                words, env=dict(environment), stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, pass_fds=(writable,)
+                words,
+                env=dict(environment),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                pass_fds=(writable, prepared),
             )
-        except (OSError, ValueError) as error:  # such as arguments that are too long, or with a zero byte
+        except (OSError, ValueError) as error:  # such as a variable that is too long, or with a zero byte
             os.close(readable)
             raise StartFailed(str(error)) from None
         finally:
             os.close(writable)
+            os.close(prepared)
         child = Child(started.pid, asyncio.get_running_loop().create_future())
         self._children[child.pid], self._kept[child.pid] = child, started
         try:
@@ -151,6 +159,15 @@ class Children:
                 started.returncode = code
             if (child := self._children.pop(pid, None)) is not None and not child.ended.done():
                 child.ended.set_result(code if code >= 0 else 128 - code)
+
+
+def _in_memory(value: Mapping[str, object]) -> int:
+    """Return a descriptor of a file in memory that has a value as JSON: an argument could have 128 kB only."""
+    descriptor = os.memfd_create("entry")
+    with os.fdopen(descriptor, "w", closefd=False) as file:
+        file.write(json.dumps(value))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _resolve(waiting: asyncio.Future[None]) -> None:

@@ -1,6 +1,6 @@
 """Become a container's process: a program that prepares itself and executes the container's command.
 
-``enter.py STATUS JSON`` reads what to do from JSON (`Entry` of `children`), and writes to the file descriptor STATUS why that failed;
+``enter.py STATUS ENTRY`` reads what to do from the file descriptor ENTRY (`Entry` of `children`), and writes to STATUS why that failed;
 STATUS is closed by the execution itself, so the agent knows the result of the start. It is a program of its own, started without site-
 packages, because code between fork and exec is unsafe in a process with threads.
 
@@ -147,7 +147,9 @@ def main(arguments: list[str]) -> None:
     status = int(arguments[0])
     os.set_inheritable(status, False)
     try:
-        command = _prepare(json.loads(arguments[1]))
+        with open(int(arguments[1]), encoding="ascii") as file:  # noqa: PTH123  (it is closed before anything is executed)
+            entry = json.load(file)
+        command = _prepare(entry)
         try:
             os.execvp(command[0], command)  # noqa: S606  (this is what the program is for)
         except OSError as error:

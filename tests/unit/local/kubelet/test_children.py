@@ -62,6 +62,11 @@ async def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert await run(tmp_path, "no-such-program") == 'exec: "no-such-program": executable file not found in $PATH'
 
 
+async def test_many_arguments_arrive(tmp_path: Path) -> None:
+    words = [f"{number:060}" for number in range(4000)]
+    assert await run(tmp_path, "sh", "-c", f"exit $(($# - {len(words)} + 9))", "sh", *words) == "9 0"
+
+
 async def test_no_signal_is_ignored_in_a_program(tmp_path: Path) -> None:
     assert await run(tmp_path, "sh", "-c", "grep -qE '^SigIgn:\\s0+$' /proc/self/status") == "0 0"
 
