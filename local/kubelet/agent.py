@@ -17,7 +17,7 @@ from fluxqueue.kube.object_cache import Change, ChangeKind, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.watches import Watches
 from fluxqueue.local.kubelet.children import kill_marked
-from fluxqueue.local.kubelet.host_names import NamedPod, Service, hosts_file
+from fluxqueue.local.kubelet.host_names import NamedPod, Service, hosts_file, service_lines
 from fluxqueue.local.kubelet.machine import Machine
 from fluxqueue.local.kubelet.node_status import AgentNode
 from fluxqueue.local.kubelet.pod_runner import PodRunner
@@ -135,7 +135,8 @@ class NodeAgent:
             runners = [each for each in self._runners.values() if each.address and each.hosts is not None]
             named = {each.hosts: _named(each) for each in runners if each.hosts is not None}
             services = self._services.list()
-            texts = {path: hosts_file(pod, named.values(), services) for path, pod in named.items()}
+            lines = {each: service_lines(each, named.values(), services) for each in {pod.namespace for pod in named.values()}}
+            texts = {path: hosts_file(pod, lines[pod.namespace]) for path, pod in named.items()}
             written = write_changed(texts, written)
             await asyncio.sleep(_NAMES_EVERY_S)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 
-__all__ = ["NamedPod", "Service", "hosts_file"]
+__all__ = ["NamedPod", "Service", "hosts_file", "service_lines"]
 
 
 class _ServiceSpec(PartialObject, frozen=True):
@@ -40,9 +40,14 @@ class NamedPod:
     ready: bool
 
 
-def hosts_file(pod: NamedPod, pods: Iterable[NamedPod], services: Iterable[Service]) -> str:
-    """Return the hosts file of a pod."""
-    lines = ["127.0.0.1 localhost", f"{pod.address} {pod.hostname}"]
+def hosts_file(pod: NamedPod, lines: str) -> str:
+    """Return the hosts file of a pod; ``lines`` are those of its namespace (`service_lines`)."""
+    return f"127.0.0.1 localhost\n{pod.address} {pod.hostname}\n{lines}"
+
+
+def service_lines(asking: str, pods: Iterable[NamedPod], services: Iterable[Service]) -> str:
+    """Return the lines that all pods of a namespace have in their hosts files."""
+    lines = []
     known = sorted(pods, key=lambda each: (each.namespace, each.name))
     for service in sorted(services, key=lambda each: (each.metadata.namespace, each.metadata.name)):
         selector, where = service.spec.selector, service.metadata.namespace
@@ -53,10 +58,10 @@ def hosts_file(pod: NamedPod, pods: Iterable[NamedPod], services: Iterable[Servi
                 continue
             if not (each.ready or service.spec.publish_not_ready_addresses):
                 continue
-            names = _names(service.metadata.name, where, pod.namespace)
+            names = _names(service.metadata.name, where, asking)
             own = [f"{each.hostname}.{name}" for name in names] if each.subdomain == service.metadata.name else []
-            lines.append(" ".join([each.address, *own, *names]))
-    return "\n".join(lines) + "\n"
+            lines.append(" ".join([each.address, *own, *names]) + "\n")
+    return "".join(lines)
 
 
 def _names(service: str, namespace: str, asking: str) -> list[str]:

@@ -1,5 +1,5 @@
 from fluxqueue.api.metadata import ObjectMeta
-from fluxqueue.local.kubelet.host_names import NamedPod, Service, _ServiceSpec, hosts_file
+from fluxqueue.local.kubelet.host_names import NamedPod, Service, _ServiceSpec, hosts_file, service_lines
 
 
 def pod(number: int, *, namespace: str = "ns", ready: bool = True) -> NamedPod:
@@ -12,7 +12,7 @@ def service(*, not_ready: bool = False) -> Service:
 
 
 def addresses(pods: list[NamedPod], services: list[Service], name: str, asking: NamedPod) -> list[str]:
-    lines = [line.split() for line in hosts_file(asking, pods, services).splitlines()]
+    lines = [line.split() for line in hosts_file(asking, service_lines(asking.namespace, pods, services)).splitlines()]
     return [address for address, *names in lines if name in names]
 
 
@@ -36,4 +36,4 @@ def test_short_names_are_those_of_the_own_namespace() -> None:
 
 
 def test_without_a_service_a_pod_knows_itself() -> None:
-    assert hosts_file(pod(1), [pod(1), pod(2)], []) == "127.0.0.1 localhost\n127.64.1.1 job-1\n"
+    assert hosts_file(pod(1), service_lines("ns", [pod(1), pod(2)], [])) == "127.0.0.1 localhost\n127.64.1.1 job-1\n"
