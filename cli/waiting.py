@@ -112,7 +112,7 @@ def _seen(waiting: dict[str, FluxJob], job: FluxJob, goal: str, progress: Progre
     waiting[uid] = job
     state = state_of(job)
     ended = state in _ENDED
-    started = state in (State.RUNNING, State.DRAINING) or (ended and job.status.started_at is not None)
+    started = state in (State.RUNNING, State.DRAINING, State.COMPLETED) or (ended and job.status.started_at is not None)
     if not ended and not (goal == STARTED and started):
         progress.note(job)
         return False

@@ -148,10 +148,12 @@ def _follow(client: ApiClient, namespace: str, created: dict[str, Any], argument
     try:
         jobs = fluxjobs_of(client, namespace, title)
         if arguments.attach:
-            if wait_for(client, jobs, STARTED, None, progress):
-                return 1
+            failed = wait_for(client, jobs, STARTED, None, progress)
             (job,) = fluxjobs_of(client, namespace, title)
-            follow_logs(client, job, LogOptions(colour=wants_colour(sys.stdout)), sys.stdout, sys.stderr)
+            if not failed or job.status.allocated_at is not None:  # the queue does not see every short run
+                follow_logs(client, job, LogOptions(colour=wants_colour(sys.stdout)), sys.stdout, sys.stderr)
+            if failed:
+                return failed
         return wait_for(client, jobs, FINISHED, None, progress)
     except KeyboardInterrupt:
         print(f"\n{title} goes on: kubectl fluxqueue logs -f {title} shows it, kubectl fluxqueue cancel {title} ends it", file=sys.stderr)

@@ -14,6 +14,7 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 WAITING = fluxjob("solver", state="Pending", reason="WaitingForNodes", position=2)
 RUNNING = fluxjob("solver", state="Running", nodes="node-[1-2]", startedAt="2026-03-02T11:59:00Z")
 DONE = fluxjob("solver", state="Completed", outcome="Succeeded", startedAt="2026-03-02T11:58:00Z", finishedAt="2026-03-02T11:59:00Z")
+SHORT = fluxjob("solver", state="Completed", outcome="Succeeded", finishedAt="2026-03-02T11:59:00Z")  # nobody saw it run
 FAILED = fluxjob("solver", state="Failed", outcome="Failed", message="exit 3", startedAt="2026-03-02T11:58:00Z")
 CANCELLED = fluxjob("solver", state="Cancelled")
 
@@ -36,6 +37,7 @@ def waited(first: FluxJob, goal: str, *later: FluxJob, timeout_s: float | None =
     [
         (STARTED, RUNNING, 0, "job/solver started on node-[1-2]\n"),
         (STARTED, DONE, 0, "job/solver started on its nodes\n"),
+        (STARTED, SHORT, 0, "job/solver started on its nodes\n"),
         (STARTED, CANCELLED, 1, "job/solver was cancelled\n"),
         (FINISHED, DONE, 0, "job/solver completed after 60s\n"),
         (FINISHED, FAILED, 1, "job/solver failed after 2m: exit 3\n"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 from support.builders import make_queue
-from support.plugin_server import PluginServer
+from support.plugin_server import PluginServer, fluxjob
 
 from fluxqueue.api import names
 from fluxqueue.cli import plugin
@@ -109,3 +109,28 @@ def test_a_webhook_that_does_not_answer_is_named(server: PluginServer, capsys: p
     server.refusals[JOBS] = ApiRefused(500, "InternalError", 'failed calling webhook "jobs.fluxqueue": connection refused')
     assert plugin.main(["submit", "--image", "x"]) == 1
     assert capsys.readouterr().err.startswith("error: fluxqueue's webhook does not answer, so nothing can be submitted: kubectl get pods")
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "printed"),
+    [
+        ({"state": "Completed", "outcome": "Succeeded"}, 0, "0: hello\n"),
+        ({"state": "Failed", "outcome": "Failed", "message": "the Job failed"}, 1, "0: hello\n"),
+        ({"state": "Cancelled", "allocatedAt": None}, 1, ""),
+    ],
+    ids=["completed", "failed", "never had nodes"],
+)
+def test_what_a_job_has_printed_is_shown_also_if_nobody_saw_it_run(
+    server: PluginServer, capsys: pytest.CaptureFixture[str], state: dict[str, Any], code: int, printed: str
+) -> None:
+    ended = {"nodes": "node-1", "allocatedAt": "2026-03-02T11:59:00Z", "finishedAt": "2026-03-02T11:59:01Z", **state}
+    server.has_jobs(fluxjob("solve-x", namespace="science", pods=1, **ended), namespace="science")
+    server.objects[f"{JOBS}/solve-x"] = {"metadata": {"name": "solve-x", "namespace": "science", "uid": "solve-x"}}
+    pods = "/api/v1/namespaces/science/pods"
+    pod = {"metadata": {"name": "solve-x-0", "namespace": "science", "uid": "p"}, "spec": {"nodeName": "node-1", "containers": []}}
+    server.has(pods, {**pod, "status": {"phase": "Succeeded"}})
+    server.streams[f"{pods}/solve-x-0/log"] = [b"hello\n"]
+    assert plugin.main(["submit", "--image", "x", "--attach"]) == code
+    out, notes = capsys.readouterr()
+    assert out == f"job.batch/solve-x created\n{printed}"
+    assert notes.count("job/solve-x ") == 1 + (code == 0)
