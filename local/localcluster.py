@@ -31,6 +31,7 @@ from fluxqueue.local.user_folders import state_folder
 __all__ = ["ClusterFailed", "LocalCluster", "NotRunning"]
 
 _STOP_TIMEOUT_S = 60.0
+_PROCESSES = "processes\n"
 
 
 class ClusterFailed(RuntimeError):
@@ -61,6 +62,17 @@ class LocalCluster:
     def running(self) -> bool:
         """True if a cluster runs, or is being started, in the folder."""
         return holds_lock(self.folder)
+
+    @property
+    def had_processes(self) -> bool:
+        """True if its pods ran as processes when it was last up; its data is kept, and so is what its nodes are."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._kind_of_nodes.read_text() == _PROCESSES
+        return False
+
+    @property
+    def _kind_of_nodes(self) -> Path:
+        return self.folder / "kind-of-nodes"
 
     @property
     def state(self) -> DaemonState:
@@ -168,6 +180,7 @@ class LocalCluster:
             raise
         finally:
             daemon.stdout.close()
+        self._kind_of_nodes.write_text(_PROCESSES if self.options.processes else "simulated\n")
         daemon.returncode = 0  # it continues to run detached; this suppresses Popen's warning
         return True
 

@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="N|KIND",
-        help=f"how many nodes (default: {_NODES}), or what they are: simulated (the default), or processes, whose pods run as processes of"
-        " this machine; once for each",
+        help=f"how many nodes (default: {_NODES}), or what they are: simulated, or processes, whose pods run as processes of this machine"
+        " (default: as before, at first simulated); once for each",
     )
     up.add_argument("--node-cpu", default="8", metavar="CPU", help="of each node (default: %(default)s)")
     up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
@@ -145,7 +145,9 @@ def _find(display: Display, minor: str | None) -> Binaries:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    cluster = LocalCluster(arguments.dir, _options(arguments))
+    wanted = next((each for each in reversed(arguments.nodes) if isinstance(each, str)), "")
+    processes = wanted == "processes" or (not wanted and LocalCluster(arguments.dir).had_processes)
+    cluster = LocalCluster(arguments.dir, _options(arguments, processes))
     with Display() as display:
         started = cluster.up(report=display.step, find=lambda: _find(display, arguments.kubernetes))
     how = "is up" if started else "runs already"
@@ -156,13 +158,13 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"fluxqueue {how}: {state.server}, {nodes}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
-    if not started and any(each != ("processes" if processes else "simulated") for each in arguments.nodes if isinstance(each, str)):
+    if wanted not in ("", "processes" if processes else "simulated"):
         print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
         return _FAILED
     return 0
 
 
-def _options(arguments: argparse.Namespace) -> ClusterOptions:
+def _options(arguments: argparse.Namespace, processes: bool) -> ClusterOptions:
     values: dict[str, object] = {}
     for path in arguments.values:
         import yaml
@@ -173,7 +175,7 @@ def _options(arguments: argparse.Namespace) -> ClusterOptions:
             raise ChartError(f"the values file {path} cannot be read: {error}") from error
     return ClusterOptions(
         nodes=next((each for each in reversed(arguments.nodes) if isinstance(each, int)), _NODES),
-        processes=next((each for each in reversed(arguments.nodes) if isinstance(each, str)), "") == "processes",
+        processes=processes,
         node_cpu=arguments.node_cpu,
         node_memory=arguments.node_memory,
         node_gpus=arguments.node_gpus,

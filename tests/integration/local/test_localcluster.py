@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from fluxqueue.local.kubelet.children import MARK
 from fluxqueue.local.localcluster import LocalCluster, NotRunning
 from fluxqueue.local.processes import wait_until
 
@@ -140,6 +141,41 @@ def test_a_killed_daemon_leaves_nothing_running_and_the_next_up_uses_its_cluster
     with closing(again.client) as client:
         assert client.find("/api/v1/namespaces/default/configmaps/kept") is not None
         client.request("DELETE", "/api/v1/namespaces/default/configmaps/kept")
+
+
+def test_down_ends_the_pods_of_a_killed_agent_and_the_next_up_has_the_same_nodes(service_folder: Path) -> None:
+    folder = service_folder / "processes"
+    try:
+        assert "1 nodes of processes" in run("up", folder, "--nodes", "1", "--nodes", "processes").stdout
+        cluster = LocalCluster(folder)
+        container = {"name": "main", "image": "sleep", "command": ["sh", "-c", "sleep 600 & wait"]}
+        spec = {"nodeName": "node-1", "automountServiceAccountToken": False, "containers": [container]}
+        with closing(cluster.client) as client:
+            client.request("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "left"}, "spec": spec})
+        wait_until(lambda: len(marked(folder)) >= 2, "the processes of the pod", 60)
+        daemon, agent = cluster.state.pid, cluster.process("node-agent").pid
+        assert agent is not None
+        os.kill(daemon, signal.SIGSTOP)  # else it would start the agent again
+        os.kill(agent, signal.SIGKILL)
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: not cluster.running, "the lock of the killed daemon, which the last of its processes has", 30)
+        assert marked(folder) != []  # the kernel ends the first process of a container with the agent, not what that has started
+        assert run("down", folder).stdout == ""
+        wait_until(lambda: not marked(folder), f"the end of {marked(folder)}", 30)
+        assert "nodes of processes" in run("up", folder).stdout
+    finally:
+        run("down", folder, "--delete")
+    assert marked(folder) == []
+
+
+def marked(folder: Path) -> list[int]:
+    """The processes of pods of a cluster."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended, or is somebody else's
+            if f"{MARK}={folder}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def test_a_program_that_is_killed_is_started_again_and_counted(folder: Path) -> None:

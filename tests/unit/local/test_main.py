@@ -1,0 +1,72 @@
+"""What `fluxqueue local up` says about its nodes, and what it remembers of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fluxqueue.local import main as local
+from fluxqueue.local.binaries import Binaries
+from fluxqueue.local.daemon import DaemonState, RunningProcess
+from fluxqueue.local.localcluster import LocalCluster
+
+
+class Machine:
+    """The kind of nodes of the cluster that runs; empty if none does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kind = ""
+        self.folder = folder
+
+    def up(self, *words: str) -> int:
+        """Run ``fluxqueue local up``."""
+        return local.main(["up", "--dir", str(self.folder), *words])
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path / "cluster")
+
+    def spawn(cluster: LocalCluster, _: Binaries) -> subprocess.Popen[str]:
+        machine.kind = "processes" if cluster.options.processes else "simulated"
+        return subprocess.Popen(["echo", '{"ready": true}'], stdout=subprocess.PIPE, text=True)
+
+    def state(_: LocalCluster) -> DaemonState:
+        kubelet = RunningProcess("node-agent" if machine.kind == "processes" else "kwok", 1, "running", None, 0, "")
+        return DaemonState(pid=1, ready=True, server="https://here", processes=[kubelet])
+
+    monkeypatch.setattr(local, "_find", lambda *_: Binaries({}, kubernetes="1.36.3"))
+    monkeypatch.setattr(LocalCluster, "_spawn", spawn)
+    monkeypatch.setattr(LocalCluster, "_wait_for_other_start", lambda *_: None)
+    monkeypatch.setattr(LocalCluster, "running", property(lambda _: bool(machine.kind)))
+    monkeypatch.setattr(LocalCluster, "state", property(state))
+    return machine
+
+
+def test_nodes_are_what_they_were_unless_it_is_said(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {
+        (): "8 simulated nodes",
+        ("--nodes", "4", "--nodes", "processes"): "4 nodes of processes",
+        ("--nodes", "2"): "2 nodes of processes",
+        ("--nodes", "simulated"): "8 simulated nodes",
+        ("--nodes", "3"): "3 simulated nodes",
+    }
+    for words, nodes in said.items():
+        assert machine.up(*words) == 0
+        assert f"fluxqueue is up: https://here, {nodes}, data in {machine.folder}\n" in capsys.readouterr().out
+        machine.kind = ""
+
+
+def test_a_cluster_that_runs_keeps_its_nodes(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine.up("--nodes", "processes") == 0
+    for words in ((), ("--nodes", "2"), ("--nodes", "processes")):
+        capsys.readouterr()
+        assert machine.up(*words) == 0
+        assert capsys.readouterr().out.startswith("fluxqueue runs already: https://here, its nodes of processes, ")
+    assert machine.up("--nodes", "simulated") == 1
+    assert "a cluster that runs keeps its nodes: `fluxqueue local down --dir " in capsys.readouterr().err
+    machine.kind = ""
+    assert machine.up() == 0
+    assert machine.kind == "processes"
