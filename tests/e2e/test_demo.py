@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.namespaces import needs_namespaces
 
 from fluxqueue.local.localcluster import LocalCluster
 
@@ -42,6 +43,7 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCl
 
 
 def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
+    needs_namespaces()
     try:
         done = run("demo", "--dir", str(cluster.folder), "--nodes", "processes")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from support.namespaces import needs_namespaces
 from support.pages import ROOT, blocks_run_by
 
 from fluxqueue.local.kubelet.children import MARK
@@ -30,6 +32,9 @@ def marked(folder: str) -> list[str]:
 
 @pytest.mark.timeout(900)
 def test_a_person_computes_on_a_laptop_and_leaves_nothing() -> None:
+    needs_namespaces()
+    if shutil.which("curl") is None:
+        pytest.skip("the page uses curl")
     with tempfile.TemporaryDirectory(prefix="fluxqueue-processes-") as state:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "XDG_STATE_HOME": state}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import namespaces
 
 from fluxqueue.local.binaries import Tool
 from fluxqueue.local.components import Component, ControlPlaneOptions
@@ -291,23 +291,15 @@ def test_a_second_deletion_with_less_grace_shortens_the_first(plane: ControlPlan
     plane.kubectl("delete", "pod", "stubborn", "--grace-period=1", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
 
 
-def needs_namespaces() -> None:
-    """Skip a test where this user can have no mounts and no host name of its own, as in most containers."""
-    own = [] if os.geteuid() == 0 else ["--map-root-user"]
-    words = ["unshare", "--mount", "--uts", *own, "sh", "-c", "mount -t tmpfs none /tmp && hostname other"]
-    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no namespaces can be made here")
-
-
 def test_a_pod_has_its_host_name(plane: ControlPlane) -> None:
-    needs_namespaces()
+    namespaces.needs_namespaces()
     create(plane, "called", container("hostname; cat /proc/sys/kernel/hostname"))
     ends(plane, "called")
     assert logs(plane, "called") == "called\ncalled\n"
 
 
 def test_ranks_find_each_other_by_the_names_of_their_service(plane: ControlPlane) -> None:
-    needs_namespaces()
+    namespaces.needs_namespaces()
     plane.apply(
         {
             "apiVersion": "v1",
