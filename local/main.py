@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import json
 import os
@@ -30,6 +31,10 @@ __all__ = ["main", "serve"]
 
 _FAILED = 1
 _NODES = 8
+_NO_NAMESPACES = (
+    "note: no namespaces can be made here, so pods have no names of Services, and their mounts are replaced in commands, arguments and"
+    " variables: on Ubuntu `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0` helps, elsewhere root with CAP_SYS_ADMIN"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -158,10 +163,21 @@ def _up(arguments: argparse.Namespace) -> int:
     print(f"fluxqueue {how}: {state.server}, {nodes}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
+    if started and processes and not asyncio.run(_can_make_namespaces()):
+        print(_NO_NAMESPACES, file=sys.stderr)
     if wanted not in ("", "processes" if processes else "simulated"):
         print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
         return _FAILED
     return 0
+
+
+async def _can_make_namespaces() -> bool:
+    from fluxqueue.local.kubelet.children import Children
+    from fluxqueue.local.kubelet.machine import can_make_namespaces
+
+    children = Children()
+    children.watch()
+    return await can_make_namespaces(children)
 
 
 def _options(arguments: argparse.Namespace, processes: bool) -> ClusterOptions:

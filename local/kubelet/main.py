@@ -81,6 +81,8 @@ async def _run(configuration: AgentConfiguration) -> None:
     groups = ControlGroups(folder)
     if groups.missing:
         log.warning("limits.not_enforced", reason=groups.missing)
+    if not (namespaces := await can_make_namespaces(children)):
+        log.warning("namespaces.not_available", remedy="root with CAP_SYS_ADMIN, or kernel.apparmor_restrict_unprivileged_userns=0")
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -95,7 +97,7 @@ async def _run(configuration: AgentConfiguration) -> None:
                 PodAddresses(network),
                 folder,
                 host,
-                await can_make_namespaces(children),
+                namespaces,
                 base_variables(configuration.api_server_port),
                 groups,
             )

@@ -291,6 +291,11 @@ def test_a_second_deletion_with_less_grace_shortens_the_first(plane: ControlPlan
     plane.kubectl("delete", "pod", "stubborn", "--grace-period=1", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
 
 
+def test_the_log_says_where_there_are_no_namespaces(plane: ControlPlane) -> None:
+    log = (plane.folder / "logs" / "node-agent.log").read_text()
+    assert ("namespaces.not_available" in log) is not namespaces.can_be_made()
+
+
 def test_a_pod_has_its_host_name(plane: ControlPlane) -> None:
     namespaces.needs_namespaces()
     create(plane, "called", container("hostname; cat /proc/sys/kernel/hostname"))

@@ -18,6 +18,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.kind = ""
+        self.namespaces = True
         self.folder = folder
 
     def up(self, *words: str) -> int:
@@ -33,11 +34,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         machine.kind = "processes" if cluster.options.processes else "simulated"
         return subprocess.Popen(["echo", '{"ready": true}'], stdout=subprocess.PIPE, text=True)
 
+    async def namespaces() -> bool:
+        return machine.namespaces
+
     def state(_: LocalCluster) -> DaemonState:
         kubelet = RunningProcess("node-agent" if machine.kind == "processes" else "kwok", 1, "running", None, 0, "")
         return DaemonState(pid=1, ready=True, server="https://here", processes=[kubelet])
 
     monkeypatch.setattr(local, "_find", lambda *_: Binaries({}, kubernetes="1.36.3"))
+    monkeypatch.setattr(local, "_can_make_namespaces", namespaces)
     monkeypatch.setattr(LocalCluster, "_spawn", spawn)
     monkeypatch.setattr(LocalCluster, "_wait_for_other_start", lambda *_: None)
     monkeypatch.setattr(LocalCluster, "running", property(lambda _: bool(machine.kind)))
@@ -70,3 +75,15 @@ def test_a_cluster_that_runs_keeps_its_nodes(machine: Machine, capsys: pytest.Ca
     machine.kind = ""
     assert machine.up() == 0
     assert machine.kind == "processes"
+
+
+def test_a_start_says_once_that_pods_have_no_namespaces(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.namespaces = False
+    assert machine.up("--nodes", "processes") == 0
+    assert capsys.readouterr().err.startswith("note: no namespaces can be made here, so pods have no names of Services")
+    assert machine.up() == 0  # it runs already
+    machine.kind = ""
+    assert machine.up("--nodes", "simulated") == 0
+    machine.kind, machine.namespaces = "", True
+    assert machine.up("--nodes", "processes") == 0
+    assert capsys.readouterr().err == ""
