@@ -92,6 +92,9 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
             notes.write(f"{_title(job)} has no pods{_of_ranks(options)} now ({state_of(job)}).\n")
         printer = _Printer(out, options, _width(pods))
         for label, pod in pods:
+            if not pod.spec.node_name:  # the API server answers with an empty log
+                notes.write(_without_log(label, pod))
+                continue
             try:
                 for line in client.lines(_path(pod), _parameters(pod, options)):
                     printer.write(label, line)
@@ -99,8 +102,7 @@ def print_logs(client: ApiClient, jobs: Sequence[FluxJob], options: LogOptions, 
             except ApiRefused as error:
                 if error.status not in (_NOT_YET, _DELETED):
                     raise _explained(client, pod, error) from None
-                why = "was deleted" if error.status == _DELETED else f"has no log yet ({pod_state(pod)})"
-                notes.write(f"{label}: {pod.metadata.name} {why}.\n")
+                notes.write(f"{label}: {pod.metadata.name} was deleted.\n" if error.status == _DELETED else _without_log(label, pod))
     return 0 if printed else 1
 
 
@@ -131,6 +133,7 @@ def follow_logs(client: ApiClient, job: FluxJob, options: LogOptions, out: TextI
         if errors:
             raise errors[0]
         if state_of(job) in list(State) and State(state_of(job)).ended and not any(thread.is_alive() for thread in following.values()):
+            notes.writelines(_without_log(label, pod) for label, pod in pods if pod.metadata.uid in unread)
             if not following:
                 notes.write(f"{_title(job)} has ended ({state_of(job)}), and no pod{_of_ranks(options)} has a log any more.\n")
             return 0
@@ -157,6 +160,10 @@ def _follow(client: ApiClient, pod: Pod, label: str, printer: _Printer, errors: 
                 errors.append(error)
                 return
         unread.add(pod.metadata.uid)
+
+
+def _without_log(label: str, pod: Pod) -> str:
+    return f"{label}: {pod.metadata.name} has no log{'' if pod.terminal else ' yet'} ({pod_state(pod)}).\n"
 
 
 def _explained(client: ApiClient, pod: Pod, error: ApiRefused) -> ClusterError:

@@ -65,6 +65,25 @@ def test_a_pod_without_a_log_is_said_and_does_not_hide_the_others() -> None:
     assert notes.getvalue() == "0: solver-0-x has no log yet (Pending).\n"
 
 
+def test_a_pod_that_never_started_has_no_log_and_gets_none() -> None:
+    notes = io.StringIO()
+    server = server_with(DONE, pod(0, "Failed"))
+    server.refusals["solver-0-x/log"] = ApiRefused(400, "BadRequest", "container is waiting to start")
+    assert print_logs(server.client, [DONE], LogOptions(), io.StringIO(), notes) == 1
+    assert follow_logs(server.client, DONE, LogOptions(), io.StringIO(), notes) == 0
+    assert notes.getvalue() == "0: solver-0-x has no log (Failed).\n" * 2
+
+
+def test_a_pod_without_a_node_has_no_log_yet() -> None:
+    """The API server answers with an empty log."""
+    notes = io.StringIO()
+    gated = {**pod(0, "Pending"), "spec": {"containers": [{"name": "main"}], "schedulingGates": [{"name": names.GATE}]}}
+    server = server_with(fluxjob("solver", state="Pending"), gated)
+    server.streams.clear()
+    assert print_logs(server.client, [fluxjob("solver", state="Pending")], LogOptions(), io.StringIO(), notes) == 1
+    assert notes.getvalue() == f"0: solver-0-x has no log yet (Gated by {names.GATE}).\n"
+
+
 def on_simulated_nodes(job: FluxJob) -> PluginServer:
     """The API server cannot reach kubelets that do not exist."""
     server = server_with(job, pod(0))
