@@ -23,7 +23,7 @@ from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
 from fluxqueue.queue.tracking.free_slots import FreeSlots
-from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
+from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated, why_failed
 from fluxqueue.queue.tracking.slot_ends import finished_ranks, has_succeeded, unneeded_ranks
 
 __all__ = ["ALL_OPEN", "ClosedNodes", "JobPhase", "conclude_job", "job_phase", "plan_job_slots"]
@@ -271,7 +271,8 @@ def _conclusion(job: Job | None, last: Job | None, pods: Sequence[Pod]) -> tuple
         case JobPhase.SUCCEEDED:
             return State.COMPLETED, Outcome.SUCCEEDED, ""
         case JobPhase.FAILED:
-            return State.FAILED, Outcome.FAILED, "the Job failed"
+            last_failed = max((pod for pod in pods if pod.status.phase == "Failed"), key=age, default=None)
+            return State.FAILED, Outcome.FAILED, (why_failed(last_failed) if last_failed else "") or "the Job failed"
         case JobPhase.GONE:
             succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
             if seen is not None and pods and len(succeeded) == len(pods) and has_succeeded(seen, succeeded):

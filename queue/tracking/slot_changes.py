@@ -19,7 +19,11 @@ from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, Workload
 
-__all__ = ["PlannedChanges", "SlotChanges", "as_preempted", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods"]
+__all__ = ["PlannedChanges", "SlotChanges", "as_preempted", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods", "why_failed"]
+
+_NOT_STARTED = ("StartError", "ContainerCannotRun")
+"""Reasons whose message is that of the container runtime, not of a program."""
+_LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,18 @@ def plan_pod_slot(pod: Pod | None, allocation: Allocation, last_phase: str = "")
     phase = pod.status.phase if pod is not None else last_phase
     ends = {
         "Succeeded": (State.COMPLETED, Outcome.SUCCEEDED, ""),
-        "Failed": (State.FAILED, Outcome.FAILED, (pod.status.message or pod.status.reason) if pod else ""),
+        "Failed": (State.FAILED, Outcome.FAILED, why_failed(pod) if pod else ""),
         "": (State.CANCELLED, Outcome.UNKNOWN, "the pod was deleted while no leader watched"),
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
     return SlotChanges(end=tuple(slot.rank for slot in allocation.open_slots), state=state, outcome=outcome, message=message)
+
+
+def why_failed(pod: Pod) -> str:
+    """Return what Kubernetes says of a pod that failed; empty if only the exit codes of its programs say something."""
+    ends = [status.state.terminated for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))]
+    not_started = next((end.message for end in ends if end is not None and end.reason in _NOT_STARTED), "")
+    return pod.status.message or not_started[:_LONGEST] or pod.status.reason
 
 
 def as_preempted(workload: Workload, pod: Pod | None, changes: SlotChanges, now: datetime) -> SlotChanges:

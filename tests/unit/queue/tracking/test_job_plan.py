@@ -199,6 +199,27 @@ def test_a_finished_job_ends_all_slots_except_those_of_living_pods() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (
+            {"containerStatuses": [{"state": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}}]},
+            "no such file",
+        ),
+        ({"initContainerStatuses": [{"state": {"terminated": {"reason": "ContainerCannotRun", "message": "denied"}}}]}, "denied"),
+        ({"containerStatuses": [{"state": {"terminated": {"exitCode": 3, "reason": "Error", "message": "of the program"}}}]}, ""),
+        ({"reason": "NotSupported", "message": "hostPath is not supported"}, "hostPath is not supported"),
+        ({"reason": "Evicted"}, "Evicted"),
+        ({}, ""),
+    ],
+)
+def test_a_failure_before_the_program_ran_is_told_in_the_words_of_the_pod(status: dict[str, Any], message: str) -> None:
+    failed = a_pod(make_pod("last").owned_by("Job").with_("status", {"phase": "Failed", **status}), uid="last")
+    job = a_job(indexed().with_("status.conditions", [{"type": "Failed", "status": "True"}]))
+    assert conclude_job(job, [failed, pod("p0", phase="Succeeded")]).message == (message or "the Job failed")
+    assert plan_pod_slot(failed, an_allocation(["n1"])).message == message
+
+
+@pytest.mark.parametrize(
     ("found", "last", "state", "outcome"),
     [
         pytest.param(a_pod(make_pod().phase("Succeeded")), "", State.COMPLETED, Outcome.SUCCEEDED, id="succeeded"),
