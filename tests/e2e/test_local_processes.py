@@ -52,5 +52,6 @@ def test_a_person_computes_on_a_laptop_and_leaves_nothing() -> None:
             subprocess.run(["fluxqueue", "local", "down"], env=environment, capture_output=True, timeout=120, check=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "pi is 3.1415926536, computed by 8 ranks on 2 nodes\n" in done.stdout
+        assert "0: computed\n" in done.stdout
         assert "hello from hello-" in done.stdout
         assert marked(state) == []
