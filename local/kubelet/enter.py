@@ -133,8 +133,9 @@ def _prepare(entry: dict[str, object]) -> list[str]:
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this interpreter, and what is ignored stays so in the program
-        signal.signal(ignored, signal.SIG_DFL)
+    for number in signal.valid_signals():  # by this interpreter, or by nohup and a shell's &; what is ignored stays so in the program
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != entry["parent"]:

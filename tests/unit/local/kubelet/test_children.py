@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -68,7 +69,11 @@ async def test_many_arguments_arrive(tmp_path: Path) -> None:
 
 
 async def test_no_signal_is_ignored_in_a_program(tmp_path: Path) -> None:
-    assert await run(tmp_path, "sh", "-c", "grep -qE '^SigIgn:\\s0+$' /proc/self/status") == "0 0"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert await run(tmp_path, "sh", "-c", "grep -qE '^SigIgn:\\s0+$' /proc/self/status") == "0 0"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_what_left_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
