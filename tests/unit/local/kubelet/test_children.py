@@ -70,8 +70,9 @@ async def test_many_arguments_arrive(tmp_path: Path) -> None:
 
 async def test_no_signal_is_ignored_in_a_program(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    own_of_libc = "0{7}[01][08]0{7}"  # the signals 32 and 33 cannot be set, and GNU make leaves them ignored
     try:
-        assert await run(tmp_path, "sh", "-c", "grep -qE '^SigIgn:\\s0+$' /proc/self/status") == "0 0"
+        assert await run(tmp_path, "sh", "-c", f"grep -qE '^SigIgn:\\s{own_of_libc}$' /proc/self/status") == "0 0"
     finally:
         signal.signal(signal.SIGHUP, before)
 
