@@ -81,12 +81,8 @@ class Account:
     @property
     def limited(self) -> bool:
         """True if it has a limit of its own."""
-        return self.submitted is not None or self.running is not None or self.nodes is not None or self.limits_each or bool(self.amounts)
-
-    @property
-    def limits_each(self) -> bool:
-        """True if it limits each workload."""
-        return self.nodes_of_one is not None or bool(self.of_one)
+        counts = (self.submitted, self.running, self.nodes, self.nodes_of_one)
+        return any(count is not None for count in counts) or bool(self.amounts or self.of_one)
 
 
 @dataclass(frozen=True, slots=True)

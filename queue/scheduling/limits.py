@@ -31,7 +31,7 @@ from fluxqueue.queue.model.accounts import NO_ACCOUNTS, AccountTree
 from fluxqueue.queue.model.records import Allocation, Workload, WorkloadId
 from fluxqueue.queue.scheduling.budgets import BudgetRoom
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse, account_scopes, queue_scopes
-from fluxqueue.queue.scheduling.limit_stops import LimitStops, rows_under
+from fluxqueue.queue.scheduling.limit_stops import LimitStops
 from fluxqueue.queue.scheduling.policies.backlog import Backlog
 from fluxqueue.queue.scheduling.policies.demands import held_amounts, known_amounts
 from fluxqueue.queue.scheduling.quota_room import NO_ROOM_LIMITED, QuotaRoom
@@ -267,7 +267,7 @@ class Quotas:
                 self._close(mask, backlog, [[part] for part in parts], backlog.namespaces)
         if self._by_account:
             self._close(mask, backlog, [self._scopes_of_account(name) for name in backlog.account_names], backlog.accounts)
-        self._close_wide(mask, queue, backlog)
+        self._wide.close(mask, backlog, self.accounts, lambda key: self._scope_of(key, queue), self._use)
         for workload_id in self._aside.workloads.get(queue, ()):
             if (row := backlog.position(workload_id)) is not None:
                 mask[row] = False
@@ -348,16 +348,6 @@ class Quotas:
                 return max(1, number)
             trial.add_usage(workload, ())
         return len(workloads)
-
-    def _close_wide(self, mask: _Mask, queue: str, backlog: Backlog) -> None:
-        """Clear the rows of requests that got too many nodes."""
-        closed: dict[ScopeKey, list[int]] = {}
-        for key, shape in self._wide.shapes():
-            number, scope = backlog.shape_number(shape), self._scope_of(key, queue)
-            if number is not None and scope is not None and self._wide.refusal(scope, self._use(scope), shape) is not None:
-                closed.setdefault(key, []).append(number)
-        for key, shapes in closed.items():
-            mask &= ~(np.isin(backlog.shapes, shapes) & rows_under(key, backlog, self.accounts))
 
     def _scope_of(self, key: ScopeKey, queue: str) -> LimitScope | None:
         """Return the limits with this key that hold for work of a queue; None if there are none any more."""

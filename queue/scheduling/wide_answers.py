@@ -8,11 +8,17 @@ seconds if it was so together with other work, on nodes of which the next answer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import numpy.typing as npt
+
+from fluxqueue.queue.model.accounts import AccountTree
 from fluxqueue.queue.scheduling.limit_scopes import LimitScope, OverLimit, ScopeKey, ScopeUse
+from fluxqueue.queue.scheduling.limit_stops import rows_under
+from fluxqueue.queue.scheduling.policies.backlog import Backlog
 
 __all__ = ["WideAnswers"]
 
@@ -62,9 +68,33 @@ class WideAnswers:
         found = self._found.get((scope.key, shape))
         return None if found is None else scope.too_wide(found.nodes) or scope.over_nodes(use, found.further)
 
-    def shapes(self) -> Iterator[tuple[ScopeKey, str]]:
-        """Yield the shapes of the requests, with their limits."""
-        yield from self._found
+    def close(
+        self,
+        mask: npt.NDArray[np.bool_],
+        backlog: Backlog,
+        accounts: AccountTree,
+        scope_of: Callable[[ScopeKey], LimitScope | None],
+        use_of: Callable[[LimitScope], ScopeUse],
+    ) -> None:
+        """Clear the rows of a backlog's mask whose requests are not matched again for now.
+
+        Parameters
+        ----------
+        accounts
+            All accounts.
+        scope_of
+            Returns the limits with a key that hold for work of the queue; None if there are none any more.
+        use_of
+            Returns what is used of them.
+        """
+        closed: dict[ScopeKey, list[int]] = {}
+        for key, shape in self._found:
+            number = backlog.shape_number(shape)
+            scope = scope_of(key) if number is not None else None
+            if number is not None and scope is not None and self.refusal(scope, use_of(scope), shape) is not None:
+                closed.setdefault(key, []).append(number)
+        for key, shapes in closed.items():
+            mask &= ~(np.isin(backlog.shapes, shapes) & rows_under(key, backlog, accounts))
 
     def found_for(self, key: ScopeKey) -> bool:
         """True if this cycle found an answer that is over this limit."""
