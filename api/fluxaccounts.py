@@ -7,6 +7,7 @@ of the use of its parent it is to have.
 
 from __future__ import annotations
 
+from fluxqueue.api.formatting import format_limits
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.workstatus import WorkStatus
 
@@ -34,8 +35,7 @@ class AccountWorkloadLimits(PartialObject, frozen=True):
     @property
     def words(self) -> str:
         """The quantities, for people."""
-        nodes = [f"{self.nodes} nodes"] if self.nodes is not None else []
-        return ", ".join([*nodes, *(f"{most} {name}" for name, most in sorted((self.resources or {}).items()))])
+        return format_limits([("nodes", self.nodes)], self.resources)
 
 
 class AccountLimits(PartialObject, frozen=True):

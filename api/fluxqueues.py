@@ -11,6 +11,7 @@ import enum
 import msgspec
 
 from fluxqueue.api import names
+from fluxqueue.api.formatting import format_limits
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.names import DEFAULT_DURATION_S, DEFAULT_GRACE_S
 from fluxqueue.api.workstatus import WorkStatus
@@ -165,8 +166,7 @@ class WorkloadLimits(PartialObject, frozen=True):
     @property
     def words(self) -> str:
         """The quantities, for people."""
-        counts = [f"{most} {name}" for name, most in (("nodes", self.nodes), ("cores", self.cores)) if most is not None]
-        return ", ".join([*counts, *(f"{most} {name}" for name, most in sorted((self.resources or {}).items()))])
+        return format_limits([("nodes", self.nodes), ("cores", self.cores)], self.resources)
 
 
 class QueueLimits(Limits, frozen=True):

@@ -14,7 +14,15 @@ from fluxqueue.api import hostlists, names
 from fluxqueue.api.bounds import is_measured_in_bytes
 from fluxqueue.api.graphnames import CPU, POD_SLOTS, display_name, is_port
 
-__all__ = ["format_constraint", "format_graph_amount", "format_node_set", "format_nodes", "format_quantity", "natural_order"]
+__all__ = [
+    "format_constraint",
+    "format_graph_amount",
+    "format_limits",
+    "format_node_set",
+    "format_nodes",
+    "format_quantity",
+    "natural_order",
+]
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _MEBI = 1 << 20
@@ -22,6 +30,11 @@ _NAMED = 5
 _LONGEST = 400
 _LONGEST_SET = 60
 _TAINT = "taint:"
+
+
+def format_limits(counts: Iterable[tuple[str, int | None]], resources: Mapping[str, str | int | float] | None = None) -> str:
+    """Format limits, such as ``2 nodes, 8 cores, 4 nvidia.com/gpu``: counts by name, None for no limit, and quantities by resource name."""
+    return ", ".join(f"{most} {name}" for name, most in (*counts, *sorted((resources or {}).items())) if most is not None)
 
 
 def format_quantity(resource: str, amount: float) -> str:

@@ -15,6 +15,7 @@ from typing import TextIO
 from fluxqueue.api import hostlists, names
 from fluxqueue.api.fluxjobs import LIVE, FluxJob
 from fluxqueue.api.fluxqueues import FluxQueue, Limits, QueueLimits
+from fluxqueue.api.formatting import format_limits
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.api_client import ApiClient, ApiRefused
 from fluxqueue.cli.fitting import Narrowing, fitted, line_width
@@ -131,5 +132,4 @@ def _of(used: float | None, most: int | None) -> str:
 def _words(limits: Limits | None) -> str:
     if limits is None:
         return ""
-    parts = (("running", limits.running), ("nodes", limits.nodes), ("cores", limits.cores))
-    return ", ".join(f"{most} {name}" for name, most in parts if most is not None)
+    return format_limits([("running", limits.running), ("nodes", limits.nodes), ("cores", limits.cores)])

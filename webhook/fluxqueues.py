@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, QueueLimits, SchedulerName
+from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName, WorkloadLimits
 from fluxqueue.api.topology import InvalidTopology, read_slice
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
@@ -68,20 +68,20 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
     yield from _zeroes("spec.limits", limits, "nothing of this queue can start: to stop it for a while set spec.state to held")
     if limits.per_namespace is not None:
         yield from _zeroes("spec.limits.perNamespace", limits.per_namespace, "nothing of this queue can start")
-        for name in ("running", "nodes", "cores"):
-            whole, part = getattr(limits, name), getattr(limits.per_namespace, name)
-            if whole is not None and part is not None and part > whole:
-                yield f"spec.limits.perNamespace.{name} is {part}, but the whole queue may use {whole}: the lower one counts"
-    yield from _of_one(limits)
+        yield from _above("spec.limits.perNamespace", limits, limits.per_namespace)
+    if (one := limits.per_workload) is not None:
+        for name in ("nodes", "cores"):
+            if getattr(one, name) == 0:
+                yield f"spec.limits.perWorkload.{name} is 0: no work of this queue that asks for {name} can start"
+        yield from _above("spec.limits.perWorkload", limits, one)
 
 
-def _of_one(limits: QueueLimits) -> Iterator[str]:
-    for name in ("nodes", "cores"):
-        whole, one = getattr(limits, name), getattr(limits.per_workload, name, None)
-        if one == 0:
-            yield f"spec.limits.perWorkload.{name} is 0: no work of this queue that asks for {name} can start"
-        if one is not None and whole is not None and one > whole:
-            yield f"spec.limits.perWorkload.{name} is {one}, but the whole queue may use {whole}: the lower one counts"
+def _above(field: str, limits: Limits, parts: Limits | WorkloadLimits) -> Iterator[str]:
+    """Say which limits of a part are above those of the whole queue."""
+    for name in ("running", "nodes", "cores"):
+        whole, part = getattr(limits, name), getattr(parts, name, None)
+        if whole is not None and part is not None and part > whole:
+            yield f"{field}.{name} is {part}, but the whole queue may use {whole}: the lower one counts"
 
 
 def _zeroes(field: str, limits: Limits, consequence: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fluxqueue.api.fluxaccounts import AccountLimits, FluxAccount, FluxAccountStatus
 from fluxqueue.api.fluxqueues import FluxQueue, QueueLimits
+from fluxqueue.api.formatting import format_limits
 from fluxqueue.dashboard.site import Asked, Content, Site, render
 from fluxqueue.queue.model.accounts import AccountTree, account_tree
 
@@ -63,10 +64,9 @@ def _queue(queue: FluxQueue) -> QueueLine:
     gauges = (Gauge("running", status.running, limits.running), Gauge("nodes", status.nodes_in_use, limits.nodes))
     rules = [f"policy {spec.policy.value}", f"at most {limits.cores} cores" if limits.cores is not None else ""]
     if (each := limits.per_namespace) is not None:
-        parts = (("running", each.running), ("nodes", each.nodes), ("cores", each.cores))
-        at_once = [f"{most} {name}" for name, most in parts if most is not None]
-        waiting = [f"{each.waiting.words} waiting"] if each.waiting is not None and each.waiting.words else []
-        rules.append(f"each namespace at most {', '.join([*at_once, *waiting])}")
+        at_once = format_limits([("running", each.running), ("nodes", each.nodes), ("cores", each.cores)])
+        waiting = f"{each.waiting.words} waiting" if each.waiting is not None and each.waiting.words else ""
+        rules.append(f"each namespace at most {', '.join(filter(None, (at_once, waiting)))}")
     if (one := limits.per_workload) is not None and one.words:
         rules.append(f"each workload at most {one.words}")
     return QueueLine(queue, gauges, "; ".join(rule for rule in rules if rule))
@@ -97,7 +97,7 @@ def _account(account: FluxAccount, depth: int, tree: AccountTree) -> AccountLine
         Gauge("running", status.running, limits.running),
         Gauge("nodes", status.nodes_in_use, limits.nodes),
     )
-    resources = ", ".join(f"{most} {name}" for name, most in sorted((limits.resources or {}).items()))
+    resources = format_limits((), limits.resources)
     if limits.per_workload is not None and limits.per_workload.words:
         resources = "; ".join(part for part in (resources, f"each workload at most {limits.per_workload.words}") if part)
     problems = tuple(problem.message for problem in tree.problems.get(account.metadata.name, ()))
