@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NotReady", "Process", "ProcessEnded", "ProcessError", "wait_until"]
+__all__ = ["NotReady", "Process", "ProcessEnded", "ProcessError", "stat_fields", "wait_until"]
 
 _LAUNCHER = Path(__file__).with_name("_launch.py")
 
@@ -226,6 +226,14 @@ def describe_exit(code: int | None) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return what the kernel says of a process, from its state on (``/proc/PID/stat``, proc(5), after the name); nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def wait_until(probe: Callable[[], bool], what: str, timeout_s: float, interval_s: float = 0.05) -> None:

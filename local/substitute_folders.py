@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fluxqueue.local.binaries import locked
+from fluxqueue.local.processes import stat_fields
 
 __all__ = ["claim", "prune"]
 
@@ -86,11 +87,8 @@ def _abandoned(path: Path) -> bool:
 
 def _started(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot (field 22 of stat in proc(5)); None if it does not exist."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[19])
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else None
 
 
 def _serves(folder: Path) -> bool:

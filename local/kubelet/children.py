@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fluxqueue.local.processes import stat_fields
+
 __all__ = ["MARK", "Child", "Children", "Entry", "StartFailed", "kill_descendants", "kill_marked"]
 
 MARK = "FLUXQUEUE_LOCAL_CONTAINER"
@@ -232,10 +234,8 @@ def _is_marked(process: Path, wanted: bytes, place: str) -> bool:
 
 def _living_parent(pid: int) -> int:
     """Return the parent of a process; 0 if it has ended."""
-    with contextlib.suppress(OSError):
-        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return 0 if state == "Z" else int(parent)
-    return 0
+    state, parent, *_ = stat_fields(pid) or ["Z", "0"]
+    return 0 if state == "Z" else int(parent)
 
 
 def _kill(pids: Iterable[int]) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from fluxqueue.local.nodes.layout import Machine, NodeLayout
 from fluxqueue.local.pki import write_private
-from fluxqueue.local.processes import wait_until
+from fluxqueue.local.processes import stat_fields, wait_until
 
 __all__ = [
     "MachineError",
@@ -196,5 +196,5 @@ def _read(path: Path) -> str:
 
 def _start_time(pid: int) -> int | None:
     """Return the start time of a process in clock ticks after boot; None if it ended (field 22 of proc(5), after the name)."""
-    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    fields = stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] != "Z" else None
