@@ -257,10 +257,9 @@ def test_a_container_has_no_more_memory_than_its_limit(plane: ControlPlane) -> N
 def test_probes_decide_what_is_ready_and_what_starts_again(plane: ControlPlane) -> None:
     server = f"exec {sys.executable} -m http.server 8080 --bind $IP"
     address = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
-    http = {"httpGet": {"port": 8080, "path": "/work/"}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 60}
     alive = {"exec": {"command": ["sh", "-c", "! test -e /shared/broken"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20}
     probes: Json = {
-        "startupProbe": {**http, "httpGet": {"port": 8080}},
+        "startupProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 60},
         "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
     }
     shared = [{"name": "signals", "mountPath": "/shared"}]
