@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.end_to_end import Stage, managed_namespace
+from support.stage_accounts import Accounts
 
 from fluxqueue.local.inprocess import ClusterOptions, InProcessCluster
 
@@ -56,3 +57,11 @@ def stage(whole_cluster: InProcessCluster, request: pytest.FixtureRequest) -> It
     """A managed namespace. Its objects are deleted after the test, and then Fluxion must hold nothing."""
     with managed_namespace(whole_cluster, statements=request.path.stem in STATEMENTS_CHECKED) as stage:
         yield stage
+
+
+@pytest.fixture
+def accounts(stage: Stage) -> Iterator[Accounts]:
+    """FluxAccounts of one test."""
+    made = Accounts(stage)
+    yield made
+    made.delete()
