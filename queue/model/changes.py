@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.texts import brief
@@ -63,12 +64,13 @@ class Replacement(_Told):
 
 @dataclass(frozen=True, slots=True)
 class Ending(_Told):
-    """How a workload ends."""
+    """How a workload ends, and if it ended before it was seen to run, when its first pod got its node."""
 
     workload: WorkloadId
     state: State
     outcome: Outcome
     message: str = ""
+    began_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

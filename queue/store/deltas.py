@@ -105,7 +105,7 @@ class Delta:
     ended
         Workloads that have ended, by this change or before.
     endings
-        How and when some of them ended, by this change.
+        How and when some of them ended, by this change, and when they began.
     allocations
         Live ones that the caller may not know, as whole rows.
     allocation_updates

@@ -332,7 +332,13 @@ class LedgerState:
         if (workload := self._workloads.get(ending.workload)) is None:
             return
         self._ended[workload.id] = replace(
-            workload, state=ending.state, outcome=ending.outcome, reason=Reason.NONE, message=ending.message, finished_at=finished_at
+            workload,
+            state=ending.state,
+            outcome=ending.outcome,
+            reason=Reason.NONE,
+            message=ending.message,
+            started_at=ending.began_at,
+            finished_at=finished_at,
         )
         if len(self._ended) > _REMEMBERED_ENDED:
             del self._ended[next(iter(self._ended))]

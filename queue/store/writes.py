@@ -7,6 +7,7 @@ these would cost a fence, a commit and a round trip each. Together they keep the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import psycopg
@@ -154,16 +155,17 @@ def finishing(epoch: Epoch, endings: Sequence[Ending]) -> _Write:
             "states": column(first, lambda each: each.state),
             "outcomes": column(first, lambda each: each.outcome),
             "messages": column(first, lambda each: each.message),
+            "began": column(first, lambda each: each.began_at),
             "from": list(sources(State.COMPLETED)),
         },
     )
 
     def delta(rows: Sequence[Row]) -> Delta:
         ended = tuple(each.workload for each in first)
-        finished_at = {row["id"]: row["finished_at"] for row in rows if row["id"] is not None}
+        times = {row["id"]: (row["started_at"], row["finished_at"]) for row in rows if row["id"] is not None}
         return Delta(
             ended=ended,
-            endings=tuple((each, at) for each in first if (at := finished_at.get(each.workload)) is not None),
+            endings=tuple((replace(each, began_at=at[0]), at[1]) for each in first if (at := times.get(each.workload)) is not None),
             unreserved=ended,
             freed=tuple(FluxionJobId(row["jobid"]) for row in rows if row["jobid"] is not None),
         )

@@ -16,7 +16,7 @@ from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
 from fluxqueue.queue.noderules.node_checks import node_rules
 from fluxqueue.queue.tracking.free_slots import FreeSlots
-from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated
+from fluxqueue.queue.tracking.slot_changes import SlotChanges, first_bound, still_gated
 
 __all__ = ["conclude_group", "plan_evicted_group_slots", "plan_group_slots"]
 
@@ -60,6 +60,7 @@ def plan_group_slots(
     order
         Sort key of the pods that get slots.
     """
+    pods = list(pods)
     living = {pod.metadata.uid: pod for pod in pods if not pod.terminal}
     slots = allocation.open_slots
     placed = {slot.pod_uid for slot in slots if slot.pod_uid in living}
@@ -82,6 +83,7 @@ def plan_group_slots(
         state=state,
         outcome=outcome,
         message=message,
+        began_at=first_bound(pods, allocation.granted_at) if state is not None else None,
     )
 
 

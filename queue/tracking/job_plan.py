@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 
 from fluxqueue.api import names
@@ -23,7 +24,7 @@ from fluxqueue.queue.model.minicluster_jobs import job_served_by
 from fluxqueue.queue.model.pods import age, pinned_node
 from fluxqueue.queue.model.records import Allocation, Slot, SlotState
 from fluxqueue.queue.tracking.free_slots import FreeSlots
-from fluxqueue.queue.tracking.slot_changes import SlotChanges, still_gated, why_failed
+from fluxqueue.queue.tracking.slot_changes import SlotChanges, first_bound, still_gated, why_failed
 from fluxqueue.queue.tracking.slot_ends import finished_ranks, has_succeeded, unneeded_ranks
 
 __all__ = ["ALL_OPEN", "ClosedNodes", "JobPhase", "conclude_job", "job_phase", "plan_job_slots"]
@@ -124,6 +125,7 @@ def plan_job_slots(
         state=state,
         outcome=outcome,
         message=message,
+        began_at=first_bound(own, allocation.granted_at) if state is not None else None,
     )
     services_slot = next((slot for slot in allocation.open_slots if slot.label == SERVICES_SLOT), None)
     if services_slot is None:
@@ -252,13 +254,13 @@ def _with_services(changes: SlotChanges, slot: Slot, phase: JobPhase, pods: Sequ
     return replace(changes, assign=(*changes.assign, *assign), running=False)
 
 
-def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None) -> SlotChanges:
+def conclude_job(job: Job | None, pods: Sequence[Pod], last: Job | None = None, since: datetime | None = None) -> SlotChanges:
     """Plan the end of a released Job whose slots have all ended: it ends when it is finished and none of its pods is left."""
     if any(not pod.terminal for pod in pods):
         return SlotChanges()
     own = [pod for pod in pods if job_served_by(pod) is None]
     state, outcome, message = _conclusion(job, last, own)
-    return SlotChanges(state=state, outcome=outcome, message=message)
+    return SlotChanges(state=state, outcome=outcome, message=message, began_at=first_bound(own, since))
 
 
 def _conclusion(job: Job | None, last: Job | None, pods: Sequence[Pod]) -> tuple[State | None, Outcome, str]:

@@ -107,8 +107,8 @@ class JobTracker:
         if job is not None and wants_no_pods(workload, job, pods):
             await self._evict([eviction_at_zero(workload)])
             return None
-        end = conclude_job(job, pods, self._phases.of_job(workload.uid))
-        return Ending(workload.id, end.state, end.outcome, end.message) if end.state is not None else None
+        end = conclude_job(job, pods, self._phases.of_job(workload.uid), workload.allocated_at)
+        return Ending(workload.id, end.state, end.outcome, end.message, end.began_at) if end.state is not None else None
 
     async def _evict_suspended(self, workload: Workload, job: Job, allocation: Allocation | None) -> None:
         """Evict a Job that its user suspended; one that is cancelled ends instead (`fluxqueue.queue.requeue.cancellation`)."""

@@ -10,16 +10,26 @@ deleted keeps its slot until it is gone, because the node still holds its resour
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
 from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.preemption_notices import grace_left_s
 from fluxqueue.queue.model.records import Allocation, Workload
 
-__all__ = ["PlannedChanges", "SlotChanges", "as_preempted", "empty_ranks", "plan_pod_slot", "still_gated", "unplaced_pods", "why_failed"]
+__all__ = [
+    "PlannedChanges",
+    "SlotChanges",
+    "as_preempted",
+    "empty_ranks",
+    "first_bound",
+    "plan_pod_slot",
+    "still_gated",
+    "unplaced_pods",
+    "why_failed",
+]
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 """Reasons whose message is that of the container runtime, not of a program."""
@@ -48,6 +58,8 @@ class SlotChanges:
         How the workload ends once all its slots have ended; None while it may go on.
     message
         For the end.
+    began_at
+        Of what ends: when its first pod got its node.
     """
 
     take: tuple[tuple[int, Pod], ...] = ()
@@ -59,6 +71,7 @@ class SlotChanges:
     state: State | None = None
     outcome: Outcome = Outcome.NONE
     message: str = ""
+    began_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,28 @@ def plan_pod_slot(pod: Pod | None, allocation: Allocation, last_phase: str = "")
         "": (State.CANCELLED, Outcome.UNKNOWN, "the pod was deleted while no leader watched"),
     }
     state, outcome, message = ends.get(phase, (State.CANCELLED, Outcome.CANCELLED, "the pod was deleted"))
-    return SlotChanges(end=tuple(slot.rank for slot in allocation.open_slots), state=state, outcome=outcome, message=message)
+    end, began_at = tuple(slot.rank for slot in allocation.open_slots), first_bound([pod] if pod else [], allocation.granted_at)
+    return SlotChanges(end=end, state=state, outcome=outcome, message=message, began_at=began_at)
+
+
+def first_bound(pods: Iterable[Pod], since: datetime | None) -> datetime | None:
+    """Return when the first of these pods got its node, of those that got it since then; None if that is not known.
+
+    Times in pods are whole seconds, so a pod that got its node in the second of ``since`` counts.
+    """
+    if since is None:
+        return None
+    bound = (pod.status.condition("PodScheduled") for pod in pods if pod.spec.node_name)
+    times = (_time(each.last_transition_time or "") for each in bound if each is not None and each.status == "True")
+    return min((at for at in times if at is not None and at > since - timedelta(seconds=1)), default=None)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:  # also years that only the API server knows
+        return None
+    return at if at.tzinfo is not None else None
 
 
 def why_failed(pod: Pod) -> str:

@@ -6,6 +6,7 @@ A slot is stored before its pod is released, so a crash in between repeats the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import State
 from fluxqueue.queue.crashpoints import CrashPoint, reach
@@ -42,7 +43,8 @@ def writes_for(planned: Iterable[PlannedChanges]) -> SlotWrites:
         if len(allocation.open_slots) > len(changes.end):
             writes.draining.append(workload.id)
         else:
-            writes.endings.append(ending_within_limit(workload, changes.state, changes.outcome, changes.message))
+            ending = ending_within_limit(workload, changes.state, changes.outcome, changes.message)
+            writes.endings.append(replace(ending, began_at=changes.began_at))
             writes.finished.add(jobid)
     return writes
 

@@ -150,7 +150,11 @@ class MemoryWorkloads(MemoryTables):
         for workload, ending in self._named(first, (State.PENDING, *LIVE)):
             freed += [row.allocation.jobid for row in self._end(epoch, workload, ending.state, ending.outcome, ending.message)]
             if (finished_at := self._rows[workload.id].finished_at) is not None:
-                made.append((ending, finished_at))
+                started_at = workload.started_at
+                if started_at is None and ending.began_at is not None and workload.allocated_at is not None:
+                    started_at = min(max(ending.began_at, workload.allocated_at), finished_at)
+                self._rows[workload.id] = replace(self._rows[workload.id], started_at=started_at)
+                made.append((replace(ending, began_at=started_at), finished_at))
         return Delta(ended=tuple(first), endings=tuple(made), unreserved=tuple(first), freed=tuple(sorted(freed)))
 
     async def evict(self, epoch: Epoch, evictions: Sequence[Eviction]) -> Delta:

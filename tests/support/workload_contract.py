@@ -60,6 +60,19 @@ class WorkloadContract:
         assert (line.before, line.after, line.epoch) == (None, State.PENDING, leader.epoch)
         assert line.at >= workload.submitted_at
 
+    @pytest.mark.parametrize("offset_s", [-60, 3600, None])
+    async def test_work_that_ended_unseen_began_between_its_grant_and_its_end(self, leader: Leader, offset_s: int | None) -> None:
+        (workload,) = await leader.submit("short")
+        await _try(leader, workload.id, State.ALLOCATED)
+        (granted,) = await leader.store.workloads([workload.id])
+        assert granted.allocated_at is not None
+        began_at = None if offset_s is None else granted.allocated_at + timedelta(seconds=offset_s)
+        delta = await leader.store.finish(leader.epoch, [Ending(workload.id, State.COMPLETED, Outcome.SUCCEEDED, began_at=began_at)])
+        (ended,) = await leader.store.workloads([workload.id])
+        expected = None if offset_s is None else granted.allocated_at if offset_s < 0 else ended.finished_at
+        assert ended.started_at == expected
+        assert [ending.began_at for ending, _ in delta.endings] == [expected]
+
     async def test_start_conditions_are_stored_edited_and_gone_after_a_new_submission(self, leader: Leader) -> None:
         after = msgspec.structs.replace(track(parse_dependencies("start:job/a+10m")[0]), target="uid-a", not_before=START)
         conditions = StartConditions(after=(after,), begin_at=START, singleton="train")

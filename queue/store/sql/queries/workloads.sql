@@ -153,16 +153,20 @@ SELECT id, started_at FROM moved ORDER BY id;
 -- finish --
 -- After lock_workloads.
 WITH target AS (
-    SELECT w.id, w.state AS before, e.after, e.outcome, e.message
-      FROM unnest(%(ids)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[]) AS e (id, after, outcome, message)
+    SELECT w.id, w.state AS before, e.after, e.outcome, e.message, e.began
+      FROM unnest(%(ids)s::bigint[], %(states)s::text[], %(outcomes)s::text[], %(messages)s::text[], %(began)s::timestamptz[])
+        AS e (id, after, outcome, message, began)
       JOIN fluxqueue.workload w USING (id)
      WHERE w.state = ANY (%(from)s::text[])
 ), moved AS (
     UPDATE fluxqueue.workload w
-       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = %(now)s::timestamptz
+       SET state = t.after, outcome = t.outcome, reason = '', message = t.message, finished_at = %(now)s::timestamptz,
+           started_at = CASE WHEN w.started_at IS NULL AND t.began IS NOT NULL AND w.allocated_at IS NOT NULL
+                             THEN LEAST(GREATEST(t.began, w.allocated_at), %(now)s::timestamptz)
+                             ELSE w.started_at END
       FROM target t
      WHERE w.id = t.id
-    RETURNING w.id, w.finished_at
+    RETURNING w.id, w.started_at, w.finished_at
 ), logged AS (
     INSERT INTO fluxqueue.transition (workload, at, before, after, reason, detail, epoch)
     SELECT id, %(now)s::timestamptz, before, after, outcome, message, %(epoch)s FROM target
@@ -177,9 +181,9 @@ WITH target AS (
 ), unplanned AS (
     DELETE FROM fluxqueue.reservation r USING target t WHERE r.workload = t.id
 )
-SELECT NULL::bigint AS id, NULL::timestamptz AS finished_at, jobid FROM freed
+SELECT NULL::bigint AS id, NULL::timestamptz AS started_at, NULL::timestamptz AS finished_at, jobid FROM freed
 UNION ALL
-SELECT id, finished_at, NULL FROM moved
+SELECT id, started_at, finished_at, NULL FROM moved
  ORDER BY jobid, id;
 
 -- evict --

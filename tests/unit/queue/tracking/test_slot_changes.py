@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.queue_builders import EPOCH, a_workload, an_allocation
+from support.builders import make_pod
+from support.queue_builders import EPOCH, a_pod, a_workload, an_allocation
 
 from fluxqueue.api.fluxjobs import Outcome, Reason, State
+from fluxqueue.api.pods import Pod
 from fluxqueue.queue.model.records import ReleaseMode, RequeueState
 from fluxqueue.queue.model.time_limits import ending_within_limit
-from fluxqueue.queue.tracking.slot_changes import as_preempted, plan_pod_slot
+from fluxqueue.queue.tracking.slot_changes import as_preempted, first_bound, plan_pod_slot
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,22 @@ def test_how_a_preempted_pod_that_is_gone_ended(now_s: int, limit_s: int | None,
     assert changes.state is not None
     ending = ending_within_limit(row, changes.state, changes.outcome, changes.message)
     assert (ending.state, ending.outcome) == ends
+
+
+def bound_at(*seconds: float, **changes: Any) -> Pod:
+    """A pod that got its node then, after `EPOCH`."""
+    times = [f"{EPOCH + timedelta(seconds=each):%Y-%m-%dT%H:%M:%SZ}" for each in seconds] or ["0000-01-01T00:00:00Z"]
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time} for time in times]
+    return a_pod(make_pod().with_("spec.nodeName", "n0").with_("status", {"phase": "Succeeded", "conditions": conditions} | changes))
+
+
+def test_work_that_ended_unseen_began_when_its_first_pod_got_its_node() -> None:
+    pods = [bound_at(-30), bound_at(9), bound_at(4), bound_at(), a_pod(make_pod())]
+    assert first_bound(pods, EPOCH) == EPOCH + timedelta(seconds=4)
+    assert first_bound(pods[:1], EPOCH) is None, "of an earlier start"
+    assert first_bound(pods, None) is None
+    assert plan_pod_slot(pods[1], an_allocation(["n0"])).began_at == EPOCH + timedelta(seconds=9)
+
+
+def test_a_pod_that_got_its_node_in_the_second_of_the_grant_counts() -> None:
+    assert first_bound([bound_at(0)], EPOCH + timedelta(milliseconds=700)) == EPOCH
