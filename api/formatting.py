@@ -22,6 +22,7 @@ __all__ = [
     "format_nodes",
     "format_quantity",
     "natural_order",
+    "some_of",
 ]
 
 _SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -188,6 +189,10 @@ def _property(text: str, *, negated: bool) -> str:
 
 
 def _listed(operands: Sequence[Any]) -> str:
-    hosts = [str(each) for each in operands]
-    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-    return f"{', '.join(hosts[:_NAMED])}{more}"
+    return some_of([str(each) for each in operands], _NAMED)
+
+
+def some_of(texts: Sequence[str], most: int) -> str:
+    """Return the first texts of many, such as ``a, b and 4 more``."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from fluxqueue.api.formatting import some_of
 from fluxqueue.cli.api_client import ClusterError
 
 __all__ = ["confirmed"]
@@ -40,7 +41,6 @@ def confirmed(doing: str, what: Sequence[str], *, yes: bool, asked: TextIO | Non
     error, source = asked or sys.stderr, answers or sys.stdin
     if source is None or not source.isatty():  # None: it is closed
         raise ClusterError(f"error: this would {doing} {len(what)} workloads: add --yes, since nobody can be asked here")
-    more = f" and {len(what) - _NAMED} more" if len(what) > _NAMED else ""
-    error.write(f"This will {doing} {len(what)} workloads: {', '.join(what[:_NAMED])}{more}.\nContinue? [y/N] ")
+    error.write(f"This will {doing} {len(what)} workloads: {some_of(what, _NAMED)}.\nContinue? [y/N] ")
     error.flush()
     return source.readline().strip().lower() in ("y", "yes")

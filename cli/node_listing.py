@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.api import hostlists
+from fluxqueue.api.formatting import some_of
 from fluxqueue.api.topology import NODE_LEVEL, TopologyLevel
 from fluxqueue.cli.fitting import Narrowing, fitted, without_empty
 from fluxqueue.cli.node_use import NODE_STATES, Amounts, NodeUse
@@ -74,9 +75,7 @@ def _gpus(used: Amounts, total: Amounts) -> str:
 
 
 def _work(use: NodeUse, most: int) -> str:
-    named = [title if slots == 1 else f"{title} ({slots})" for title, slots in sorted(use.work.items())]
-    more = f" and {len(named) - most} more" if len(named) > most else ""
-    return ", ".join(named[:most]) + more
+    return some_of([title if slots == 1 else f"{title} ({slots})" for title, slots in sorted(use.work.items())], most)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fluxqueue.api.fluxjobs import FluxJob
+from fluxqueue.api.formatting import some_of
 from fluxqueue.api.pods import Pod
 from fluxqueue.cli.api_client import ApiClient, ClusterError
 from fluxqueue.cli.explain import placement
@@ -101,5 +102,4 @@ def _ranks(ranks: Sequence[int | None]) -> str:
     numbers = sorted(number for number in ranks if number is not None)
     if not numbers:
         return "are pods without a rank: name one as pod/NAME"
-    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-    return f"run {', '.join(map(str, numbers[:_SHOWN]))}{more}"
+    return f"run {some_of([str(number) for number in numbers], _SHOWN)}"

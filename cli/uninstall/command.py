@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from fluxqueue.api.formatting import some_of
 from fluxqueue.api.logs import configure_logging
 from fluxqueue.cli.remedies import UNREACHABLE
 from fluxqueue.cli.uninstall import removal as stages
@@ -208,15 +209,15 @@ class Uninstaller:
             elif not released.last.waiting and started_at - gone_at >= self._settle_s:
                 break
             if time.monotonic() - progress_at > self._options.timeout_s:
-                waiting = released.last.waiting
+                waiting = _counted(released.last.waiting, "object")
                 raise UninstallRefused(
-                    f"{_number(len(waiting), 'object')} could not be released within {self._options.timeout_s:g} s ({_some(waiting)}): "
-                    "repeat this command, or keep them with --keep-held"
+                    f"{waiting} could not be released within {self._options.timeout_s:g} s: repeat this command, "
+                    "or keep them with --keep-held"
                 )
             await asyncio.sleep(self._pass_s)
         self._say(
             f"Released {_number(len(released.jobs), 'Job')} and {_number(len(released.pods), 'pod')} to plain Kubernetes"
-            + (f", and deleted {_some(sorted(released.deleted))}, which their owners create again" if released.deleted else "")
+            + (f", and deleted {some_of(sorted(released.deleted), _SHOWN)}, which their owners create again" if released.deleted else "")
             + "."
         )
         for sentence in released.last.left:
@@ -243,15 +244,15 @@ class Uninstaller:
         self._say(f"Removes {where}." if installation.exists else f"No object of {where} was found: removes what such a release leaves.")
         for kind in (*stages.ADMISSION, *stages.POLICIES, *stages.PROGRAMS, *stages.OTHERS):
             if found := await self._removal.find(kind):
-                self._say(f"  {kind.plural}: {_some([name for _, name in found])}")
+                self._say(f"  {kind.plural}: {some_of([name for _, name in found], _SHOWN)}")
         verb = "Releases" if options.release_held else "Keeps"
         self._say(f"{verb} {_counted(held.jobs, 'held Job')} and {_counted(held.pods, 'other held pod')}.")
         if held.gated_later:
             self._say(f"{_counted(held.gated_later, 'running Job')}: later pods have our gate.")
         if data := await self._removal.data():
-            self._say(f"{'Deletes' if options.delete_data else 'Leaves'} the data: {_some(data)}.")
+            self._say(f"{'Deletes' if options.delete_data else 'Leaves'} the data: {some_of(data, _SHOWN)}.")
         if definitions := await self._removal.definitions():
-            self._say(f"{'Deletes' if options.delete_crds else 'Leaves'} the CRDs: {_some(definitions)}.")
+            self._say(f"{'Deletes' if options.delete_crds else 'Leaves'} the CRDs: {some_of(definitions, _SHOWN)}.")
 
     def _confirm(self) -> None:
         if self._options.yes:
@@ -279,15 +280,15 @@ class Uninstaller:
 
     async def _say_leftovers(self) -> None:
         if data := await self._removal.data():
-            self._say(f"Left: {_some(data)}. Repeat with --delete-data to delete the data.")
+            self._say(f"Left: {some_of(data, _SHOWN)}. Repeat with --delete-data to delete the data.")
         if dumps := await self._removal.dumps():
-            self._say(f"Left: {_some(dumps)}, with dumps of the database. Delete it with kubectl once nobody needs them.")
+            self._say(f"Left: {some_of(dumps, _SHOWN)}, with dumps of the database. Delete it with kubectl once nobody needs them.")
         if definitions := await self._removal.definitions():
-            self._say(f"Left: the CRDs {_some(definitions)}, with their objects. Repeat with --delete-crds to delete them.")
+            self._say(f"Left: the CRDs {some_of(definitions, _SHOWN)}, with their objects. Repeat with --delete-crds to delete them.")
         self._say("Namespaces keep the label fluxqueue/managed. fluxqueue is removed.")
 
     def _say_removed(self, what: str, removed: Sequence[str]) -> None:
-        self._say(f"Deleted {what}: {_some(removed)}." if removed else f"Deleted {what}: there were none.")
+        self._say(f"Deleted {what}: {some_of(removed, _SHOWN)}." if removed else f"Deleted {what}: there were none.")
 
     def _say(self, line: str) -> None:
         print(line, file=self._out, flush=True)
@@ -311,9 +312,4 @@ def _number(count: int, what: str) -> str:
 
 
 def _counted(listed: Sequence[str], what: str) -> str:
-    return _number(len(listed), what) + (f" ({_some(listed)})" if listed else "")
-
-
-def _some(listed: Sequence[str]) -> str:
-    more = len(listed) - _SHOWN
-    return ", ".join(listed[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return _number(len(listed), what) + (f" ({some_of(listed, _SHOWN)})" if listed else "")

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fluxqueue.api.formatting import some_of
 from fluxqueue.api.pods import Pod
 from fluxqueue.api.texts import time_text
 from fluxqueue.queue.model.records import NO_REQUEUE_STATE, NodeRefusal, RequeueState, Workload
@@ -141,8 +142,6 @@ def merge_requeue_states(first: RequeueState, second: RequeueState) -> RequeueSt
 def refusals_in_words(refused: Mapping[str, NodeRefusal]) -> str:
     """Return a part of a reason, such as ``not on node-2 (refused a pod at ..., until ...)``; empty if no node refused."""
     named = [
-        f"{node} (refused a pod at {time_text(refusal.at)}, until {time_text(refusal.until)})"
-        for node, refusal in sorted(refused.items())[:_MAX_NAMED]
+        f"{node} (refused a pod at {time_text(refusal.at)}, until {time_text(refusal.until)})" for node, refusal in sorted(refused.items())
     ]
-    more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""
-    return "not on " + ", ".join(named) + more if named else ""
+    return f"not on {some_of(named, _MAX_NAMED)}" if named else ""

@@ -9,6 +9,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from fluxqueue.api.fluxjobs import Reason
+from fluxqueue.api.formatting import some_of
 from fluxqueue.fluxion.messages import MatchVerdict
 from fluxqueue.queue.model.changes import ReasonChange
 from fluxqueue.queue.model.jobspecs import without_nodes
@@ -49,8 +50,7 @@ class Outages:
         if self._version != self._graph.version:
             self._version = self._graph.version
             self._needs.clear()
-        more = f" and {len(down) - _NAMED} more" if len(down) > _NAMED else ""
-        text = f"the nodes that are up could not hold it: {', '.join(down[:_NAMED])}{more} are cordoned or not ready"
+        text = f"the nodes that are up could not hold it: {some_of(down, _NAMED)} are cordoned or not ready"
         self._questions = 0
         refined: list[ReasonChange] = []
         for change in changes:

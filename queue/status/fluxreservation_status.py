@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from fluxqueue.api.fluxreservations import FluxReservation, FluxReservationStatus, ReservationState
+from fluxqueue.api.formatting import some_of
 from fluxqueue.api.hostlists import encode
 from fluxqueue.api.metadata import ObjectCondition
 from fluxqueue.queue.model.conditions import dated
@@ -111,8 +112,7 @@ def conflicts_of(
     elif not booked.nodes:
         yield "spec.nodes.selector: no node has these labels"
     if away := [name for name in booked.nodes if name not in nodes]:
-        more = f" and {len(away) - 1} more" if len(away) > 1 else ""
-        yield f"spec.nodes.names: there is no node {away[0]}{more}: correct the name, or add the node"
+        yield f"spec.nodes.names: there is no node {some_of(away, 1)}: correct the name, or add the node"
     for name, other in sorted(others.items()):
         if name != booked.plan.name and (common := booked.meets(other)) is not None:
             yield f"the reservation {name} has nodes of it at {_utc(common.start)}: no work of either runs there then"
