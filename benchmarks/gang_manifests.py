@@ -1,4 +1,4 @@
-"""Manifests of the gangs that benchmarks create."""
+"""Manifests of the gangs, and of the waiting work, that benchmarks create."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from fluxqueue.api import names
 
-__all__ = ["job", "member", "stateful_set"]
+__all__ = ["filling_job", "job", "member", "stateful_set", "waiting_job"]
 
 
 def pod_spec() -> dict[str, Any]:
@@ -36,3 +36,23 @@ def member(group: str, pods: int, number: int) -> dict[str, Any]:
     body["metadata"]["annotations"][names.POD_GROUP_SIZE_ANNOTATION] = str(pods)
     body["metadata"]["name"] = f"{group}-{number}"
     return {"apiVersion": "v1", "kind": "Pod", **body}
+
+
+def waiting_job(name: str, number: int, node: str) -> dict[str, Any]:
+    """Return a Job of one pod that asks for most of a node, and for an amount of memory that no other number asks for."""
+    body = job(name, 1, indexed=False)
+    _ask(body, node, cpu="7", memory=f"{1024 * 1024 + number}Ki")
+    return body
+
+
+def filling_job(name: str, node: str) -> dict[str, Any]:
+    """Return a Job that keeps `waiting_job` waiting."""
+    body = job(name, 1, indexed=False)
+    _ask(body, node, cpu="4", memory="1Gi")
+    return body
+
+
+def _ask(body: dict[str, Any], node: str, **requests: str) -> None:
+    spec = body["spec"]["template"]["spec"]
+    spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    spec["containers"][0]["resources"] = {"requests": requests}

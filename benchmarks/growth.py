@@ -1,9 +1,10 @@
-"""Large gangs on the local control plane, and a stranger's one-pod Job every second beside each.
+"""Large gangs, or much waiting work, on the local control plane, and a stranger's one-pod Job every second beside each.
 
 For each kind and size a gang is created in one namespace. It is followed until all its pods are bound. Meanwhile another namespace gets a
 Job of one pod every second, whose time from the call that creates it to its release (`spec.suspend` is false) is what counts: work of
 others must not wait for a large gang. With ``--plain`` the same is done in namespaces that the queue does not manage: there the time until
-the pod of the Job is bound says what machine and control plane cost.
+the pod of the Job is bound says what machine and control plane cost. With ``--kinds waiting`` the sizes are those of Jobs of one pod that
+wait for one node, each with a request of its own; they have arrived when each has its row.
 
 The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of its event loop with the CPU time
 of the blocks: on a busy machine a block takes longer than its CPU time. Of the slowest strangers it has the seconds until they were stored,
@@ -19,26 +20,26 @@ import contextlib
 import itertools
 import json
 import re
-import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from burst import clean, cpu_of_programs
-from gang_manifests import job, member, stateful_set
+from gang_manifests import filling_job, job, member, stateful_set, waiting_job
+from growth_report import Outcome, slowest, summary
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
 from fluxqueue.api.pods import Pod
 from fluxqueue.kube.errors import ApiError
-from fluxqueue.kube.kinds import JOBS, NAMESPACES, PODS, STATEFULSETS
+from fluxqueue.kube.kinds import JOBS, NAMESPACES, NODES, PODS, STATEFULSETS
 from fluxqueue.kube.object_cache import Change, ObjectCache
 from fluxqueue.kube.reflector import Reflector
 from fluxqueue.kube.transport import Api
@@ -55,81 +56,14 @@ class Place:
 
 
 QUEUED, PLAIN = Place("growth-gang", "growth-stranger", managed=True), Place("plain-gang", "plain-stranger", managed=False)
-KINDS = ("indexed", "nonindexed", "podgroup", "statefulset")
+GANGS = ("indexed", "nonindexed", "podgroup", "statefulset")
+WAITING = "waiting"
+"""As many Jobs of one pod that wait for a node, each with a request of its own."""
+KINDS = (*GANGS, WAITING)
+_ROWS = "SELECT count(*) FROM fluxqueue.workload WHERE namespace = %s"
 _PODS_OF_NODE = 110
 _CREATED_AT_ONCE = 16
 _STRANGERS_LEFT_S = 60
-_SLOWEST = 5
-_STEPS = """
-    SELECT w.name, extract(epoch FROM w.submitted_at)::float8, extract(epoch FROM a.granted_at)::float8,
-        extract(epoch FROM a.released_at)::float8
-    FROM fluxqueue.workload w LEFT JOIN fluxqueue.allocation a ON a.workload = w.id WHERE w.namespace = %s
-"""
-_COLUMNS = (
-    "by",
-    "kind",
-    "pods",
-    "all bound s",
-    "CPU ms/pod",
-    "restarts",
-    "lost",
-    "p50 s",
-    "p99 s",
-    "max s",
-    "bound p50",
-    "bound p99",
-    "missed",
-    "blocks",
-    "longest s",
-    "CPU s",
-)
-
-
-@dataclass
-class Outcome:
-    """What one gang cost, and how long strangers waited meanwhile.
-
-    Attributes
-    ----------
-    managed
-        By the queue.
-    kind, pods
-        The gang.
-    bound_s
-        Seconds until all its pods were bound; None if they were not in time.
-    bound
-        Its pods that were bound at the end.
-    cpu_ms_of_pod
-        CPU milliseconds of each program for each pod.
-    restarts, leases_lost
-        Of the queue.
-    released_s, strangers_bound_s
-        From creation to release, and until its pod was bound, of each stranger.
-    missed
-        Strangers whose pods were not bound at all.
-    blocks
-        Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
-    longest_block
-        The stack of the longest of them, from the event loop on.
-    slowest
-        Of the strangers that waited longest: seconds since the gang's creation, and from the stranger's own creation until the answer of
-        the API server, the row, the nodes, the stored release, and the release as this program saw it.
-    """
-
-    managed: bool
-    kind: str
-    pods: int
-    bound_s: float | None
-    bound: int
-    cpu_ms_of_pod: Mapping[str, float]
-    restarts: int
-    leases_lost: int
-    released_s: list[float] = field(default_factory=list)
-    strangers_bound_s: list[float] = field(default_factory=list)
-    missed: int = 0
-    blocks: list[tuple[float, float]] = field(default_factory=list)
-    longest_block: str = ""
-    slowest: list[list[float | None]] = field(default_factory=list)
 
 
 class Watched:
@@ -170,19 +104,29 @@ class Watched:
             self.bound_at.setdefault(owner.name, time.monotonic())
 
 
-async def create(api: Api, namespace: str, kind: str, name: str, pods: int) -> None:
+async def create(api: Api, watched: Watched, namespace: str, kind: str, name: str, pods: int) -> None:
     if kind == "statefulset":
         await api.create(STATEFULSETS, stateful_set(name, pods), namespace)
     elif kind == "podgroup":
-        limit = asyncio.Semaphore(_CREATED_AT_ONCE)
-
-        async def one(number: int) -> None:
-            async with limit:
-                await api.create(PODS, member(name, pods, number), namespace)
-
-        await asyncio.gather(*(one(number) for number in range(pods)))
+        await _all(partial(api.create, PODS, member(name, pods, number), namespace) for number in range(pods))
+    elif kind == WAITING:
+        node = (await api.list(NODES))[0].metadata.name
+        await api.create(JOBS, filling_job(f"{name}-filling", node), namespace)
+        while not watched.bound:
+            await asyncio.sleep(0.1)
+        await _all(partial(api.create, JOBS, waiting_job(f"{name}-{number}", number, node), namespace) for number in range(pods))
     else:
         await api.create(JOBS, job(name, pods, indexed=kind == "indexed"), namespace)
+
+
+async def _all(calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    limit = asyncio.Semaphore(_CREATED_AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[object]]) -> None:
+        async with limit:
+            await call()
+
+    await asyncio.gather(*(one(call) for call in calls))
 
 
 async def strangers(api: Api, namespace: str, tag: str, created: dict[str, tuple[float, float]]) -> None:
@@ -239,10 +183,11 @@ async def measure(
     others = asyncio.create_task(strangers(api, place.stranger, name, created))
     began = time.monotonic()
     bound_s: float | None = None
-    making = asyncio.create_task(create(api, place.gang, kind, name, pods))
+    making = asyncio.create_task(create(api, watched, place.gang, kind, name, pods))
     while time.monotonic() - began < arguments.limit:
         await asyncio.sleep(0.1)
-        if len(watched.bound) >= pods:
+        arrived = await asyncio.to_thread(waiting, cluster.database_dsn, place.gang) if kind == WAITING else len(watched.bound)
+        if arrived >= pods:
             bound_s = time.monotonic() - began
             break
     await asyncio.gather(making, return_exceptions=True)
@@ -260,7 +205,7 @@ async def measure(
         kind=kind,
         pods=pods,
         bound_s=bound_s,
-        bound=len(watched.bound),
+        bound=arrived,
         cpu_ms_of_pod=used,
         restarts=restarts(cluster) - restarted,
         leases_lost=sum(each.get("event") == "lease.lost" for each in log),
@@ -269,28 +214,19 @@ async def measure(
         missed=len(created.keys() - watched.bound_at.keys()),
         blocks=[(each["seconds"], each["cpu_s"]) for each in blocked],
         longest_block=max(blocked, key=_cpu_s, default={"stack": ""})["stack"].rpartition("in run_until_complete")[2],
-        slowest=await asyncio.to_thread(slowest, cluster.database_dsn, created, watched.released_at, began),
+        slowest=await asyncio.to_thread(slowest, cluster.database_dsn, QUEUED.stranger, created, watched.released_at, began),
     )
+
+
+def waiting(dsn: str, namespace: str) -> int:
+    """Return how many workloads have a row, but for the one that fills the node."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(_ROWS, (namespace,)).fetchone()
+    return row[0] - 1 if row else 0
 
 
 def _cpu_s(block: Mapping[str, Any]) -> float:
     return float(block["cpu_s"])
-
-
-def slowest(
-    dsn: str, created: Mapping[str, tuple[float, float]], released_at: Mapping[str, float], began: float
-) -> list[list[float | None]]:
-    """Return when the steps of the slowest strangers were over, see `Outcome`."""
-    with psycopg.connect(dsn) as connection:
-        rows = {name: times for name, *times in connection.execute(_STEPS, (QUEUED.stranger,))}
-    since = time.time() - time.monotonic()
-    longest = sorted(created.keys() & released_at.keys(), key=lambda name: created[name][0] - released_at[name])[:_SLOWEST]
-    return [_steps(*created[name], rows.get(name, ()), released_at[name], began, since) for name in longest]
-
-
-def _steps(at: float, answered: float, times: Sequence[float | None], seen: float, began: float, since: float) -> list[float | None]:
-    stored = [round(each - since - at, 2) if each is not None else None for each in times]
-    return [round(at - began, 1), round(answered - at, 2), *stored, round(seen - at, 2)]
 
 
 async def remove(api: Api, watched: Watched, namespace: str) -> None:
@@ -307,7 +243,7 @@ async def remove(api: Api, watched: Watched, namespace: str) -> None:
 async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with Api.connect(cluster.kubeconfig, user_agent="fluxqueue/benchmark", max_in_flight=64) as api:
-        places = [QUEUED, PLAIN] if arguments.plain else [QUEUED]
+        places = [QUEUED, PLAIN] if arguments.plain and WAITING not in arguments.kinds else [QUEUED]
         for place in places:
             labels = {names.MANAGED_LABEL: "true"} if place.managed else {}
             for namespace in (place.gang, place.stranger):
@@ -327,36 +263,6 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[
     return outcomes
 
 
-def summary(outcomes: list[Outcome]) -> str:
-    lines = ["".join(f"{title:>12}" for title in _COLUMNS)]
-    for each in outcomes:
-        waits, bound = (sorted(times) or [float("nan")] for times in (each.released_s, each.strangers_bound_s))
-        figures = [
-            "queue" if each.managed else "plain",
-            each.kind,
-            each.pods,
-            f"{each.bound_s:.1f}" if each.bound_s is not None else f"{each.bound} only",
-            f"{each.cpu_ms_of_pod['queue']:.2f}",
-            each.restarts,
-            each.leases_lost,
-            f"{statistics.median(waits):.2f}",
-            f"{_p99(waits):.2f}",
-            f"{waits[-1]:.2f}",
-            f"{statistics.median(bound):.2f}",
-            f"{_p99(bound):.2f}",
-            each.missed,
-            len(each.blocks),
-            f"{max((seconds for seconds, _ in each.blocks), default=0):.2f}",
-            f"{max((cpu_s for _, cpu_s in each.blocks), default=0):.2f}",
-        ]
-        lines.append("".join(f"{figure:>12}" for figure in figures))
-    return "\n".join(lines)
-
-
-def _p99(waits: Sequence[float]) -> float:
-    return waits[min(len(waits) - 1, int(len(waits) * 0.99))]
-
-
 def _sizes(text: str) -> list[int]:
     if not re.fullmatch(r"\d+(,\d+)*", text):
         raise argparse.ArgumentTypeError("numbers with commas between them")
@@ -372,13 +278,14 @@ def _kinds(text: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=_sizes, default=[100, 1_000, 10_000], help="pods of the gangs (default: 100,1000,10000)")
-    parser.add_argument("--kinds", type=_kinds, default=list(KINDS), help=f"kinds of gangs (default: {','.join(KINDS)})")
+    parser.add_argument("--kinds", type=_kinds, default=list(GANGS), help=f"of {','.join(KINDS)} (default: {','.join(GANGS)})")
     parser.add_argument("--plain", action="store_true", help="measure each gang again without the queue")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which a gang is given up (default: %(default)s)")
     parser.add_argument("--after", type=float, default=70, help="seconds that strangers go on once the gang runs (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "growth.json")
     arguments = parser.parse_args()
-    nodes = -(-max(arguments.sizes) // (_PODS_OF_NODE - 10)) + 2
+    of_gangs = max(arguments.sizes) if set(arguments.kinds) - {WAITING} else 0
+    nodes = -(-of_gangs // (_PODS_OF_NODE - 10)) + 2
     with tempfile.TemporaryDirectory(prefix="fluxqueue-growth-") as folder:
         Path(folder).chmod(0o711)
         options = ClusterOptions(nodes=nodes, node_pods=_PODS_OF_NODE)
