@@ -7,9 +7,10 @@ the pod of the Job is bound says what machine and control plane cost. With ``--k
 wait for one node, each with a request of its own; they have arrived when each has its row.
 
 The report has the CPU time of the queue for each pod, its restarts, losses of its Lease, and the blocks of its event loop with the CPU time
-of the blocks: on a busy machine a block takes longer than its CPU time. Of the slowest strangers it has the seconds until they were stored,
-had nodes, and were released, as the tables say, and until this program saw it. After the gang runs, a full sweep of the queue is waited for
-(``--after``), because it also grows with the gang. The cluster has the nodes that the largest gang fills.
+of the blocks: on a busy machine a block takes longer than its CPU time. Of strangers it has the seconds until they were stored, had nodes,
+and were released, as the tables say, and until this program saw it; ``nodes p99`` begins when the API server has answered the creation.
+After the gang runs, a full sweep of the queue is waited for (``--after``), because it also grows with the gang. The cluster has the nodes
+that the largest gang fills.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any
 import psycopg
 from burst import clean, cpu_of_programs
 from gang_manifests import filling_job, job, member, stateful_set, waiting_job
-from growth_report import Outcome, slowest, summary
+from growth_report import Outcome, strangers_steps, summary
 
 from fluxqueue.api import names
 from fluxqueue.api.jobs import Job
@@ -64,6 +65,7 @@ _ROWS = "SELECT count(*) FROM fluxqueue.workload WHERE namespace = %s"
 _PODS_OF_NODE = 110
 _CREATED_AT_ONCE = 16
 _STRANGERS_LEFT_S = 60
+_SLOWEST = 5
 
 
 class Watched:
@@ -214,7 +216,7 @@ async def measure(
         missed=len(created.keys() - watched.bound_at.keys()),
         blocks=[(each["seconds"], each["cpu_s"]) for each in blocked],
         longest_block=max(blocked, key=_cpu_s, default={"stack": ""})["stack"].rpartition("in run_until_complete")[2],
-        slowest=await asyncio.to_thread(slowest, cluster.database_dsn, QUEUED.stranger, created, watched.released_at, began),
+        steps=await asyncio.to_thread(strangers_steps, cluster.database_dsn, QUEUED.stranger, created, watched.released_at, began),
     )
 
 
@@ -253,7 +255,7 @@ async def run(arguments: argparse.Namespace, cluster: InProcessCluster) -> list[
         await asyncio.sleep(2)
         for pods, kind, place in itertools.product(arguments.sizes, arguments.kinds, places):
             outcome = await measure(api, cluster, watched, place, kind, pods, arguments)
-            print(summary([outcome]), *outcome.slowest, outcome.longest_block, sep="\n", file=sys.stderr, flush=True)
+            print(summary([outcome]), *outcome.steps[:_SLOWEST], outcome.longest_block, sep="\n", file=sys.stderr, flush=True)
             outcomes.append(outcome)
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=2))

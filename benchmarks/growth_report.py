@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -9,9 +10,8 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-__all__ = ["Outcome", "slowest", "summary"]
+__all__ = ["Outcome", "Steps", "strangers_steps", "summary"]
 
-_SLOWEST = 5
 _STEPS = """
     SELECT w.name, extract(epoch FROM w.submitted_at)::float8, extract(epoch FROM a.granted_at)::float8,
         extract(epoch FROM a.released_at)::float8
@@ -28,6 +28,7 @@ _COLUMNS = (
     "p50 s",
     "p99 s",
     "max s",
+    "nodes p99",
     "bound p50",
     "bound p99",
     "missed",
@@ -35,6 +36,32 @@ _COLUMNS = (
     "longest s",
     "CPU s",
 )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What one stranger waited for.
+
+    Attributes
+    ----------
+    began_s
+        When it was created, in seconds since the creation of the gang.
+    answered_s, row_s, nodes_s, released_s, seen_s
+        Seconds from its creation until the API server had answered, it had a row, nodes, a release in the table, and until this program
+        saw its release. What is not in the table is None.
+    """
+
+    began_s: float
+    answered_s: float
+    row_s: float | None
+    nodes_s: float | None
+    released_s: float | None
+    seen_s: float
+
+    @property
+    def matching_s(self) -> float:
+        """From the answer of the API server until it had nodes: what the queue alone takes, and the way of a watch event."""
+        return max(0.0, self.nodes_s - self.answered_s) if self.nodes_s is not None else math.inf
 
 
 @dataclass
@@ -63,9 +90,8 @@ class Outcome:
         Seconds, and CPU seconds, of the blocks of the queue's event loop that its log has: one in ten seconds at most.
     longest_block
         The stack of the longest of them, from the event loop on.
-    slowest
-        Of the strangers that waited longest: seconds since the gang's creation, and from the stranger's own creation until the answer of
-        the API server, the row, the nodes, the stored release, and the release as this program saw it.
+    steps
+        Of each released stranger, the slowest first.
     """
 
     managed: bool
@@ -81,29 +107,31 @@ class Outcome:
     missed: int = 0
     blocks: list[tuple[float, float]] = field(default_factory=list)
     longest_block: str = ""
-    slowest: list[list[float | None]] = field(default_factory=list)
+    steps: list[Steps] = field(default_factory=list)
 
 
-def slowest(
+def strangers_steps(
     dsn: str, namespace: str, created: Mapping[str, tuple[float, float]], released_at: Mapping[str, float], began: float
-) -> list[list[float | None]]:
-    """Return when the steps of the slowest strangers were over, see `Outcome`."""
+) -> list[Steps]:
+    """Return when the steps of each released stranger were over, the slowest first."""
     with psycopg.connect(dsn) as connection:
         rows = {name: times for name, *times in connection.execute(_STEPS, (namespace,))}
     since = time.time() - time.monotonic()
-    longest = sorted(created.keys() & released_at.keys(), key=lambda name: created[name][0] - released_at[name])[:_SLOWEST]
-    return [_steps(*created[name], rows.get(name, ()), released_at[name], began, since) for name in longest]
-
-
-def _steps(at: float, answered: float, times: Sequence[float | None], seen: float, began: float, since: float) -> list[float | None]:
-    stored = [round(each - since - at, 2) if each is not None else None for each in times]
-    return [round(at - began, 1), round(answered - at, 2), *stored, round(seen - at, 2)]
+    found = []
+    for name in created.keys() & released_at.keys():
+        at, answered = created[name]
+        row_s, nodes_s, released_s = (each - since - at if each is not None else None for each in rows.get(name, (None,) * 3))
+        found.append(Steps(at - began, answered - at, row_s, nodes_s, released_s, released_at[name] - at))
+    return sorted(found, key=lambda each: each.seen_s, reverse=True)
 
 
 def summary(outcomes: list[Outcome]) -> str:
     lines = ["".join(f"{title:>12}" for title in _COLUMNS)]
     for each in outcomes:
-        waits, bound = (sorted(times) or [float("nan")] for times in (each.released_s, each.strangers_bound_s))
+        waits, bound, matching = (
+            sorted(times) or [float("nan")]
+            for times in (each.released_s, each.strangers_bound_s, [steps.matching_s for steps in each.steps])
+        )
         figures = [
             "queue" if each.managed else "plain",
             each.kind,
@@ -115,6 +143,7 @@ def summary(outcomes: list[Outcome]) -> str:
             f"{statistics.median(waits):.2f}",
             f"{_p99(waits):.2f}",
             f"{waits[-1]:.2f}",
+            f"{_p99(matching):.2f}",
             f"{statistics.median(bound):.2f}",
             f"{_p99(bound):.2f}",
             each.missed,
