@@ -20,7 +20,7 @@ setup-test setup-lint setup-docs setup-browser setup-proto: setup-%:
 controlplane: setup
 	@$(BIN)/fluxqueue local binaries --quiet
 
-# SCHEDULER=fluxion: bound by our own scheduler. KEEP=1: leaves it running.
+# SCHEDULER=fluxion: bound by our own scheduler. NODES=simulated: nothing computes. KEEP=1: leaves it running.
 demo: controlplane
 	@$(BIN)/fluxqueue local demo $(if $(SCHEDULER),--scheduler $(SCHEDULER)) $(if $(NODES),--nodes $(NODES))
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +29,8 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.demo_computing import compute, without_flux
+from fluxqueue.local.demo_computing import compute
+from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, choose, note_on
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
     OWNING_KINDS,
@@ -234,8 +235,11 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     folder = _examples_folder(arguments.examples)
     began = time.monotonic()
     screen.step("A Kubernetes control plane, Postgres and fluxqueue on this machine")
-    processes = arguments.nodes == "processes"
-    cluster = LocalCluster(arguments.dir, ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES, processes=processes))
+    options = ClusterOptions(scheduler=arguments.scheduler or "stock", values=_VALUES)
+    cluster = LocalCluster(arguments.dir, options)
+    if not cluster.running:
+        kind = choose(arguments.nodes or "", cluster.kind_before, options.nodes)
+        cluster = LocalCluster(arguments.dir, replace(options, processes=kind == PROCESSES))
     started = _bring_up(cluster)
     try:
         if cluster.dashboard_url is not None:
@@ -244,14 +248,14 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             raise _DemoFailed(
                 f"our scheduler does not run in {cluster.folder}: end what runs there with `fluxqueue local down`, then try again"
             )
-        if processes and "node-agent" not in {process.name for process in cluster.state.processes}:
+        if arguments.nodes not in (None, cluster.kind_of_nodes):
             raise _DemoFailed(
-                f"the nodes in {cluster.folder} are simulated: end what runs there with `fluxqueue local down`, then try again"
+                f"the nodes in {cluster.folder} are others than {arguments.nodes}: end what runs there with `fluxqueue local down`,"
+                " then try again"
             )
-        with without_flux(folder, screen) if processes else nullcontext(folder) as runnable:
-            wrong = _show_and_check(_Client(cluster), screen, runnable, arguments)
-        if processes:
-            compute(_Client(cluster), screen, folder, _NAMESPACE, keep=arguments.keep)
+        client = _Client(cluster)
+        wrong = _show_and_check(client, screen, folder, arguments)
+        computed = compute(client, screen, folder, _NAMESPACE, keep=arguments.keep) if cluster.kind_of_nodes == PROCESSES else []
     finally:
         if started and not arguments.keep:
             cluster.down()
@@ -259,6 +263,12 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         screen.console.print(f"[red]{sentence}[/red]" if screen.live else f"WRONG: {sentence}", soft_wrap=True)
     if arguments.keep:
         _show_commands(screen, cluster.dashboard_url)
+    if computed:
+        screen.step("What was computed")
+        for sentence in computed:
+            screen.console.out(f"  {sentence}", highlight=False)
+    elif note := note_on(SIMULATED) if not arguments.nodes else "":
+        screen.console.out(f"note: {note}", highlight=False)
     if not wrong:
         screen.console.print(
             f"\nEvery pod ran where Fluxion had put it, and every announced start came true ({time.monotonic() - began:.0f} s)."
@@ -352,9 +362,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--nodes",
-        choices=("simulated", "processes"),
-        default="simulated",
-        help="what the nodes are: on processes, pods compute (default: %(default)s)",
+        choices=KINDS,
+        help="what the nodes are: on processes, pods compute (default: as before, at first processes, if this machine allows it)",
     )
     parser.add_argument("--dir", type=Path, metavar="FOLDER", help="data folder of the cluster, as for `fluxqueue local up`")
     arguments = parser.parse_args(argv)

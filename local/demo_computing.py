@@ -1,22 +1,19 @@
-"""The part of the demo in which pods compute: on nodes of processes, eight ranks print one result."""
+"""The part of the demo in which pods compute, on nodes of processes: a gang that prints one result, a sweep, and a service that answers."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
 from pathlib import Path
 from typing import Protocol
 
 from fluxqueue.local.screen import Screen
 
-__all__ = ["COMPUTING", "Kubectl", "compute", "without_flux"]
+__all__ = ["Kubectl", "compute"]
 
-COMPUTING = Path("processes", "10-pi.yaml")
-"""The example that computes, below the folder of the examples."""
-_NEEDS_FLUX = ("kind: MiniCluster", "fluxqueue/minicluster")
+_GANG, _SERVICE, _SWEEP = (Path("processes", name) for name in ("10-pi.yaml", "20-service.yaml", "30-sweep.yaml"))
 _WAIT_S = 120
+_GREETING = "hello from "
+_ASK = "import urllib.request as web; print(web.urlopen('http://hello:8080', timeout=10).read().decode().strip())"
 
 
 class Kubectl(Protocol):
@@ -26,31 +23,55 @@ class Kubectl(Protocol):
         """Return its output."""
 
 
-@contextmanager
-def without_flux(folder: Path, screen: Screen) -> Iterator[Path]:
-    """Yield a folder with the examples that can run here: those of MiniClusters need a Flux on PATH."""
-    files = sorted(folder.glob("*.yaml"))
-    left_out = [] if shutil.which("flux") else [file for file in files if any(word in file.read_text() for word in _NEEDS_FLUX)]
-    if not left_out:
-        yield folder
-        return
-    names = ", ".join(file.name for file in left_out)
-    screen.console.out(f"There is no flux on PATH, so these examples are left out: {names}.", highlight=False)
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-examples-") as chosen:
-        for file in files:
-            if file not in left_out:
-                shutil.copy(file, chosen)
-        yield Path(chosen)
-
-
-def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> None:
-    """Run eight ranks that compute, and show what they print."""
-    file = str(folder / COMPUTING)
-    screen.step("Eight ranks start together and compute; rank 0 prints the result")
-    client.kubectl("delete", "-n", namespace, "-f", file, "--ignore-not-found", "--wait=true", "--timeout=60s")
-    client.kubectl("apply", "-n", namespace, "-f", file)
-    client.kubectl("wait", "-n", namespace, "--for=condition=complete", "job/pi", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
-    logs = ["logs", "-l", "batch.kubernetes.io/job-completion-index=0,job-name=pi"]
-    screen.command(logs, client.kubectl(*logs, "-n", namespace))
+def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> list[str]:
+    """Run what computes, show what it prints, and return the results, one line each."""
+    results = (
+        _gang(client, screen, folder, namespace) + _sweep(client, screen, folder, namespace) + _service(client, screen, folder, namespace)
+    )
     if not keep:
-        client.kubectl("delete", "-n", namespace, "-f", file, "--wait=true", "--timeout=60s")
+        for part in (_GANG, _SWEEP, _SERVICE):
+            client.kubectl("delete", "-n", namespace, "-f", str(folder / part), "--wait=true", "--timeout=60s")
+        client.kubectl("delete", "-n", namespace, "job/ask", "--wait=true", "--timeout=60s")
+    return results
+
+
+def _gang(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+    screen.step("Eight ranks start together and compute; rank 0 prints the result")
+    _start(client, folder / _GANG, namespace)
+    return _logs_of(client, screen, namespace, "pi", "batch.kubernetes.io/job-completion-index=0,job-name=pi")
+
+
+def _sweep(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+    screen.step("A sweep: eight values of one parameter, four at a time")
+    _start(client, folder / _SWEEP, namespace)
+    lines = _logs_of(client, screen, namespace, "sweep", "job-name=sweep")
+    return [f"the best of {len(lines)}: {min(lines, key=_seconds)}"]
+
+
+def _service(client: Kubectl, screen: Screen, folder: Path, namespace: str) -> list[str]:
+    screen.step("A service runs, and a Job asks it by its name")
+    _start(client, folder / _SERVICE, namespace)
+    client.kubectl("wait", "-n", namespace, "--for=condition=available", "deployment/hello", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
+    client.kubectl("delete", "-n", namespace, "job/ask", "--ignore-not-found", "--wait=true", "--timeout=60s")
+    ask = ("submit", "-n", namespace, "-J", "ask", "-t", "1m", "--image", "python", "--attach", "--", "python3", "-c", _ASK)
+    answer = client.kubectl("fluxqueue", *ask, timeout_s=2 * _WAIT_S)
+    screen.command(["fluxqueue", shlex.join(ask)], answer)
+    return [f"the service says: {_GREETING}{line.partition(_GREETING)[2]}" for line in answer.splitlines() if _GREETING in line]
+
+
+def _start(client: Kubectl, file: Path, namespace: str) -> None:
+    client.kubectl("delete", "-n", namespace, "-f", str(file), "--ignore-not-found", "--wait=true", "--timeout=60s")
+    client.kubectl("apply", "-n", namespace, "-f", str(file))
+
+
+def _logs_of(client: Kubectl, screen: Screen, namespace: str, job: str, selector: str) -> list[str]:
+    """Return what the pods of a Job have printed, in order, once it is complete."""
+    client.kubectl("wait", "-n", namespace, "--for=condition=complete", f"job/{job}", f"--timeout={_WAIT_S}s", timeout_s=2 * _WAIT_S)
+    logs = ["logs", "-l", selector]
+    lines = sorted(client.kubectl(*logs, "-n", namespace).splitlines())
+    screen.command(logs, "\n".join(lines) + "\n")
+    return lines
+
+
+def _seconds(line: str) -> float:
+    return float(line.split()[-2])

@@ -25,13 +25,13 @@ from fluxqueue.local.daemon import DaemonState, RunningProcess, holds_lock, read
 from fluxqueue.local.inprocess import RELEASE, ClusterOptions
 from fluxqueue.local.kubelet.children import kill_marked
 from fluxqueue.local.kubelet.limits import remove_groups
+from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED
 from fluxqueue.local.operator_requests import write_queue_authority
 from fluxqueue.local.user_folders import state_folder
 
 __all__ = ["ClusterFailed", "LocalCluster", "NotRunning"]
 
 _STOP_TIMEOUT_S = 60.0
-_PROCESSES = "processes\n"
 
 
 class ClusterFailed(RuntimeError):
@@ -64,14 +64,23 @@ class LocalCluster:
         return holds_lock(self.folder)
 
     @property
-    def had_processes(self) -> bool:
-        """True if its pods ran as processes when it was last up; its data is kept, and so is what its nodes are."""
+    def kind_before(self) -> str:
+        """What its nodes were when it was last up, of `KINDS`; empty if it never was. Its data is kept, and so is what its nodes are."""
         with contextlib.suppress(FileNotFoundError):
-            return self._kind_of_nodes.read_text() == _PROCESSES
-        return False
+            kind = self._kind_file.read_text().strip()
+            return kind if kind in KINDS else SIMULATED
+        return SIMULATED if (self.folder / "controlplane" / "etcd").exists() else ""  # of a version that had no other
+
+    def _remember_kind(self) -> None:
+        self._kind_file.write_text(f"{PROCESSES if self.options.processes else SIMULATED}\n")
 
     @property
-    def _kind_of_nodes(self) -> Path:
+    def kind_of_nodes(self) -> str:
+        """What the nodes of the running cluster are, of `KINDS`."""
+        return PROCESSES if any(process.name == "node-agent" for process in self.state.processes) else SIMULATED
+
+    @property
+    def _kind_file(self) -> Path:
         return self.folder / "kind-of-nodes"
 
     @property
@@ -170,6 +179,8 @@ class LocalCluster:
             return False
         (self.folder / "state.json").unlink(missing_ok=True)  # of a cluster that was killed
         binaries = find()
+        if not self.kind_before:
+            self._remember_kind()  # a first start that is broken off may leave nodes
         daemon = self._spawn(binaries)
         assert daemon.stdout is not None
         try:
@@ -180,7 +191,7 @@ class LocalCluster:
             raise
         finally:
             daemon.stdout.close()
-        self._kind_of_nodes.write_text(_PROCESSES if self.options.processes else "simulated\n")
+        self._remember_kind()
         daemon.returncode = 0  # it continues to run detached; this suppresses Popen's warning
         return True
 

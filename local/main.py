@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import json
 import os
@@ -23,6 +22,7 @@ from fluxqueue.local.display import Display
 from fluxqueue.local.inprocess import ClusterOptions
 from fluxqueue.local.kubernetes_versions import DEFAULT_MINOR, VERSIONS
 from fluxqueue.local.localcluster import ClusterFailed, LocalCluster, NotRunning
+from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, choose, note_on
 from fluxqueue.local.postgres_binaries import PostgresError
 from fluxqueue.local.user_folders import state_folder
 from fluxqueue.local.values import merged
@@ -31,10 +31,6 @@ __all__ = ["main", "serve"]
 
 _FAILED = 1
 _NODES = 8
-_NO_NAMESPACES = (
-    "note: no namespaces can be made here, so pods have no names of Services, and their mounts are replaced in commands, arguments and"
-    " variables: on Ubuntu `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0` helps, elsewhere root with CAP_SYS_ADMIN"
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="N|KIND",
-        help=f"how many nodes (default: {_NODES}), or what they are: simulated, or processes, whose pods run as processes of this machine"
-        " (default: as before, at first simulated); once for each",
+        help=f"how many nodes (default: {_NODES}), or what they are: processes, whose pods run as processes of this machine, or simulated"
+        " (default: as before, at first processes, if they are few and this machine allows it); once for each",
     )
     up.add_argument("--node-cpu", default="8", metavar="CPU", help="of each node (default: %(default)s)")
     up.add_argument("--node-memory", default="32Gi", metavar="MEMORY", help="of each node (default: %(default)s)")
@@ -140,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count_or_kind(text: str) -> int | str:
-    return text if text in ("simulated", "processes") else int(text)
+    return text if text in KINDS else int(text)
 
 
 def _find(display: Display, minor: str | None) -> Binaries:
@@ -151,36 +147,28 @@ def _find(display: Display, minor: str | None) -> Binaries:
 
 def _up(arguments: argparse.Namespace) -> int:
     wanted = next((each for each in reversed(arguments.nodes) if isinstance(each, str)), "")
-    processes = wanted == "processes" or (not wanted and LocalCluster(arguments.dir).had_processes)
-    cluster = LocalCluster(arguments.dir, _options(arguments, processes))
+    nodes = next((each for each in reversed(arguments.nodes) if isinstance(each, int)), _NODES)
+    found = LocalCluster(arguments.dir)
+    kind = found.kind_before if found.running else choose(wanted, found.kind_before, nodes)
+    cluster = LocalCluster(arguments.dir, _options(arguments, nodes, processes=kind == PROCESSES))
     with Display() as display:
         started = cluster.up(report=display.step, find=lambda: _find(display, arguments.kubernetes))
     how = "is up" if started else "runs already"
     prefix = "" if arguments.dir is None else f" --dir {shlex.quote(str(cluster.folder))}"
-    state = cluster.state
-    processes = any(process.name == "node-agent" for process in state.processes)
-    nodes = f"{cluster.options.nodes if started else 'its'} {'nodes of processes' if processes else 'simulated nodes'}"
-    print(f"fluxqueue {how}: {state.server}, {nodes}, data in {cluster.folder}")
+    kind = cluster.kind_of_nodes
+    words = f"{nodes if started else 'its'} {'nodes of processes' if kind == PROCESSES else 'simulated nodes'}"
+    print(f"fluxqueue {how}: {cluster.state.server}, {words}, data in {cluster.folder}")
     print(f'  eval "$(fluxqueue local env{prefix})"   then kubectl and kubectl fluxqueue work in this shell')
     print(f"  fluxqueue local status{prefix}          what runs;   fluxqueue local down{prefix}   ends it")
-    if started and processes and not asyncio.run(_can_make_namespaces()):
-        print(_NO_NAMESPACES, file=sys.stderr)
-    if wanted not in ("", "processes" if processes else "simulated"):
+    if started and wanted != SIMULATED and (note := note_on(kind)):
+        print(f"note: {note}", file=sys.stderr)
+    if wanted not in ("", kind):
         print(f"fluxqueue local: a cluster that runs keeps its nodes: `fluxqueue local down{prefix}` first, for others", file=sys.stderr)
         return _FAILED
     return 0
 
 
-async def _can_make_namespaces() -> bool:
-    from fluxqueue.local.kubelet.children import Children
-    from fluxqueue.local.kubelet.machine import can_make_namespaces
-
-    children = Children()
-    children.watch()
-    return await can_make_namespaces(children)
-
-
-def _options(arguments: argparse.Namespace, processes: bool) -> ClusterOptions:
+def _options(arguments: argparse.Namespace, nodes: int, *, processes: bool) -> ClusterOptions:
     values: dict[str, object] = {}
     for path in arguments.values:
         import yaml
@@ -190,7 +178,7 @@ def _options(arguments: argparse.Namespace, processes: bool) -> ClusterOptions:
         except (OSError, yaml.YAMLError) as error:
             raise ChartError(f"the values file {path} cannot be read: {error}") from error
     return ClusterOptions(
-        nodes=next((each for each in reversed(arguments.nodes) if isinstance(each, int)), _NODES),
+        nodes=nodes,
         processes=processes,
         node_cpu=arguments.node_cpu,
         node_memory=arguments.node_memory,

@@ -22,6 +22,7 @@ from fluxqueue.local.kubelet.machine import Machine
 from fluxqueue.local.kubelet.node_status import AgentNode
 from fluxqueue.local.kubelet.pod_runner import PodRunner
 from fluxqueue.local.kubelet.specs import PodObject, WatchedPod, decode_pod
+from fluxqueue.local.kubelet.stand_ins import without_flux
 
 __all__ = ["NodeAgent", "write_changed"]
 
@@ -117,7 +118,9 @@ class NodeAgent:
         while True:
             try:
                 pod = decode_pod(await self._machine.api.request("GET", f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"))
-                return pod if pod.metadata.uid == meta.uid else None
+                if pod.metadata.uid != meta.uid:
+                    return None
+                return pod if self._machine.has_flux else without_flux(pod)
             except NotFound:
                 return None
             except (ApiError, msgspec.MsgspecError) as error:

@@ -7,11 +7,13 @@ import base64
 import contextlib
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -67,6 +69,11 @@ class Machine:
     namespaces: bool
     variables: Mapping[str, str]
     groups: ControlGroups
+
+    @cached_property
+    def has_flux(self) -> bool:
+        """True if containers find a Flux."""
+        return shutil.which("flux", path=self.variables.get("PATH")) is not None
 
 
 class ClusterObjects:

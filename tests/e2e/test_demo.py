@@ -27,7 +27,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(("scheduler", "binder"), [("stock", "default-scheduler"), ("fluxion", "FluxionScheduler")])
 def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCluster, scheduler: str, binder: str) -> None:
     try:
-        done = run("demo", "--dir", str(cluster.folder), *(["--scheduler", scheduler] if scheduler != "stock" else []))
+        words = ["--scheduler", scheduler] if scheduler != "stock" else []
+        done = run("demo", "--dir", str(cluster.folder), "--nodes", "simulated", *words)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Every pod ran where Fluxion had put it, and every announced start came true" in done.stdout
         assert re.findall(r"^\d+ pods were bound by (.*)\.$", done.stdout, re.MULTILINE) == [binder]
@@ -45,10 +46,14 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_running(cluster: LocalCl
 def test_on_processes_the_demo_computes(cluster: LocalCluster) -> None:
     needs_namespaces()
     try:
-        done = run("demo", "--dir", str(cluster.folder), "--nodes", "processes")
+        done = run("demo", "--dir", str(cluster.folder))
         assert done.returncode == 0, done.stdout + done.stderr
         assert "Every pod ran where Fluxion had put it, and every announced start came true" in done.stdout
-        assert re.search(r"^pi is 3\.1415926536, computed by 8 ranks on \d nodes$", done.stdout, re.MULTILINE)
+        results = done.stdout.partition("== What was computed\n")[2].splitlines()
+        assert re.fullmatch(r"  pi is 3\.1415926536, computed by 8 ranks on \d nodes", results[0])
+        assert results[1] == "  the best of 8: damping 0.7: at rest after 2.90 s"
+        assert re.fullmatch(r"  the service says: hello from hello-\w+-\w+", results[2])
+        assert re.search(r"^ minicluster/flux +Completed ", done.stdout, re.MULTILINE)
         assert not cluster.running
     finally:
         cluster.down(delete=True)

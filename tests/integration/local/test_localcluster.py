@@ -42,7 +42,7 @@ def run(command: str, folder: Path, *words: str) -> subprocess.CompletedProcess[
 
 
 def up(folder: Path) -> str:
-    done = run("up", folder, "--nodes", "2")
+    done = run("up", folder, "--nodes", "2", "--nodes", "simulated")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

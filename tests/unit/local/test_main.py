@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.local import main as local
+from fluxqueue.local import node_kinds
 from fluxqueue.local.binaries import Binaries
 from fluxqueue.local.daemon import DaemonState, RunningProcess
 from fluxqueue.local.localcluster import LocalCluster
@@ -34,15 +35,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         machine.kind = "processes" if cluster.options.processes else "simulated"
         return subprocess.Popen(["echo", '{"ready": true}'], stdout=subprocess.PIPE, text=True)
 
-    async def namespaces() -> bool:
-        return machine.namespaces
-
     def state(_: LocalCluster) -> DaemonState:
         kubelet = RunningProcess("node-agent" if machine.kind == "processes" else "kwok", 1, "running", None, 0, "")
         return DaemonState(pid=1, ready=True, server="https://here", processes=[kubelet])
 
     monkeypatch.setattr(local, "_find", lambda *_: Binaries({}, kubernetes="1.36.3"))
-    monkeypatch.setattr(local, "_can_make_namespaces", namespaces)
+    monkeypatch.setattr(node_kinds, "can_make_namespaces", lambda: machine.namespaces)
     monkeypatch.setattr(LocalCluster, "_spawn", spawn)
     monkeypatch.setattr(LocalCluster, "_wait_for_other_start", lambda *_: None)
     monkeypatch.setattr(LocalCluster, "running", property(lambda _: bool(machine.kind)))
@@ -52,11 +50,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_nodes_are_what_they_were_unless_it_is_said(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     said = {
-        (): "8 simulated nodes",
-        ("--nodes", "4", "--nodes", "processes"): "4 nodes of processes",
-        ("--nodes", "2"): "2 nodes of processes",
-        ("--nodes", "simulated"): "8 simulated nodes",
-        ("--nodes", "3"): "3 simulated nodes",
+        (): "8 nodes of processes",
+        ("--nodes", "4", "--nodes", "simulated"): "4 simulated nodes",
+        ("--nodes", "2"): "2 simulated nodes",
+        ("--nodes", "processes"): "8 nodes of processes",
+        ("--nodes", "300"): "300 nodes of processes",
     }
     for words, nodes in said.items():
         assert machine.up(*words) == 0
@@ -75,6 +73,29 @@ def test_a_cluster_that_runs_keeps_its_nodes(machine: Machine, capsys: pytest.Ca
     machine.kind = ""
     assert machine.up() == 0
     assert machine.kind == "processes"
+
+
+def test_a_cluster_of_a_version_before_keeps_its_simulated_nodes(machine: Machine) -> None:
+    (machine.folder / "controlplane" / "etcd").mkdir(parents=True)
+    assert machine.up() == 0
+    assert machine.kind == "simulated"
+
+
+def test_many_nodes_are_simulated_at_first(machine: Machine) -> None:
+    assert machine.up("--nodes", "65") == 0
+    assert machine.kind == "simulated"
+
+
+def test_nodes_are_simulated_at_first_where_no_namespaces_can_be_made(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.namespaces = False
+    assert machine.up() == 0
+    assert machine.kind == "simulated"
+    said = capsys.readouterr().err
+    assert said.startswith("note: no namespaces can be made here, so its nodes are simulated, and nothing computes: on Ubuntu `sudo ")
+    machine.kind, machine.namespaces = "", True
+    assert machine.up() == 0
+    assert machine.kind == "simulated"  # its data is kept, and so is what its nodes are
+    assert capsys.readouterr().err == ""
 
 
 def test_a_start_says_once_that_pods_have_no_namespaces(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
