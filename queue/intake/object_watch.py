@@ -41,12 +41,17 @@ class ObjectWatch:
         The workloads.
     enqueue
         Called with the uid of each object, and the key of each group, to be described again.
+    enqueue_later
+        The same where there may be many of them, which must not keep back what somebody has just created.
     """
 
-    def __init__(self, caches: Caches, ledger: Ledger, enqueue: Callable[[str | GroupKey], None]) -> None:
+    def __init__(
+        self, caches: Caches, ledger: Ledger, enqueue: Callable[[str | GroupKey], None], enqueue_later: Callable[[str | GroupKey], None]
+    ) -> None:
         self._caches = caches
         self._ledger = ledger
         self._enqueue = enqueue
+        self._enqueue_later = enqueue_later
         self._started = False
         caches.jobs.add_handler(self._job_changed)
         caches.pods.add_handler(self._pod_changed)
@@ -59,24 +64,24 @@ class ObjectWatch:
         caches.priority_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.runtime_classes.add_handler(lambda _change: self._enqueue_pending(_any))
         caches.gang_objects.add_handler(self._gang_object_changed)
-        self._claim_watch = ClaimWatch(caches, ledger, enqueue)
-        self._device_watch = DeviceWatch(caches, enqueue)
+        self._claim_watch = ClaimWatch(caches, ledger, enqueue_later)
+        self._device_watch = DeviceWatch(caches, enqueue_later)
 
     def resync(self) -> None:
         """Enqueue every object and every row once."""
         self._started = True
         self._claim_watch.prune()
         for job in self._caches.jobs.list():
-            self._enqueue(job.metadata.uid)
+            self._enqueue_later(job.metadata.uid)
         for pod in self._caches.pods.list():
             if (key := group_of(pod)) is not None and pod.held:
-                self._enqueue(key)
+                self._enqueue_later(key)
             if self._is_read_with_group(pod):
                 continue
             if not (job_uid := owning_job_uid(pod)) or (pod.held and not self._gets_slot(pod, job_uid)):
-                self._enqueue(pod.metadata.uid)
+                self._enqueue_later(pod.metadata.uid)
         for workload in self._ledger.all():
-            self._enqueue(workload.uid)
+            self._enqueue_later(workload.uid)
 
     def enqueue_namespace(self, namespace: str) -> None:
         """Enqueue the pending work of a namespace."""
@@ -87,7 +92,7 @@ class ObjectWatch:
             return  # the first resync is still to come
         for workload in self._ledger.all():
             if workload.state is State.PENDING and concerns(workload):
-                self._enqueue(workload.uid)
+                self._enqueue_later(workload.uid)
 
     def _job_changed(self, change: Change[Job]) -> None:
         if change.kind is ChangeKind.MODIFIED and change.old is not None and change.new is not None:
@@ -185,7 +190,7 @@ class ObjectWatch:
             return
         for job in self._caches.jobs.list(namespace):  # of a namespace that has just opted in: they have no row yet
             if self._ledger.by_uid(job.metadata.uid) is None:
-                self._enqueue(job.metadata.uid)
+                self._enqueue_later(job.metadata.uid)
 
     def _limit_range_changed(self, change: Change[LimitRange]) -> None:
         self.enqueue_namespace(change.obj.metadata.namespace)

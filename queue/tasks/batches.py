@@ -5,6 +5,10 @@ lower the cost of each object. The first key after a quiet time is handed out at
 fixed pace, so a burst becomes few large batches. A key that nobody waits for may be added to go out with later ones, after a while at the
 latest. A key that is added while its batch is being worked on waits for the next batch.
 
+Many keys that are added together, such as all of a sweep, have a lane of their own (`add_later`): they go out some at a time, behind the
+keys of the other lane, which wait for one such part at most. Some of them go out with each batch, so that a long burst does not keep them
+back.
+
 A failure of one key does not affect others. The keys of a batch that fails are handed out again one by one. A key that fails alone waits
 for a pause that doubles each time, and is handed out alone until it succeeds. If the database is unavailable, no key is at fault: the
 whole batch waits.
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 import structlog
@@ -30,6 +35,8 @@ log = structlog.get_logger()
 K = TypeVar("K", bound=Hashable)
 
 _PACE_S = 0.04
+_LATER_AT_ONCE = 50
+_LATER_AT_LEAST = 5
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 10.0
 _FIRST_PAUSE_S = 0.5
@@ -38,6 +45,14 @@ _LONGEST_PAUSE_S = 10.0
 
 def _ignore(_key: object, _error: Exception) -> None:
     """Report nothing."""
+
+
+def _taken(keys: dict[K, None], count: int) -> list[K]:
+    """Remove the first keys, and return them."""
+    taken = list(islice(keys, count))
+    for key in taken:
+        del keys[key]
+    return taken
 
 
 class Batches(Generic[K]):
@@ -58,6 +73,7 @@ class Batches(Generic[K]):
         self._failed = failed
         self._pace_s = pace_s
         self._keys: dict[K, None] = {}
+        self._later: dict[K, None] = {}
         self._failures: dict[K, int] = {}
         self._paused: dict[K, asyncio.TimerHandle] = {}
         self._not_empty = asyncio.Event()
@@ -65,19 +81,28 @@ class Batches(Generic[K]):
         """Hands out the keys that are not urgent."""
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._keys) + len(self._later)
 
     def add(self, key: K) -> None:
         """Add a key, unless it is in the queue; a key that failed still waits for its pause to end."""
         if key in self._paused:
             return
+        self._later.pop(key, None)
         self._keys.setdefault(key)
+        self.hurry()
+
+    def add_later(self, key: K) -> None:
+        """Add one of many keys, behind all that are added by `add`."""
+        if key in self._paused or key in self._keys:
+            return
+        self._later.setdefault(key)
         self.hurry()
 
     def add_within(self, key: K, delay_s: float) -> None:
         """Add a key that is handed out with the next one that is added by `add`, or after some seconds."""
         if key in self._paused:
             return
+        self._later.pop(key, None)
         self._keys.setdefault(key)
         if self._due is None and not self._not_empty.is_set():
             self._due = asyncio.get_running_loop().call_later(delay_s, self.hurry)
@@ -87,7 +112,7 @@ class Batches(Generic[K]):
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        if self._keys:
+        if self:
             self._not_empty.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -122,10 +147,10 @@ class Batches(Generic[K]):
         while True:
             await self._not_empty.wait()
             await asyncio.sleep(max(next_at - loop.time(), 0))
-            batch = list(self._keys)[:limit]
-            for key in batch:
-                del self._keys[key]
-            if not self._keys:
+            batch = _taken(self._keys, limit)
+            urgent = bool(batch)
+            batch += _taken(self._later, min(limit, max(_LATER_AT_ONCE - len(batch), _LATER_AT_LEAST)))
+            if not self:
                 self._not_empty.clear()
             try:
                 await self._carry_out(batch, work)
@@ -137,7 +162,7 @@ class Batches(Generic[K]):
                 delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
             else:
                 delay_s = _FIRST_DELAY_S
-            next_at = loop.time() + self._pace_s
+            next_at = loop.time() + (self._pace_s if urgent else 0)
 
     async def _carry_out(self, batch: Sequence[K], work: Callable[[list[K]], Awaitable[None]]) -> None:
         """Hand out the keys without failures together, and each of the others alone."""

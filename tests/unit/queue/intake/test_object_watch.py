@@ -41,7 +41,7 @@ class Watched:
 async def watched() -> Watched:
     caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
     await ledger.upsert([a_new_workload("a"), a_new_workload("b", queue="gpu", namespace="science")])
-    watch = ObjectWatch(caches, ledger, enqueued.append)
+    watch = ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
     watch.resync()
     enqueued.clear()
     return Watched(caches, watch, enqueued)
@@ -117,7 +117,7 @@ def test_a_new_taint_of_a_node_has_nothing_read_again(watched: Watched) -> None:
 async def test_nothing_pending_is_enqueued_before_the_first_resync() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), await memory_ledger(), list[str | GroupKey]()
     await ledger.upsert([a_new_workload("a")])
-    watch = ObjectWatch(caches, ledger, enqueued.append)
+    watch = ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
     watch.enqueue_namespace("default")
     assert enqueued == []
     watch.resync()
@@ -129,7 +129,7 @@ def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool
     row = a_workload("mpi", uid="uid-of-mpi", state=State.RUNNING, release_mode=ReleaseMode.GATE, jobid=7)
     allocation = an_allocation(["n0"]) if released else replace(an_allocation(["n0"]), released_at=None)
     caches, enqueued = Caches(cast("Api", None)), list[str | GroupKey]()
-    watch = ObjectWatch(caches, RecordingLedger((row, allocation)), enqueued.append)
+    watch = ObjectWatch(caches, RecordingLedger((row, allocation)), enqueued.append, enqueued.append)
     caches.pods.apply(a_pod(make_pod("mpi-0").owned_by("Job", "mpi").gate("fluxqueue"), uid="mpi-0"))
     assert ("mpi-0" in enqueued) is reread
     enqueued.clear()
@@ -139,7 +139,7 @@ def test_a_pod_for_which_the_tracker_looks_for_a_slot_is_not_read(released: bool
 
 def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
-    ObjectWatch(caches, ledger, enqueued.append)
+    ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
     member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
     caches.pods.apply(a_pod(member, uid="p0"))
     assert enqueued == [GroupKey("default", "mpi"), "p0"]
@@ -151,7 +151,7 @@ def test_a_pod_of_a_group_that_has_a_workload_is_read_with_its_group() -> None:
 
 def test_a_pod_of_a_group_has_it_read_again_only_for_what_the_reading_depends_on() -> None:
     caches, ledger, enqueued = Caches(cast("Api", None)), RecordingLedger(), list[str | GroupKey]()
-    ObjectWatch(caches, ledger, enqueued.append)
+    ObjectWatch(caches, ledger, enqueued.append, enqueued.append)
     mpi, versions = GroupKey("default", "mpi"), iter(range(11, 99))
     member = make_pod("p0").gate("fluxqueue").label("fluxqueue/pod-group", "mpi")
 

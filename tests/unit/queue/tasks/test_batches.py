@@ -146,3 +146,42 @@ async def test_a_key_that_is_not_urgent_goes_out_with_the_next_one_or_after_its_
         await worker.until(lambda: worker.done[-1] == "e")
         batches.hurry()
     assert worker.batches == [["a", "b", "c"], ["d"], ["e"]]
+
+
+async def test_many_keys_that_are_added_together_keep_no_other_key_back() -> None:
+    batches: Batches[str] = Batches("lanes")
+    worker = Worker()
+    for number in range(1_000):
+        batches.add_later(f"swept-{number}")
+    async with running(batches, worker):
+        await worker.until(lambda: bool(worker.done))
+        batches.add("new")
+        await worker.until(lambda: "new" in worker.done)
+        assert worker.done.index("new") <= 100
+        await worker.until(lambda: len(worker.done) == 1_001)
+        assert worker.done[:50] == [f"swept-{number}" for number in range(50)]
+        assert len(batches) == 0
+
+
+async def test_a_burst_does_not_keep_the_other_lane_back() -> None:
+    batches: Batches[str] = Batches("burst")
+    worker = Worker()
+    for number in range(10 * LIMIT):
+        batches.add(f"new-{number}")
+    batches.add_later("swept")
+    async with running(batches, worker):
+        await worker.until(lambda: "swept" in worker.done)
+        assert len(worker.done) == LIMIT + 1
+
+
+async def test_a_key_is_in_the_lane_of_who_is_more_urgent() -> None:
+    batches: Batches[str] = Batches("both")
+    worker = Worker()
+    for key in "abc":
+        batches.add_later(key)
+    batches.add("c")
+    batches.add_later("c")
+    assert len(batches) == 3
+    async with running(batches, worker):
+        await worker.until(lambda: len(worker.done) == 3)
+    assert worker.batches == [["c", "a", "b"]]
