@@ -29,7 +29,7 @@ from fluxqueue.api import names
 from fluxqueue.api.fluxjobs import FluxJob, State
 from fluxqueue.api.metadata import ObjectMeta, PartialObject
 from fluxqueue.api.pods import Pod
-from fluxqueue.local.demo_computing import compute
+from fluxqueue.local.demo_computing import compute, has_computing
 from fluxqueue.local.node_kinds import KINDS, PROCESSES, SIMULATED, choose, note_on
 from fluxqueue.local.screen import Screen
 from fluxqueue.local.verdicts import (
@@ -255,7 +255,8 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             )
         client = _Client(cluster)
         wrong = _show_and_check(client, screen, folder, arguments)
-        computed = compute(client, screen, folder, _NAMESPACE, keep=arguments.keep) if cluster.kind_of_nodes == PROCESSES else []
+        computes = cluster.kind_of_nodes == PROCESSES and has_computing(folder)
+        computed = compute(client, screen, folder, _NAMESPACE, keep=arguments.keep) if computes else []
     finally:
         if started and not arguments.keep:
             cluster.down()

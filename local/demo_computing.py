@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fluxqueue.local.screen import Screen
 
-__all__ = ["Kubectl", "compute"]
+__all__ = ["Kubectl", "compute", "has_computing"]
 
 _GANG, _SERVICE, _SWEEP = (Path("processes", name) for name in ("10-pi.yaml", "20-service.yaml", "30-sweep.yaml"))
 _WAIT_S = 120
@@ -21,6 +21,11 @@ class Kubectl(Protocol):
 
     def kubectl(self, *arguments: str, timeout_s: float = 90) -> str:
         """Return its output."""
+
+
+def has_computing(folder: Path) -> bool:
+    """True if a folder of examples has what `compute` runs."""
+    return all((folder / part).exists() for part in (_GANG, _SWEEP, _SERVICE))
 
 
 def compute(client: Kubectl, screen: Screen, folder: Path, namespace: str, *, keep: bool) -> list[str]:
