@@ -84,7 +84,7 @@ def first_paint(dashboard: RunningDashboard, token: str, rounds: int) -> list[fl
         for _ in range(rounds):
             context = browser.new_context(base_url=dashboard.url, ignore_https_errors=True)
             page = context.new_page()
-            page.goto("/")
+            page.goto("/queue")
             page.get_by_label("Token of the API server").fill(token)
             page.keyboard.press("Enter")
             page.wait_for_url(lambda url: "/sign-in" not in url)
@@ -158,7 +158,7 @@ def measure(cluster: ControlPlane, dashboard: RunningDashboard, options: argpars
         "jobs": options.jobs,
         "viewers": options.viewers,
         "first_paint_ms": sorted(paints),
-        "pages": pages(dashboard, signed_in(dashboard, operator), ["/", "/?q=crowd-0999&sort=priority", "/nodes", "/plan"]),
+        "pages": pages(dashboard, signed_in(dashboard, operator), ["/", "/queue", "/queue?q=crowd-0999&sort=priority", "/nodes", "/plan"]),
         "same_page": asyncio.run(followed(dashboard, clients, everybody, options.updates, one_changes)),
         "other_pages_and_sorts": asyncio.run(followed(dashboard, clients, own, options.updates, one_changes)),
         "own_filters": asyncio.run(followed(dashboard, clients, filtered, options.updates, one_changes)),

@@ -23,11 +23,12 @@ from fluxqueue.dashboard.pages.history_page import history_page
 from fluxqueue.dashboard.pages.job_page import find_job, job_page
 from fluxqueue.dashboard.pages.limits_page import limits_page
 from fluxqueue.dashboard.pages.nodes_page import nodes_page
+from fluxqueue.dashboard.pages.overview_page import overview_page
 from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.pages.queue_page import queue_page
 from fluxqueue.dashboard.people import NotKnown
 from fluxqueue.dashboard.protection import CSRF_FIELD, ProtectedApp, is_from_here, is_meant
-from fluxqueue.dashboard.rendering import STATIC, asset
+from fluxqueue.dashboard.rendering import STATIC, asset, assets
 from fluxqueue.dashboard.site import NoSuchPage, Site, render
 from fluxqueue.dashboard.verbs import Refused, carry_out, read_change
 from fluxqueue.dashboard.viewers import COOKIE, NoApi, Viewer, set_cookie
@@ -52,7 +53,8 @@ class PageAddress:
 
 
 PAGES: Final[dict[str, PageAddress]] = {
-    "queue": PageAddress("/", "Queue", queue_page),
+    "overview": PageAddress("/", "Overview", overview_page),
+    "queue": PageAddress("/queue", "Queue", queue_page),
     "nodes": PageAddress("/nodes", "Nodes", nodes_page),
     "plan": PageAddress("/plan", "Plan", plan_page),
     "limits": PageAddress("/limits", "Queues and accounts", limits_page),
@@ -81,7 +83,7 @@ class _App:
             Route("/sign-in", self.show_sign_in),
             Route("/sign-in", self.sign_in, methods=["POST"]),
             Route("/sign-out", self.sign_out, methods=["POST"]),
-            Route("/static/{digest}/{name}", _static),
+            Route("/static/{digest}/{name:path}", _static),
             Route("/healthz", _alive),
             Route("/readyz", self.ready),
         ]
@@ -97,6 +99,8 @@ class _App:
                 return _to_sign_in(request)
             if (why := self._problem()) is not None:
                 return self._shown(viewer, "Not ready", render("message.html", sentence=f"{why}."), status=503)
+            if name == "overview" and request.url.query:  # the queue's address before there was an overview, which people have kept
+                return RedirectResponse(f"{PAGES['queue'].path}?{request.url.query}", status_code=308)
             said = self._site.door.sessions.take_note(viewer.session)
             return await self._made(viewer, request, name, page, said=said)
 
@@ -283,7 +287,7 @@ async def _alive(_request: Request) -> Response:
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in {path.name for path in STATIC.iterdir()} or asset(name) != request.url.path:
+    if name not in assets() or asset(name) != request.url.path:
         return _refused(404, "there is no such file: load the page again")
     return FileResponse(STATIC / name, headers=_FOR_EVER)
 

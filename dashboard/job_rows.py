@@ -6,19 +6,21 @@ page says how long ago they are. So a row is made again only when its FluxJob ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
-from fluxqueue.api.fluxjobs import FluxJob, Reason, State
+from fluxqueue.api.fluxjobs import LIVE, FluxJob, Reason, State
 from fluxqueue.api.formatting import format_nodes
 from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.cli.jobs import object_name, state_of
 from fluxqueue.cli.tables import age, instant
-from fluxqueue.dashboard.node_uses import NodeUse, node_uses
+from fluxqueue.dashboard.node_uses import NodeUse, node_uses, requested
 from fluxqueue.dashboard.rendering import environment
 
-__all__ = ["SORTS", "JobRow", "reason_of"]
+__all__ = ["SORTS", "JobRow", "planned_end", "reason_of"]
 
 _RANK: Final = {State.RUNNING: 0, State.DRAINING: 0, State.ALLOCATED: 1, State.PENDING: 2}
 _ENDED: Final = 3
@@ -33,6 +35,15 @@ SORTS: Final = ("order", "namespace", "job", "queue", "state", "priority", "posi
 def reason_of(job: FluxJob) -> str:
     """Return why a job waits; empty if it does not."""
     return job.status.reason or (Reason.HELD if job.spec.hold and state_of(job) == State.PENDING else "")
+
+
+def planned_end(job: FluxJob, start: datetime) -> datetime | None:
+    """Return when work that starts then ends by its duration; None if it has none, or ends after the year 9999."""
+    seconds = job.spec.duration_seconds
+    try:
+        return start + timedelta(seconds=min(seconds, 10 * 366 * 86_400)) if seconds > 0 else None
+    except OverflowError:
+        return None
 
 
 class JobRow:
@@ -93,6 +104,23 @@ class JobRow:
         return (self.job.status.reserved_at or self.job.status.eta or "") if self.state == State.PENDING else ""
 
     @cached_property
+    def began(self) -> datetime | None:
+        """Since when it runs, or has nodes; None if it does not."""
+        status = self.job.status
+        return (instant(status.started_at) or instant(status.allocated_at)) if self.state in LIVE else None
+
+    @property
+    def ends(self) -> datetime | None:
+        """When it ends by its duration; None if it does not run, or has none."""
+        return planned_end(self.job, self.began) if self.began is not None else None
+
+    @property
+    def ran(self) -> str:
+        """How long it ran, in words; empty if it has not ended or is not known to have run."""
+        begin, end = instant(self.job.status.started_at), instant(self.job.status.finished_at)
+        return age((end - begin).total_seconds()) if begin is not None and end is not None and self.state not in LIVE else ""
+
+    @cached_property
     def nodes(self) -> str:
         """The nodes, shortened."""
         text = format_nodes(self.job.status.nodes)
@@ -102,6 +130,19 @@ class JobRow:
     def shares(self) -> Mapping[str, NodeUse]:
         """What the job has on each of its nodes."""
         return node_uses(self.job.spec.jobspec, self.job.status.nodes)
+
+    @cached_property
+    def requested(self) -> Mapping[str, int]:
+        """What it asks for in all, in the graph's units."""
+        return requested(self.job.spec.jobspec)
+
+    @cached_property
+    def held(self) -> tuple[float, float]:
+        """From when to when it had its nodes, in seconds of the epoch: without an end while it has them; nothing if it never had."""
+        begin, end = instant(self.job.status.allocated_at or self.job.status.started_at), instant(self.job.status.finished_at)
+        if begin is None or (end is None and self.state not in LIVE):
+            return 0.0, 0.0
+        return begin.timestamp(), math.inf if self.state in LIVE or end is None else end.timestamp()
 
     @property
     def _submitted(self) -> float:

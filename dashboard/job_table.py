@@ -45,6 +45,7 @@ class TableQuery:
     sort: str = "order"
     backwards: bool = False
     page: int = 1
+    account: str = ""
 
     def link(self, **changes: object) -> str:
         """Return the query string of this question with some changes; it begins with ``?``."""
@@ -55,6 +56,7 @@ class TableQuery:
             "queue": wanted.queue,
             "state": wanted.state,
             "reason": wanted.reason,
+            "account": wanted.account,
             "sort": "" if wanted.sort == "order" else wanted.sort,
             "backwards": "1" if wanted.backwards else "",
             "page": "" if wanted.page == 1 else str(wanted.page),
@@ -70,6 +72,8 @@ class TableQuery:
         if self.state and row.state != self.state and not (self.state == "active" and row.state in _ACTIVE):
             return False
         if self.reason and row.reason != self.reason:
+            return False
+        if self.account and row.job.status.account != self.account:
             return False
         return not self.text or all(word in row.search for word in self.text.lower().split())
 
@@ -94,6 +98,7 @@ def read_query(parameters: Mapping[str, str]) -> TableQuery:
         sort if sort in SORTS else "order",
         text("backwards") == "1",
         max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+        text("account"),
     )
 
 

@@ -12,7 +12,7 @@ import orjson
 from fluxqueue.api import hostlists, names
 from fluxqueue.queue.model.jobspecs import slots_in
 
-__all__ = ["NodeUse", "node_uses"]
+__all__ = ["NodeUse", "node_uses", "requested"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,29 @@ def node_uses(jobspec: str, hostlist: str) -> dict[str, NodeUse]:
         hosts = hostlists.decode(hostlist)
     except hostlists.InvalidHostlist:
         return {}
-    try:
-        slots = slots_in(jobspec) if jobspec else []
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-        slots = []
+    slots = _slots(jobspec)
     pods: Counter[tuple[str, int]] = Counter()
     limits = _limits(slots)
     for rank, host in enumerate(hosts):
         if host != names.NO_NODE:
             pods[host, next((number for number, limit in enumerate(limits) if rank < limit), len(limits) - 1)] += 1
     return _summed(pods, [members for _, _, members in slots])
+
+
+def requested(jobspec: str) -> Mapping[str, int]:
+    """Return what a job asks for in all, in the graph's units; nothing of a jobspec that cannot be read."""
+    total: Counter[str] = Counter()
+    for _, count, members in _slots(jobspec):
+        for name, amount in members.items():
+            total[name] += amount * count
+    return total
+
+
+def _slots(jobspec: str) -> list[tuple[str, int, Mapping[str, int]]]:
+    try:
+        return slots_in(jobspec) if jobspec else []
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return []
 
 
 def _limits(slots: list[tuple[str, int, Mapping[str, int]]]) -> list[int]:

@@ -14,8 +14,8 @@ from typing import Final
 from fluxqueue.api.fluxjobs import LIVE, State
 from fluxqueue.api.fluxreservations import FluxReservation, ReservationState
 from fluxqueue.cli.tables import age, instant
-from fluxqueue.dashboard.job_rows import JobRow
-from fluxqueue.dashboard.pages.shared import planned_end, planned_start
+from fluxqueue.dashboard.job_rows import JobRow, planned_end
+from fluxqueue.dashboard.pages.shared import planned_start
 
 __all__ = ["MOST_LANES", "Bar", "Lane", "Plan", "Tick", "plan_of"]
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from fluxqueue.api.texts import with_times
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["STATIC", "asset", "environment", "job_link", "moment", "told"]
+__all__ = ["STATIC", "asset", "assets", "environment", "job_link", "moment", "told", "utc"]
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = _FOLDER / "static"
@@ -33,9 +33,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(moment=moment, age=age, hue=hue, told=told)
+    made.filters.update(moment=moment, age=age, hue=hue, told=told, utc=utc, epoch=epoch)
     made.globals.update(asset=asset, job_link=job_link)
     return made
+
+
+@cache
+def assets() -> frozenset[str]:
+    """Return the names of all static files, with the folders that they are in."""
+    return frozenset(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
 
 
 @cache
@@ -58,15 +64,24 @@ def moment(text: str | datetime | None, kind: str = "at") -> Markup:
     text
         RFC 3339. What is no time is written as nothing.
     kind
-        ``at``: a time. ``since``: how long ago. ``until``: how long until then.
+        ``at``: a time. ``hour``: its hour and minute. ``since``, ``ago``: how long ago. ``until``, ``end``: how long until then; an end may
+        have passed.
     """
     at = text if isinstance(text, datetime) else instant(text)
     if at is None:
         return _NO_TIME
-    utc = at.astimezone(UTC)
-    return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(
-        utc.strftime("%Y-%m-%dT%H:%M:%SZ"), kind, utc.strftime("%Y-%m-%d %H:%M:%S")
-    )
+    written = utc(at)
+    return Markup('<time datetime="{}" data-kind="{}">{} UTC</time>').format(written, kind, written[:-1].replace("T", " "))
+
+
+def utc(at: datetime) -> str:
+    """Return a time as RFC 3339, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def epoch(seconds: int) -> Markup:
+    """Return the ``<time>`` of seconds of the epoch, with the hour alone."""
+    return moment(datetime.fromtimestamp(seconds, UTC), "hour")
 
 
 def told(text: str) -> Markup:

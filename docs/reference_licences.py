@@ -51,6 +51,8 @@ contain these distributions, a Python, and the base that `images/bases.json` nam
 A test refuses a distribution under another licence than these, and so it does for the tools of the project:
 {allowed}.
 Those under LGPL (psycopg) and MPL are used unchanged, as libraries of their own.
+
+The dashboard serves uPlot 1.6.32 (MIT), which draws its charts, unchanged from `dashboard/static/vendor/`, with its licence beside it.
 """
 
 

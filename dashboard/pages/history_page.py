@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.cli.tables import instant
+from fluxqueue.dashboard.charts import Bars, histogram, series
 from fluxqueue.dashboard.pages.shared import visible_rows
-from fluxqueue.dashboard.plots import Plot, histogram, series
 from fluxqueue.dashboard.questions import NoAnswer
 from fluxqueue.dashboard.site import Asked, Content, Site, render
 from fluxqueue.dashboard.viewers import NoApi
@@ -33,7 +33,7 @@ async def history_page(site: Site, asked: Asked) -> Content:
     days = asked.parameters.get("days", "")
     days = days if days in _DAYS else "7"
     namespace = asked.parameters.get("namespace", "").strip()[:_LONGEST]
-    plots = [histogram("Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)]
+    plots = [histogram("errors", "Start against the first estimate", estimate_errors(site, asked, namespace), _ERRORS_S, signed=True)]
     problem = ""
     jobs: Sequence[dict[str, Any]] = ()
     if not namespace and asked.visible.namespaces is not None:
@@ -41,7 +41,7 @@ async def history_page(site: Site, asked: Asked) -> Content:
     else:
         try:
             jobs, report = await _asked_for(site, asked, namespace, days)
-            plots = [histogram("Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S), *_uses(site, asked, report), *plots]
+            plots = [histogram("waits", "Waits", [_number(job, "wait_s") for job in jobs], _WAITS_S), *_uses(site, asked, report), *plots]
         except (NoAnswer, NoApi) as error:
             problem = f"{str(error)[0].upper()}{str(error)[1:]}."
     times = ("wait_s", "run_s")
@@ -76,16 +76,16 @@ def _rows(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]]) -> list[Plot]:
+def _uses(site: Site, asked: Asked, report: Sequence[dict[str, Any]]) -> list[Bars]:
     """Return the use of cores by day, beside what the nodes have, and of GPUs if any were used."""
     by_day = sorted((str(row.get("day", "")), _number(row, "cpu_s") / 3_600, _number(row, "gpu_s") / 3_600) for row in report)
     note = ""
     if asked.visible.nodes:
         cores = sum(_cores(node.status.allocatable or {}) for node in site.state.nodes.list())
         note = f"the nodes of today have {cores * 24:.4g} core-hours a day"
-    plots = [series("Use of cores by day (UTC)", [(day[5:], cpu) for day, cpu, _ in by_day], "core-hours", note)]
+    plots = [series("cores", "Use of cores by day (UTC)", [(day[5:], cpu) for day, cpu, _ in by_day], "core-hours", note)]
     if any(gpu for _, _, gpu in by_day):
-        plots.append(series("Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"))
+        plots.append(series("gpus", "Use of GPUs by day (UTC)", [(day[5:], gpu) for day, _, gpu in by_day], "GPU-hours"))
     return plots
 
 

@@ -20,10 +20,10 @@ _COLUMNS = (
     ("state", "State"),
     ("pods", "Pods"),
     ("priority", "Priority"),
-    ("", "Duration"),
+    ("", "Time"),
     ("", "Reason, nodes or outcome"),
     ("position", "Position"),
-    ("eta", "Start"),
+    ("eta", "Start or end"),
     ("submitted", "Submitted"),
 )
 
@@ -40,6 +40,7 @@ async def queue_page(site: Site, asked: Asked) -> Content:
     query = read_query(asked.parameters)
     page = site.state.table.page(query, asked.visible)
     queues = sorted(queue.metadata.name for queue in site.state.queues.list()) if asked.visible.queues else []
+    accounts = sorted(account.metadata.name for account in site.state.accounts.list()) if asked.visible.accounts else []
     namespaces = sorted(name for name in site.state.namespaces if asked.visible.shows(name))
     html = render(
         "queue.html",
@@ -48,6 +49,7 @@ async def queue_page(site: Site, asked: Asked) -> Content:
         summary=_summary(query, page),
         columns=_columns(query),
         queues=queues[:1_000],
+        accounts=accounts[:1_000],
         namespaces=namespaces[:1_000],
         states=list(State),
         reasons=sorted(reason for reason in Reason if reason),

@@ -33,11 +33,19 @@
       const left = (at - now) / 1000;
       let text = clock;
       if (element.dataset.kind === "since") text = age(-left);
+      if (element.dataset.kind === "ago") text = `${age(-left)} ago`;
       if (element.dataset.kind === "until") text = left >= 1 ? `in ${age(left)}` : "now";
+      if (element.dataset.kind === "end") text = left >= 1 ? `in ${age(left)}` : `${age(-left)} ago by its limit`;
       if (element.dataset.kind === "hour") text = local.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
       if (element.dataset.kind === "day") text = local.toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
       if (element.textContent !== text) element.textContent = text;
       if (element.dataset.kind !== "at" && !element.title) element.title = local.toLocaleString();
+    }
+    for (const element of within.querySelectorAll("progress[data-end]")) {
+      const begin = Date.parse(element.dataset.begin);
+      const part = (now - begin) / Math.max(Date.parse(element.dataset.end) - begin, 1);
+      element.value = Math.min(Math.max(part, 0), 1);
+      element.classList.toggle("over", part > 1);
     }
   }
 
@@ -47,7 +55,7 @@
     return template.content;
   }
 
-  // Rows that changed are exchanged one by one, so focus, selection and scrolling stay as they are.
+  // Rows that changed are exchanged one by one, so focus, selection and scrolling stay as they are; one of the same version stays itself.
   function exchangeRows(update) {
     const body = document.getElementById("rows");
     if (!body) return;
@@ -62,6 +70,7 @@
       const old = document.getElementById(id);
       let row = fresh.get(id) || old;
       if (!row) continue;
+      if (old && row.dataset.version === old.dataset.version) row = old;
       if (old && row !== old) {
         const focused = old.contains(document.activeElement);
         if (next === old) next = row;
@@ -110,6 +119,7 @@
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const [old, left, top] of scrolled) successor(old)?.scrollTo(left, top);
     if (focused) successor(focused)?.focus({ preventScroll: true });
+    document.dispatchEvent(new Event("exchanged"));
   }
 
   function say(text) {

@@ -85,7 +85,7 @@ def sign_in(browser: Browser, dashboard: RunningDashboard, tokens: dict[str, str
     contexts = []
     complaints: list[str] = []
 
-    def opened(who: str, path: str = "/", **options: object) -> Page:
+    def opened(who: str, path: str = "/queue", **options: object) -> Page:
         context = browser.new_context(base_url=dashboard.url, ignore_https_errors=True, viewport={"width": 1280, "height": 800}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()

@@ -19,7 +19,7 @@ CROWD = 10_000
 
 def test_a_change_arrives_without_loading_the_page(sign_in: Open, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("live-one", "blue", reason="WaitingForNodes"))
-    page = sign_in("viewer", "/?q=live-one")
+    page = sign_in("viewer", "/queue?q=live-one")
     row = page.locator("#rows tr")
     expect(row).to_contain_text("WaitingForNodes")
     expect(page.locator("#connection")).to_have_text("live")
@@ -38,7 +38,7 @@ def test_a_change_arrives_without_loading_the_page(sign_in: Open, cluster: Contr
 
 def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(sign_in: Open, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("unseen", "blue", reason="WaitingForNodes"))
-    page = sign_in("viewer", "/?q=unseen")
+    page = sign_in("viewer", "/queue?q=unseen")
     row = page.locator("#rows tr")
     expect(page.locator("#connection")).to_have_text("live")
     with page.expect_event("requestfailed", lambda request: "/live/" in request.url):
@@ -104,14 +104,14 @@ def test_who_may_only_look_is_offered_nothing(sign_in: Open, cluster: ControlPla
 
 def test_ten_thousand_jobs(sign_in: Open, cluster: ControlPlane, picture: Picture) -> None:
     many_jobs(cluster, "crowd", CROWD)
-    page = sign_in("operator", "/?namespace=crowd")
+    page = sign_in("operator", "/queue?namespace=crowd")
     expect(page.locator("#summary")).to_contain_text(f"{CROWD} jobs", timeout=120_000)
     expect(page.locator("#rows tr")).to_have_count(100)
-    page.goto("/?namespace=crowd&sort=position")
+    page.goto("/queue?namespace=crowd&sort=position")
     page.get_by_role("link", name="Next").click()
     expect(page.locator("#summary")).to_contain_text("page 2 of 100")
     expect(page.locator("#rows th").first).to_have_text("job/crowd-00100")
-    page.goto("/?namespace=crowd&q=crowd-09999")
+    page.goto("/queue?namespace=crowd&q=crowd-09999")
     expect(page.locator("#rows tr")).to_have_count(1)
     expect(page.locator("#connection")).to_have_text("live")
     link = page.locator("#rows a").get_attribute("href") or ""

@@ -17,7 +17,8 @@ Picture = Callable[[Page, str], None]
 WRF = f"/jobs/blue/{fluxjob_name('Job', 'wrf', 'uid-of-wrf')}"
 HOSTILE = f"/jobs/red/{fluxjob_name('Job', 'hostile', 'uid-of-hostile')}"
 PAGES = {
-    "queue": ("/", "job/lammps"),
+    "overview": ("/", "Starts next"),
+    "queue": ("/queue", "job/lammps"),
     "job": (WRF, "needs 4 nodes with 2 cpu each"),
     "nodes": ("/nodes?node=node-3", "job/gromacs"),
     "plan": ("/plan", "job/wrf"),
@@ -62,8 +63,8 @@ def test_hostile_texts_run_nothing(sign_in: Open) -> None:
     page = sign_in("operator", HOSTILE)
     expect(page.locator("main")).to_contain_text('document.title="owned"')
     assert page.title() != "owned"
-    page.goto("/?q=%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
-    page.goto("/")
+    page.goto("/queue?q=%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'owned'%22%3E")
+    page.goto("/queue")
     assert page.title() == "Queue - fluxqueue"
     assert page.locator("main img, main script").count() == 0
 
@@ -96,7 +97,7 @@ def test_the_queue_is_filtered_and_sorted(sign_in: Open) -> None:
 
 def test_a_viewer_sees_one_tenant_on_every_page(sign_in: Open) -> None:
     page = sign_in("viewer")
-    for path in ("/", "/plan", "/limits", "/history?namespace=red"):
+    for path in ("/", "/queue", "/plan", "/limits", "/history?namespace=red"):
         page.goto(path)
         text = page.locator("main").inner_text()
         assert "other-tenant" not in text

@@ -114,7 +114,7 @@ def test_what_the_demo_prints_last_and_the_readme_lead_through_the_queue(left: t
     (address,) = [line.split()[0] for line in lines if line.startswith("https://")]
     (make_token,) = [line for line in lines if line.endswith("kubectl create token me")]
     browser = signed_in(address, person.types(make_token).splitlines()[-1])
-    assert "job/big" in browser.get("/").text
+    assert "job/big" in browser.get("/queue").text
 
     apply, *others = readme_use()
     assert "large created" in person.types(apply)
@@ -162,7 +162,7 @@ def test_the_five_minute_start_leads_from_nothing_to_a_clean_cluster(left: tuple
     token = person.types(make_token)
     (address,) = re.findall(r"^The dashboard: (https://\S+)$", person.types(status), re.MULTILINE)
     browser = signed_in(address, token)
-    queue = browser.get("/").text
+    queue = browser.get("/queue").text
     assert "job/large" in queue
     assert "job/big" not in queue
     assert "job/simulate" in browser.get("/history?namespace=team").text

@@ -4,7 +4,7 @@ application by ASGI."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -180,6 +180,7 @@ class Stage:
     levels: tuple[str, ...] = ()
     proxy: ProxyHeaders | None = None
     impersonate: bool = False
+    clock_of_day: Callable[[], datetime] = lambda: NOW
 
     def __post_init__(self) -> None:
         self.api = PeopleApi()
@@ -191,7 +192,7 @@ class Stage:
         reviews = TokenReviews(self.api.own, self.clock)
         self.door = Door(self.sessions, reviews, self.access, callers, proxy=self.proxy, impersonate=self.impersonate)
         settings = DashboardSettings("127.0.0.1", 0, Path(), queue=self.queue, levels=self.levels)
-        self.site = Site(settings, self.state, self.door, Questions(self.queue, self.clock), clock=lambda: NOW)
+        self.site = Site(settings, self.state, self.door, Questions(self.queue, self.clock), clock=self.clock_of_day)
         self.problem: str | None = None
         self.app = make_app(self.site, lambda: self.problem)
 

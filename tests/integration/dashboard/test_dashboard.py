@@ -51,7 +51,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(dashboard: Runnin
 
 
 def test_people_see_the_work_of_namespaces_that_they_may_list(browse: Browse) -> None:
-    seen = {who: browse(who).get("/").text for who in ("viewer", "operator", "nobody")}
+    seen = {who: browse(who).get("/queue").text for who in ("viewer", "operator", "nobody")}
     assert "job/waits" in seen["viewer"]
     assert "job/secret" not in seen["viewer"]
     assert "red" not in seen["viewer"].split("<main", 1)[1]
@@ -67,12 +67,12 @@ def test_a_job_of_another_tenant_looks_like_one_that_is_not_there(browse: Browse
     missing = viewer.get("/jobs/red/job-missing")
     assert (hidden.status, missing.status) == (404, 404)
     assert hidden.text.replace(SECRET, "X") == missing.text.replace("job-missing", "X")
-    assert viewer.get("/?q=secret").text.count("job/secret") == 0
+    assert viewer.get("/queue?q=secret").text.count("job/secret") == 0
 
 
 def test_hostile_texts_are_shown_as_texts(browse: Browse) -> None:
     operator = browse("operator")
-    for path in ("/", f"/jobs/red/{SECRET}", "/?q=%3Cscript%3Ealert(1)%3C/script%3E&queue=%22%3E%3Cb%3E"):
+    for path in ("/", f"/jobs/red/{SECRET}", "/queue?q=%3Cscript%3Ealert(1)%3C/script%3E&queue=%22%3E%3Cb%3E"):
         answer = operator.get(path)
         assert "<script>alert" not in answer.text
         assert "<img" not in answer.text
@@ -133,7 +133,7 @@ def test_a_viewer_is_refused_by_the_api_server(browse: Browse, cluster: ControlP
 
 def test_forms_of_other_sites_and_sessions_are_refused(browse: Browse, cluster: ControlPlane) -> None:
     editor, other = browse("editor"), browse("editor")
-    csrf, foreign = editor.get("/").csrf, other.get("/").csrf
+    csrf, foreign = editor.get("/queue").csrf, other.get("/queue").csrf
     path, uid = f"/jobs/blue/{WAITS}/hold", read(cluster, "blue", WAITS)["metadata"]["uid"]
     assert csrf != foreign
     assert editor.post(path, {"csrf": foreign, "uid": uid}).status == 403
@@ -148,24 +148,24 @@ def test_forms_of_other_sites_and_sessions_are_refused(browse: Browse, cluster: 
 def test_signing_out_ends_the_session(browse: Browse) -> None:
     viewer = browse("viewer")
     cookies = dict(viewer.cookies)
-    assert viewer.post("/sign-out", {"csrf": viewer.get("/").csrf}).status == 303
+    assert viewer.post("/sign-out", {"csrf": viewer.get("/queue").csrf}).status == 303
     viewer.cookies = cookies
-    assert viewer.get("/").status == 303
+    assert viewer.get("/queue").status == 303
 
 
 def test_a_deleted_account_loses_its_session(browse: Browse, cluster: ControlPlane, dashboard: RunningDashboard) -> None:
     token = make_person(cluster, "leaver", {"blue": "view"})
     client = Browserless(dashboard.port)
     assert client.sign_in(token).status == 303
-    assert client.get("/").status == 200
+    assert client.get("/queue").status == 200
     cluster.client.request("DELETE", "/api/v1/namespaces/people/serviceaccounts/leaver")
-    wait_until(lambda: client.get("/").status == 303, "the session to end", 120)
+    wait_until(lambda: client.get("/queue").status == 303, "the session to end", 120)
 
 
 def test_changes_arrive_as_rows(browse: Browse, cluster: ControlPlane) -> None:
     name = create(cluster, fluxjob("alive", "blue"))
     viewer = browse("viewer")
-    eventually(lambda: "job/alive" in viewer.get("/").text)
+    eventually(lambda: "job/alive" in viewer.get("/queue").text)
     uid = read(cluster, "blue", name)["metadata"]["uid"]
     events = viewer.events("/live/queue?version=none")
     assert uid in json.loads(next(events))["rows"]
@@ -184,16 +184,16 @@ def test_a_right_that_is_taken_away_ends_the_view(cluster: ControlPlane, dashboa
     token = make_person(cluster, "former", {"blue": "view"})
     client = Browserless(dashboard.port)
     assert client.sign_in(token).status == 303
-    assert "job/waits" in client.get("/").text
+    assert "job/waits" in client.get("/queue").text
     events = client.events("/live/queue?version=none", seconds=120)
     assert json.loads(next(events))["order"]
     cluster.client.request("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/blue/rolebindings/former-view")
     assert next(each for each in map(json.loads, events) if not each["order"])
-    assert "job/waits" not in client.get("/").text
+    assert "job/waits" not in client.get("/queue").text
 
 
 def test_the_log_has_no_token(dashboard: RunningDashboard, tokens: dict[str, str], browse: Browse) -> None:
-    browse("viewer").get("/")
+    browse("viewer").get("/queue")
     log = dashboard.log.read_text()
     assert "session.begun" in log
     for token in tokens.values():

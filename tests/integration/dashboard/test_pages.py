@@ -15,7 +15,8 @@ Browse = Callable[[str], Browserless]
 @pytest.mark.parametrize(
     ("path", "shown", "refused"),
     [
-        ("/", "job/waits", "No job that you may see matches"),
+        ("/", "job/waits", "Nothing waits."),
+        ("/queue", "job/waits", "No job that you may see matches"),
         ("/nodes", "node-1, ready", "You may not list nodes"),
         ("/plan", "job/waits", "Nothing that you may see runs or is planned"),
         ("/limits", "of 4 running", "There are no FluxAccounts"),
@@ -60,7 +61,7 @@ def test_streams_of_one_session_are_bounded_and_free_again_when_left(browse: Bro
     wait_until(opens, "a stream to be free", 60)
 
 
-@pytest.mark.parametrize("page", ["nodes", "plan", "limits"])
+@pytest.mark.parametrize("page", ["overview", "nodes", "plan", "limits"])
 def test_other_pages_follow_changes_too(page: str, browse: Browse) -> None:
     events = browse("operator").events(f"/live/{page}?version=none")
     assert '"html"' in next(events)

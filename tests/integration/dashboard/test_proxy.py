@@ -48,7 +48,7 @@ def person(dashboard: RunningDashboard, name: str, groups: str = "team-a", secre
 
 
 def test_a_person_of_the_proxy_is_signed_in_and_sees_his_namespaces(behind_proxy: RunningDashboard) -> None:
-    text = person(behind_proxy, "alice").get("/").text
+    text = person(behind_proxy, "alice").get("/queue").text
     assert "job/waits" in text
     assert "job/secret" not in text
     assert "Sign out" not in text
@@ -56,13 +56,13 @@ def test_a_person_of_the_proxy_is_signed_in_and_sees_his_namespaces(behind_proxy
 
 @pytest.mark.parametrize(("name", "secret"), [("alice", "wrong"), ("alice", ""), ("system:admin", SECRET), ("", SECRET)])
 def test_headers_of_anybody_else_open_nothing(name: str, secret: str, behind_proxy: RunningDashboard) -> None:
-    answer = person(behind_proxy, name, secret=secret).get("/")
+    answer = person(behind_proxy, name, secret=secret).get("/queue")
     assert answer.status == 303
     assert answer.headers["location"].startswith("/sign-in")
 
 
 def test_groups_of_the_cluster_are_not_taken_from_a_header(behind_proxy: RunningDashboard) -> None:
-    text = person(behind_proxy, "mallory", groups="system:masters").get("/").text
+    text = person(behind_proxy, "mallory", groups="system:masters").get("/queue").text
     assert "No job that you may see matches" in text
 
 
@@ -93,5 +93,5 @@ def test_for_whom_it_may_not_act_nothing_is_done(behind_proxy: RunningDashboard,
 
 
 def test_the_secret_is_in_no_log_and_no_page(behind_proxy: RunningDashboard) -> None:
-    assert SECRET not in person(behind_proxy, "alice").get("/").text
+    assert SECRET not in person(behind_proxy, "alice").get("/queue").text
     assert SECRET not in behind_proxy.log.read_text()

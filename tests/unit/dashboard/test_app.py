@@ -75,7 +75,7 @@ async def test_a_wrong_token_is_refused_and_not_repeated_on_the_page() -> None:
 async def test_a_page_has_no_token_and_says_who_looks() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
-    answer = await client.get("/")
+    answer = await client.get("/queue")
     assert answer.status == 200
     assert "alice</span>" in answer.text
     assert "token-of-alice" not in answer.text
@@ -89,7 +89,7 @@ async def test_what_is_not_seen_is_like_what_is_not_there(path: str) -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
     assert (await client.get(path)).status == 404
-    form = {"csrf": (await client.get("/")).csrf, "uid": "red-secret"}
+    form = {"csrf": (await client.get("/queue")).csrf, "uid": "red-secret"}
     assert (await client.post(f"{path}/hold", form)).status == 404
     assert not client.stage.api.writes()
 
@@ -121,7 +121,7 @@ async def test_a_verb_is_sent_by_the_person_and_said_once() -> None:
 async def test_forms_that_are_not_ours_change_nothing(form: dict[str, str], headers: dict[str, str], status: int) -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
-    right = (await client.get("/")).csrf
+    right = (await client.get("/queue")).csrf
     sent = {name: text or (right if name == "csrf" else text) for name, text in form.items()}
     assert (await client.post(f"{WRF}/hold", sent, **headers)).status == status
     assert not client.stage.api.writes()
@@ -139,7 +139,7 @@ async def test_a_form_that_never_ends_is_not_waited_for(monkeypatch: pytest.Monk
 async def test_what_the_api_server_refuses_is_said_on_the_page_of_the_job() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
-    csrf = (await client.get("/")).csrf
+    csrf = (await client.get("/queue")).csrf
     path = FLUXJOBS.path("blue", job("wrf").metadata.name)
     client.stage.api.refused.add(("alice", path))
     answer = await client.post(f"{WRF}/cancel", {"csrf": csrf, "uid": "blue-wrf"})
@@ -156,7 +156,7 @@ async def test_what_the_api_server_refuses_is_said_on_the_page_of_the_job() -> N
 async def test_while_the_api_server_does_not_answer_every_page_says_so(path: str) -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE, ("list", "nodes", ""))
-    csrf = (await client.get("/")).csrf
+    csrf = (await client.get("/queue")).csrf
     client.stage.api.failing = True
     client.stage.clock.now += 61
     answer = await client.get(path)
@@ -171,10 +171,10 @@ async def test_the_page_and_the_stream_of_a_namespace_are_there_however_many_oth
     monkeypatch.setattr("fluxqueue.dashboard.access.MOST_NAMESPACES", 1)
     client = InProcess(stage())
     await client.sign_in("alice", ("list", "fluxjobs", "red"), ("patch", "fluxjobs", "red"))
-    text = (await client.get("/")).text
+    text = (await client.get("/queue")).text
     assert "write the name of yours into the field Namespace" in text
     assert "job/secret" not in text
-    page = await client.get("/?namespace=red")
+    page = await client.get("/queue?namespace=red")
     assert "job/secret" in page.text
     path = f"/jobs/red/{job('secret', 'red').metadata.name}"
     assert (await client.get(path)).status == 200
@@ -186,18 +186,18 @@ async def test_the_page_and_the_stream_of_a_namespace_are_there_however_many_oth
 async def test_a_namespace_whose_work_has_ended_is_still_the_one_that_is_chosen() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
-    assert "<option selected>green</option>" in (await client.get("/?namespace=green")).text
+    assert "<option selected>green</option>" in (await client.get("/queue?namespace=green")).text
 
 
 async def test_signing_out_needs_the_form_and_ends_the_session() -> None:
     client = InProcess(stage())
     await client.sign_in("alice", BLUE)
-    csrf, cookies = (await client.get("/")).csrf, dict(client.cookies)
+    csrf, cookies = (await client.get("/queue")).csrf, dict(client.cookies)
     assert (await client.post("/sign-out", {"csrf": "wrong"})).status == 403
-    assert (await client.get("/")).status == 200
+    assert (await client.get("/queue")).status == 200
     assert (await client.post("/sign-out", {"csrf": csrf})).status == 303
     client.cookies = cookies
-    assert (await client.get("/")).status == 303
+    assert (await client.get("/queue")).status == 303
     assert (await client.post("/sign-out", {"csrf": csrf})).status == 303
 
 
@@ -227,7 +227,7 @@ async def test_while_it_starts_it_says_so() -> None:
     client.stage.problem = "it has not read the queue yet"
     for path, expected in (("/", 503), ("/readyz", 503), ("/healthz", 200)):
         assert (await client.get(path)).status == expected
-    assert "it has not read the queue yet" in (await client.get("/")).text
+    assert "it has not read the queue yet" in (await client.get("/queue")).text
 
 
 async def test_while_it_starts_no_stream_takes_what_a_page_shows_away() -> None:
@@ -243,7 +243,7 @@ async def test_a_fault_is_a_sentence_and_an_error_of_the_log(monkeypatch: pytest
     await client.sign_in("alice", BLUE)
     monkeypatch.setattr(client.stage.state.table, "page", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        await client.get("/")
+        await client.get("/queue")
     assert client.last is not None
     answer = client.last
     assert (answer.status, "its log says which" in answer.text) == (500, True)
@@ -255,9 +255,9 @@ async def test_what_may_be_old_is_said_to_be() -> None:
     made = stage()
     client = InProcess(made)
     await client.sign_in("alice", BLUE)
-    assert "may be old" not in (await client.get("/")).text
+    assert "may be old" not in (await client.get("/queue")).text
     made.app = make_app(replace(made.site, stale=lambda: True), lambda: None)
-    answer = await client.get("/")
+    answer = await client.get("/queue")
     assert (answer.status, "what is shown may be old" in answer.text) == (200, True)
 
 

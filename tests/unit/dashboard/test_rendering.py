@@ -1,7 +1,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from fluxqueue.dashboard.rendering import STATIC, asset, environment, hue, job_link, moment, told
+from fluxqueue.dashboard.rendering import STATIC, asset, assets, environment, hue, job_link, moment, told
 
 
 def test_texts_are_escaped() -> None:
@@ -37,10 +37,15 @@ def test_a_name_has_always_the_same_colour() -> None:
 
 
 def test_every_file_comes_from_here() -> None:
-    for path in STATIC.iterdir():
-        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+    for name in assets():
+        text = (STATIC / name).read_text().replace("http://www.w3.org/2000/svg", "").replace("/*! https://github.com/leeoniya/uPlot", "")
         assert "http:" not in text
         assert "https:" not in text
+
+
+def test_what_others_wrote_has_its_licence() -> None:
+    assert "vendor/uPlot.min.js" in assets()
+    assert "MIT License" in (STATIC / "vendor/uPlot.LICENSE").read_text()
 
 
 def test_times_of_messages_are_written_in_the_zone_of_the_browser() -> None:

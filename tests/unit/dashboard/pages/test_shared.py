@@ -1,7 +1,8 @@
 from support.dashboard_site import NOW, Stage, at, job
 
 from fluxqueue.dashboard.access import Visible
-from fluxqueue.dashboard.pages.shared import planned_end, planned_start, visible_rows
+from fluxqueue.dashboard.job_rows import planned_end
+from fluxqueue.dashboard.pages.shared import planned_start, visible_rows
 
 
 def test_a_reservation_comes_before_an_estimate() -> None:
