@@ -18,20 +18,19 @@ from fluxqueue.api.nodes import Node
 from fluxqueue.api.quantities import InvalidQuantity, parse_quantity
 from fluxqueue.dashboard.access import Visible
 from fluxqueue.dashboard.job_rows import JobRow
-from fluxqueue.dashboard.rendering import hue
 
-__all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "node_map"]
+__all__ = ["Cell", "Group", "NodeMap", "Part", "Use", "natural", "node_map", "resource_title"]
 
 MEMORY: Final = "memory"
+_TITLES: Final = {CPU: "Cores", MEMORY: "Memory", "nvidia.com:gpu": "GPUs", "amd.com:gpu": "GPUs (AMD)"}
 _MEBI: Final = Decimal(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a bar: its class and words, and where it begins and how wide it is, in percent."""
+    """A part of a bar: the uid of its job, empty for work that is not seen, and where it begins and how wide it is, in percent."""
 
-    css: str
-    words: str
+    job: str
     at: float
     width: float
 
@@ -40,14 +39,19 @@ class Part:
 class Use:
     """How much of one resource is used: by work that the person sees, by other work of the queue, and how much there is.
 
-    ``takers`` has colour, words and amount of each job that he sees.
+    ``takers`` has the uid and the amount of each job that he sees.
     """
 
     name: str
     seen: int
     others: int
     total: int
-    takers: tuple[tuple[str, str, int], ...] = ()
+    takers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return resource_title(self.name)
 
     @property
     def text(self) -> str:
@@ -60,10 +64,10 @@ class Use:
         """What takes how much of it, from left to right; never more than there is."""
         parts: list[Part] = []
         at = 0.0
-        for css, words, amount in (*self.takers, ("others", "other work", self.others)):
+        for job, amount in (*self.takers, ("", self.others)):
             width = min(100.0 - at, 100.0 * amount / self.total) if self.total else 0.0
             if width > 0:
-                parts.append(Part(css, words, round(at, 2), round(width, 2)))
+                parts.append(Part(job, round(at, 2), round(width, 2)))
             at += width
         return parts
 
@@ -89,6 +93,17 @@ class Cell:
     rows: tuple[JobRow, ...] = ()
     others: int = 0
     uses: tuple[Use, ...] = ()
+
+    @property
+    def free(self) -> bool:
+        """True if it is ready and has no work."""
+        return self.state == "ready" and not self.rows and not self.others
+
+    @property
+    def percent(self) -> int:
+        """How much is used of its first resource, which is the cores."""
+        use = self.uses[0] if self.uses else None
+        return min(100, round(100 * (use.seen + use.others) / use.total)) if use is not None else 0
 
     @property
     def words(self) -> str:
@@ -126,6 +141,11 @@ class _Load:
     unseen: Counter[str] = field(default_factory=Counter)
 
 
+def resource_title(kind: str) -> str:
+    """Return what people call a resource type of the graph."""
+    return _TITLES.get(kind) or display_name(kind)
+
+
 def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, levels: Sequence[str]) -> NodeMap:
     """Return the map.
 
@@ -144,14 +164,14 @@ def node_map(nodes: Iterable[Node], rows: Iterable[JobRow], visible: Visible, le
             _add(loads, row, seen=visible.shows(row.namespace))
     groups: dict[tuple[str, ...], list[Cell]] = {}
     totals: dict[str, Use] = {}
-    for node in sorted(nodes, key=lambda each: _natural(each.metadata.name)):
+    for node in sorted(nodes, key=lambda each: natural(each.metadata.name)):
         cell = _cell(node, loads.get(node.metadata.name, _Load()))
         path = tuple(label for level in levels if (label := node.metadata.label(level)))
         groups.setdefault(path, []).append(cell)
         for use in cell.uses:
             so_far = totals.get(use.name, Use(use.name, 0, 0, 0))
             totals[use.name] = Use(use.name, so_far.seen + use.seen, so_far.others + use.others, so_far.total + use.total)
-    ordered = sorted(groups.items(), key=lambda each: [_natural(part) for part in each[0]])
+    ordered = sorted(groups.items(), key=lambda each: [natural(part) for part in each[0]])
     states = Counter(cell.state for _, cells in ordered for cell in cells)
     return NodeMap(tuple(Group(path, tuple(cells)) for path, cells in ordered), tuple(totals.values()), states)
 
@@ -174,7 +194,7 @@ def _cell(node: Node, load: _Load) -> Cell:
         if name not in ("cpu", MEMORY) and not is_gpu(name):
             continue
         kind = resource_type(name)
-        takers = tuple((f"hue-{hue(row.uid)}", row.title, amounts[kind]) for amounts, row in placed if amounts.get(kind))
+        takers = tuple((row.uid, amounts[kind]) for amounts, row in placed if amounts.get(kind))
         uses.append(Use(kind, load.seen[kind], load.unseen[kind], _units(name, quantity), takers))
     uses.sort(key=lambda use: (use.name != CPU, use.name != MEMORY, use.name))
     return Cell(node.metadata.name, state, tuple(row for _, row in placed), load.others, tuple(use for use in uses if use.total))
@@ -194,8 +214,8 @@ def _amount(kind: str, amount: int) -> str:
     return format_quantity(name, amount / 1000 if kind == CPU else amount * (1 << 20) if kind == MEMORY else amount)
 
 
-def _natural(text: str) -> tuple[str, int, str]:
-    """Sort key by which node-10 comes after node-9."""
+def natural(text: str) -> tuple[str, int, str]:
+    """Return a sort key by which node-10 comes after node-9."""
     stem = text.rstrip("0123456789")
     digits = text[len(stem) :][:18]
     return stem, int(digits) if digits else -1, text

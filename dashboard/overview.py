@@ -156,7 +156,7 @@ def overview_of(rows: Iterable[JobRow], nodes: NodeMap | None, now: datetime) ->
         tuple(row for _, row in heapq.nsmallest(_SHOWN, failed, key=lambda each: (-each[0], each[1].uid))),
         len(failed),
         len(ended),
-        sum(cell.state == "ready" and not cell.rows and not cell.others for cell in cells),
+        sum(cell.free for cell in cells),
         len(cells),
     )
 

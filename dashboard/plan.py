@@ -1,52 +1,67 @@
-"""The plan as lanes of a Gantt chart: running work, reservations and estimates, and what people set aside.
+"""The plan as lanes of a Gantt chart: running work, reservations and estimates, and what people set aside; by node, or by work.
 
 A bar begins and ends as the queue plans it: running work from its allocation to the end of its duration, waiting work at its reserved or
-estimated start. Work that runs longer than it stated ends now, marked. What has no end is drawn to the edge.
+estimated start. Work that runs longer than it stated ends now, marked. What has no end is drawn to the edge. Which nodes waiting work will
+get is decided when it starts, so it has lanes of its own below those of the nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from fluxqueue.api import hostlists
 from fluxqueue.api.fluxjobs import LIVE, State
 from fluxqueue.api.fluxreservations import FluxReservation, ReservationState
 from fluxqueue.cli.tables import age, instant
 from fluxqueue.dashboard.job_rows import JobRow, planned_end
+from fluxqueue.dashboard.node_map import natural
 from fluxqueue.dashboard.pages.shared import planned_start
 
-__all__ = ["MOST_LANES", "Bar", "Lane", "Plan", "Tick", "plan_of"]
+__all__ = ["MOST_LANES", "MOST_TRACKS", "Bar", "Lane", "Plan", "Tick", "plan_of"]
 
 MOST_LANES: Final = 150
-WIDTH: Final = 1_000.0
-"""Of the chart without its labels."""
+MOST_TRACKS: Final = 8
+"""Bars of a node that are drawn beside each other at one time."""
+_PERCENT: Final = 100.0
 _SHORTEST: Final = timedelta(hours=1)
 _LONGEST: Final = timedelta(days=7)
 _DAY: Final = timedelta(days=1)
 _STEPS_S: Final = (300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800)
 _TICKS: Final = 10
+_EDGE: Final = 3.0
+"""A tick nearer to an edge than this has no room for its label."""
+_MOST_ENDS: Final = 0.8
+"""The part of all bars that decides how far the chart looks ahead: a few long ones do not make all others short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar: its kind (``running``, ``over``, ``reserved``, ``estimate``, ``setaside``), place, colour and words."""
+    """A bar: its kind (``running``, ``over``, ``reserved``, ``estimate``, ``setaside``), place in percent, track from above, and words.
+
+    ``again`` is true if the job has a bar in a lane above, so that the keyboard need not stop here.
+    """
 
     kind: str
     x: float
     width: float
+    label: str
     words: str
     row: JobRow | None = None
+    track: int = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A line of the chart: its label, and its bar."""
+    """A line of the chart: its label, its bars, and how many tracks they need; ``row`` is that of the one bar of a lane of work."""
 
     label: str
-    bar: Bar
-    namespace: str = ""
+    bars: tuple[Bar, ...]
+    tracks: int = 1
+    row: JobRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +74,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chart: its times, its lanes, and how many lanes are left out and how many waiting jobs have no planned start."""
+    """The chart: its times, its lanes, and what is left out: lanes, bars of nodes, and waiting jobs that have no planned start.
+
+    ``nodes`` is empty by work; ``lanes`` has all work then, and waiting work alone by node.
+    """
 
     begin: datetime
     end: datetime
     now_x: float
+    nodes: tuple[Lane, ...]
     lanes: tuple[Lane, ...]
     ticks: tuple[Tick, ...]
     hidden: int
@@ -73,6 +92,11 @@ class Plan:
     def scale(self) -> str:
         """``day`` if times of the day alone would not say which day is meant; else ``hour``."""
         return "day" if self.end - self.begin > _DAY else "hour"
+
+    @property
+    def bars(self) -> int:
+        """How many bars are drawn."""
+        return sum(len(lane.bars) for lane in (*self.nodes, *self.lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +109,9 @@ class _Span:
     nodes: str = ""
 
 
-def plan_of(rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now: datetime, hours: int = 0) -> Plan:
+def plan_of(
+    rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now: datetime, hours: int = 0, *, nodes: Sequence[str] | None = None
+) -> Plan:
     """Return the chart.
 
     Parameters
@@ -97,7 +123,9 @@ def plan_of(rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now
     now
         The present time.
     hours
-        How far it looks ahead; 0: to the last planned end, at least an hour and at most a week.
+        How far it looks ahead; 0: until most running work has ended and most waiting work has begun, at least an hour and at most a week.
+    nodes
+        The names of nodes that have lanes; None: lanes are by work.
     """
     spans: list[_Span] = [span for each in reservations if (span := _set_aside(each)) is not None]
     unplanned = 0
@@ -108,25 +136,85 @@ def plan_of(rows: Iterable[JobRow], reservations: Sequence[FluxReservation], now
         elif row.state == State.PENDING:
             unplanned += 1
     end = now + timedelta(hours=hours) if hours else _horizon(spans, now)
-    begin = now - max((end - now) / 8, timedelta(minutes=5))
-    inside = [span for span in spans if span.begin < end and (span.end is None or span.end > begin)]
+    axis = _Axis(now - max((end - now) / 8, timedelta(minutes=5)), end)
+    inside = [span for span in spans if span.begin < end and (span.end is None or span.end > axis.begin)]
     inside.sort(key=lambda span: (_ORDER[span.kind], span.begin, span.label))
-    scale = WIDTH / (end - begin).total_seconds()
-    lanes = tuple(_lane(span, begin, end, scale) for span in inside[:MOST_LANES])
-    now_x = round((now - begin).total_seconds() * scale, 1)
-    return Plan(begin, end, now_x, lanes, _ticks(begin, end, scale), max(0, len(inside) - MOST_LANES), unplanned)
+    shown = list(nodes or ())[:MOST_LANES]
+    by_node = _by_node(inside, shown, axis) if nodes is not None else ()
+    work = [span for span in inside if nodes is None or span.kind in _WAITS]
+    hidden = max(0, len(work) - MOST_LANES) + len(nodes or ()) - len(shown)
+    lanes = tuple(Lane(span.label, (axis.bar(span),), row=span.row) for span in work[:MOST_LANES])
+    return Plan(axis.begin, end, axis.at(now), by_node, lanes, axis.ticks(), hidden, unplanned)
 
 
 _ORDER: Final = {"setaside": 0, "over": 1, "running": 1, "reserved": 2, "estimate": 3}
+_WAITS: Final = ("reserved", "estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """From where to where the chart goes."""
+
+    begin: datetime
+    end: datetime
+
+    def at(self, moment: datetime) -> float:
+        """Return the place of a time, in percent."""
+        return round(_PERCENT * (moment - self.begin).total_seconds() / (self.end - self.begin).total_seconds(), 3)
+
+    def bar(self, span: _Span) -> Bar:
+        left, right = max(0.0, self.at(span.begin)), min(_PERCENT, self.at(span.end or self.end))
+        return Bar(span.kind, left, round(max(right - left, 0.15), 3), span.label, _words(span), span.row)
+
+    def ticks(self) -> tuple[Tick, ...]:
+        wanted = (self.end - self.begin).total_seconds() / _TICKS
+        step = next((each for each in _STEPS_S if each >= wanted), _STEPS_S[-1])
+        first = -(-int(self.begin.timestamp()) // step) * step
+        times = (datetime.fromtimestamp(each, self.begin.tzinfo) for each in range(first, int(self.end.timestamp()), step))
+        return tuple(Tick(self.at(each), each) for each in times if _EDGE <= self.at(each) <= _PERCENT - _EDGE)
+
+
+def _by_node(spans: Sequence[_Span], nodes: Sequence[str], axis: _Axis) -> tuple[Lane, ...]:
+    """Return a lane for each node, with the work that it has; work that overlaps is in tracks, one below the other."""
+    bars: dict[str, list[Bar]] = {name: [] for name in nodes}
+    ends: dict[str, list[float]] = {name: [] for name in nodes}
+    for span in spans:
+        bar = axis.bar(span)
+        seen = False
+        for host in _hosts(span):
+            if host not in bars:
+                continue
+            track = _track(ends[host], bar) if span.row is not None else 0
+            if track < MOST_TRACKS:
+                bars[host].append(replace(bar, track=track, again=seen))
+                seen = True
+    return tuple(Lane(name, tuple(bars[name]), min(max(1, len(ends[name])), MOST_TRACKS)) for name in nodes)
+
+
+def _hosts(span: _Span) -> Iterable[str]:
+    """Return the nodes of a span, each once, in a natural order; waiting work has none."""
+    if span.row is not None:
+        shares: Mapping[str, object] = span.row.shares if span.kind not in _WAITS else {}
+        return sorted(shares, key=natural)
+    try:
+        return sorted(set(hostlists.decode(span.nodes)), key=natural)
+    except hostlists.InvalidHostlist:
+        return ()
+
+
+def _track(ends: list[float], bar: Bar) -> int:
+    """Return the first track that is free where a bar begins, and take it."""
+    number = next((number for number, end in enumerate(ends) if end <= bar.x), len(ends))
+    ends[number : number + 1] = [bar.x + bar.width]
+    return number
 
 
 def _span(row: JobRow, now: datetime) -> _Span | None:
     job = row.job
     if row.state in LIVE:
-        begin = instant(job.status.started_at) or instant(job.status.allocated_at)
-        if begin is None:
+        if (begin := row.began) is None:
             return None
-        end = planned_end(job, begin)
+        end = row.ends
         over = end is not None and end < now
         return _Span("over" if over else "running", begin, now if over else end, row.title, row, row.nodes)
     start = planned_start(job) if row.state == State.PENDING else None
@@ -141,19 +229,13 @@ def _set_aside(reservation: FluxReservation) -> _Span | None:
     begin, end = instant(status.start), instant(status.end)
     if begin is None or status.state in (None, ReservationState.OVER, ReservationState.INVALID):
         return None
-    return _Span("setaside", begin, end, f"FluxReservation {reservation.metadata.name}", nodes=status.nodes[:100])
+    return _Span("setaside", begin, end, f"FluxReservation {reservation.metadata.name}", nodes=status.nodes)
 
 
 def _horizon(spans: Sequence[_Span], now: datetime) -> datetime:
-    ends = [span.end or span.begin for span in spans if span.kind != "setaside"]
-    return min(max([now + _SHORTEST, *ends]), now + _LONGEST)
-
-
-def _lane(span: _Span, begin: datetime, end: datetime, scale: float) -> Lane:
-    left = max(0.0, (span.begin - begin).total_seconds() * scale)
-    right = min(WIDTH, ((span.end or end) - begin).total_seconds() * scale)
-    bar = Bar(span.kind, round(left, 1), round(max(right - left, 1.5), 1), _words(span), span.row)
-    return Lane(span.label, bar, span.row.namespace if span.row is not None else "")
+    ends = sorted(span.begin if span.kind in _WAITS else span.end or span.begin for span in spans if span.kind != "setaside")
+    most = ends[int(_MOST_ENDS * (len(ends) - 1))] if ends else now
+    return min(max(now + _SHORTEST, most), now + _LONGEST)
 
 
 def _words(span: _Span) -> str:
@@ -165,14 +247,6 @@ def _words(span: _Span) -> str:
         "setaside": "nodes are set aside",
     }
     lasts = f", for {age((span.end - span.begin).total_seconds())}" if span.end is not None else ", without an end"
-    where = f", on {span.nodes}" if span.nodes else ""
+    where = f", on {span.nodes[:100]}" if span.nodes else ""
     namespace = f" ({span.row.namespace})" if span.row is not None else ""
     return f"{span.label}{namespace}: {kinds[span.kind]}, from {span.begin:%Y-%m-%d %H:%M} UTC{lasts}{where}"
-
-
-def _ticks(begin: datetime, end: datetime, scale: float) -> tuple[Tick, ...]:
-    wanted = (end - begin).total_seconds() / _TICKS
-    step = next((each for each in _STEPS_S if each >= wanted), _STEPS_S[-1])
-    first = -(-int(begin.timestamp()) // step) * step
-    times = range(first, int(end.timestamp()), step)
-    return tuple(Tick(round((at - begin.timestamp()) * scale, 1), datetime.fromtimestamp(at, begin.tzinfo)) for at in times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from fluxqueue.api.texts import with_times
 from fluxqueue.cli.tables import age, instant
 
-__all__ = ["STATIC", "asset", "assets", "environment", "job_link", "moment", "told", "utc"]
+__all__ = ["STATIC", "asset", "assets", "colour", "environment", "job_link", "moment", "told", "utc"]
 
 _FOLDER: Final = Path(__file__).parent
 STATIC: Final = _FOLDER / "static"
@@ -33,7 +33,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(moment=moment, age=age, hue=hue, told=told, utc=utc, epoch=epoch)
+    made.filters.update(moment=moment, age=age, colour=colour, told=told, utc=utc, epoch=epoch)
     made.globals.update(asset=asset, job_link=job_link)
     return made
 
@@ -89,6 +89,8 @@ def told(text: str) -> Markup:
     return Markup(with_times(str(escape(text)), moment))  # noqa: S704 - escaped first, and a time has nothing to escape
 
 
-def hue(text: str) -> int:
-    """Return the number of a colour for a name, from 0 to 11; always the same for one name."""
-    return int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:6], 16) % 12
+@lru_cache(16_384)
+def colour(text: str) -> str:
+    """Return the colour for a name, always the same: one of 1,080 that are all light enough for dark letters on them."""
+    number = int(hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8], 16)
+    return f"oklch({(0.72, 0.78, 0.84)[number // 360 % 3]} 0.12 {number % 360})"

@@ -8,9 +8,10 @@ from typing import Final
 
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.cli.explain import Observed, explain, placement, pod_state
-from fluxqueue.cli.jobs import object_name, state_of
+from fluxqueue.cli.jobs import object_name
 from fluxqueue.dashboard.access import patches
 from fluxqueue.dashboard.job_objects import JobObjects, read_objects
+from fluxqueue.dashboard.job_rows import JobRow
 from fluxqueue.dashboard.site import Asked, Content, NoSuchPage, Site, render
 from fluxqueue.dashboard.timeline import timeline
 from fluxqueue.dashboard.verbs import VERBS, objection
@@ -59,7 +60,7 @@ async def job_page(site: Site, asked: Asked) -> Content:
         "job.html",
         job=job,
         status=job.status,
-        state=state_of(job),
+        row=JobRow(job),
         headline=headline,
         facts=facts,
         steps=timeline(job, objects.pods or ()),

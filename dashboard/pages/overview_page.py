@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fluxqueue.api.graphnames import CPU, MEMORY, display_name
+from fluxqueue.api.graphnames import CPU, MEMORY
 from fluxqueue.dashboard.charts import Chart, Series
-from fluxqueue.dashboard.node_map import NodeMap, Use, node_map
+from fluxqueue.dashboard.node_map import NodeMap, Use, node_map, resource_title
 from fluxqueue.dashboard.overview import Curve, overview_of, use_curve
 from fluxqueue.dashboard.pages.shared import visible_rows
 from fluxqueue.dashboard.site import Asked, Content, Site, render
@@ -57,16 +57,11 @@ def _gauge(use: Use) -> Gauge:
     def percent(amount: int) -> float:
         return min(100.0, round(100 * amount / use.total, 1)) if use.total else 0.0
 
-    return Gauge(_title(use.name), use.text, percent(use.seen + use.others), percent(use.others))
+    return Gauge(use.title, use.text, percent(use.seen + use.others), percent(use.others))
 
 
 def _not_ready(nodes: NodeMap | None) -> int:
     return sum(count for state, count in nodes.states.items() if state != "ready") if nodes is not None else 0
-
-
-def _title(kind: str) -> str:
-    names = {CPU: "Cores", MEMORY: "Memory", "nvidia.com:gpu": "GPUs", "amd.com:gpu": "GPUs (AMD)"}
-    return names.get(kind) or display_name(kind)
 
 
 def _chart(curve: Curve, totals: dict[str, Use]) -> Chart:
@@ -77,7 +72,7 @@ def _chart(curve: Curve, totals: dict[str, Use]) -> Chart:
     lines = []
     for kind, use in totals.items():
         scale = 100 / use.total if use.total else 0.0
-        lines.append(Series(_title(kind), [round(min(value * scale, 100.0), 1) for value in curve.values[kind]], "%"))
+        lines.append(Series(resource_title(kind), [round(min(value * scale, 100.0), 1) for value in curve.values[kind]], "%"))
     return Chart("use-of-day", "Use of the nodes", curve.times, tuple(lines), most=100.0)
 
 
@@ -85,5 +80,5 @@ def _hours(curve: Curve) -> str:
     """Return what the day used in all, in words."""
     words = [f"{curve.hours(CPU) / 1_000:,.0f} core-hours"]
     others = (kind for kind in curve.values if kind not in (CPU, MEMORY))
-    words += [f"{hours:,.0f} hours of {_title(kind)}" for kind in others if (hours := curve.hours(kind))]
+    words += [f"{hours:,.0f} hours of {resource_title(kind)}" for kind in others if (hours := curve.hours(kind))]
     return ", ".join(words)

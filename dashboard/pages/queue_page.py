@@ -26,6 +26,7 @@ _COLUMNS = (
     ("eta", "Start or end"),
     ("submitted", "Submitted"),
 )
+_NUMBERS = ("pods", "priority", "position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class _Column:
     title: str
     link: str
     sorted: str
+    number: bool
 
 
 async def queue_page(site: Site, asked: Asked) -> Content:
@@ -68,7 +70,8 @@ def _columns(query: TableQuery) -> list[_Column]:
     for sort, title in _COLUMNS:
         chosen = bool(sort) and query.sort == sort
         link = query.link(sort=sort, backwards=chosen and not query.backwards, page=1) if sort else ""
-        columns.append(_Column(title, link, ("descending" if query.backwards else "ascending") if chosen else ""))
+        direction = ("descending" if query.backwards else "ascending") if chosen else ""
+        columns.append(_Column(title, link, direction, sort in _NUMBERS))
     return columns
 
 

@@ -116,10 +116,20 @@
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const scrolled = [...live.querySelectorAll(".scroll")].map((element) => [element, element.scrollLeft, element.scrollTop]);
     live.replaceChildren(parsed(html));
+    live.classList.remove("dims");
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const [old, left, top] of scrolled) successor(old)?.scrollTo(left, top);
     if (focused) successor(focused)?.focus({ preventScroll: true });
     document.dispatchEvent(new Event("exchanged"));
+  }
+
+  // A job that is pointed at, or has the focus, lights up wherever it is on the page.
+  function light(event) {
+    const jobs = event.type === "mouseleave" || event.type === "focusout" ? null : event.target.closest("[data-job]")?.dataset.job.split(" ");
+    live.classList.toggle("dims", Boolean(jobs));
+    for (const element of live.querySelectorAll("[data-job]")) {
+      element.classList.toggle("lit", Boolean(jobs) && element.dataset.job.split(" ").some((job) => jobs.includes(job)));
+    }
   }
 
   function say(text) {
@@ -162,6 +172,8 @@
     source.onerror = (event) => say(event.target.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting ...");
   }
 
+  document.querySelector("header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  for (const kind of ["mouseover", "mouseleave", "focusin", "focusout"]) live.addEventListener(kind, light);
   writeTimes(document);
   setInterval(() => {
     writeTimes(document);

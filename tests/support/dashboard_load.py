@@ -49,8 +49,14 @@ def busy_cluster(stage: Stage, now: datetime, *, nodes: int = 64, waiting: int =
         status = {"pending": waiting * weight // 10, "running": nodes // 4 * weight // 10, "nodesInUse": nodes * weight // 12}
         spec = {"limits": {"running": nodes, "nodes": nodes}, "policy": "easy" if name != "night" else "conservative"}
         stage.state.queues.apply(msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec, "status": status}, FluxQueue))
-    for name, namespace in ACCOUNTS.items():
-        made = {"metadata": {"name": name, "uid": name}, "spec": {"namespaces": [namespace], "shares": 2}, "status": {}}
+    limits = {"running": nodes, "nodes": nodes}
+    whole = {"spec": {"limits": limits}, "status": {"pending": waiting, "running": nodes // 5, "nodesInUse": nodes * 4 // 5}}
+    stage.state.accounts.apply(msgspec.convert({"metadata": {"name": "science", "uid": "science"}, **whole}, FluxAccount))
+    for number, (name, namespace) in enumerate(ACCOUNTS.items()):
+        share = {"share": 0.2, "use": 4_000_000 // (number + 1), "factor": (number + 1) / 6}
+        counts = {"pending": waiting // 5, "running": nodes // 16 - number // 2, "nodesInUse": nodes // (number + 4), "fairShare": share}
+        spec = {"parent": "science", "namespaces": [namespace], "shares": 2, "limits": {"running": nodes // 4, "nodes": nodes // 2}}
+        made = {"metadata": {"name": name, "uid": name}, "spec": spec, "status": counts}
         stage.state.accounts.apply(msgspec.convert(made, FluxAccount))
     for job in _work(chance, now, nodes, waiting, ended):
         stage.show(job)

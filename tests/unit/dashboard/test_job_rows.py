@@ -24,6 +24,26 @@ def test_running_work_has_its_nodes_and_no_estimate() -> None:
     assert row.shares["node-4"].pods == 2
 
 
+def test_running_work_shows_how_much_of_its_time_has_passed_and_its_end() -> None:
+    row = JobRow(job("a", state="Running", startedAt=at(-60)))
+    assert f'data-begin="{at(-60)}" data-end="{at(240)}"' in row.html
+    assert 'data-kind="end"' in row.html
+    endless = JobRow(job("b", state="Running", startedAt=at(-60), spec={"durationSeconds": 0}))
+    assert "<progress" not in endless.html
+    assert 'data-kind="since"' in endless.html
+
+
+def test_ended_work_shows_how_long_it_ran() -> None:
+    row = JobRow(job("a", state="Completed", startedAt=at(-300), finishedAt=at(-60)))
+    assert (row.ran, row.began, row.ends) == ("4m", None, None)
+    assert 'data-kind="ago"' in row.html
+    assert JobRow(job("b", state="Cancelled", finishedAt=at(-60))).ran == ""
+
+
+def test_a_row_has_the_version_by_which_the_page_knows_it() -> None:
+    assert 'data-version="7"' in JobRow(job("a", version=7)).html
+
+
 def test_ended_work_has_its_outcome() -> None:
     assert "OutOfMemory" in JobRow(job("a", state="Failed", outcome="OutOfMemory", nodes="node-1")).html
 

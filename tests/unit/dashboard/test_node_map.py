@@ -37,11 +37,11 @@ def test_work_that_is_not_seen_is_counted_without_a_name() -> None:
     assert "secret" not in cell.words
     assert "red" not in cell.words.replace("ready", "")
     assert "1 other job" in cell.words
-    assert use(cell).parts[-1].css == "others"
+    assert use(cell).parts[-1].job == ""
 
 
 def test_parts_of_a_bar_follow_each_other_and_end_with_the_node() -> None:
-    full = Use("cpu", 0, 9_000, 8_000, (("hue-1", "a", 6_000),))
+    full = Use("cpu", 0, 9_000, 8_000, (("uid-of-a", 6_000),))
     assert [(part.at, part.width) for part in full.parts] == [(0.0, 75.0), (75.0, 25.0)]
     assert Use("cpu", 1, 1, 0).parts == []
 

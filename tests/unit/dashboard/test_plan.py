@@ -6,11 +6,13 @@ from support.dashboard_site import NOW, at, job
 from fluxqueue.api.fluxjobs import FluxJob
 from fluxqueue.api.fluxreservations import FluxReservation
 from fluxqueue.dashboard.job_rows import JobRow
-from fluxqueue.dashboard.plan import MOST_LANES, WIDTH, Plan, plan_of
+from fluxqueue.dashboard.plan import MOST_LANES, MOST_TRACKS, Plan, plan_of
+
+WIDTH = 100
 
 
-def plan(*jobs: FluxJob, hours: int = 0, reservations: tuple[FluxReservation, ...] = ()) -> Plan:
-    return plan_of([JobRow(each) for each in jobs], reservations, NOW, hours)
+def plan(*jobs: FluxJob, hours: int = 0, reservations: tuple[FluxReservation, ...] = (), nodes: tuple[str, ...] | None = None) -> Plan:
+    return plan_of([JobRow(each) for each in jobs], reservations, NOW, hours, nodes=nodes)
 
 
 def reservation(**status: Any) -> FluxReservation:
@@ -26,22 +28,22 @@ def test_each_kind_of_work_has_its_bar() -> None:
         job("unknown"),
         job("ended", state="Completed", startedAt=at(-60)),
     )
-    assert [(lane.label, lane.bar.kind) for lane in found.lanes] == [
+    assert [(lane.label, lane.bars[0].kind) for lane in found.lanes] == [
         ("job/over", "over"),
         ("job/runs", "running"),
         ("job/reserved", "reserved"),
         ("job/estimated", "estimate"),
     ]
     assert found.unplanned == 1
-    assert "is estimated to start, from 2026-03-02 12:20 UTC, for 5m" in found.lanes[-1].bar.words
+    assert "is estimated to start, from 2026-03-02 12:20 UTC, for 5m" in found.lanes[-1].bars[0].words
 
 
 def test_a_bar_is_where_its_times_are() -> None:
     found = plan(job("estimated", eta=at(1_800), spec={"durationSeconds": 1_800}))
-    bar = found.lanes[0].bar
+    bar = found.lanes[0].bars[0]
     scale = WIDTH / (found.end - found.begin).total_seconds()
-    assert abs(bar.x - found.now_x - 1_800 * scale) < 0.2
-    assert abs(bar.width - 1_800 * scale) < 0.2
+    assert abs(bar.x - found.now_x - 1_800 * scale) < 0.02
+    assert abs(bar.width - 1_800 * scale) < 0.02
     assert all(0 <= tick.x <= WIDTH for tick in found.ticks)
     assert 2 <= len(found.ticks) <= 12
 
@@ -52,18 +54,18 @@ def test_the_times_of_a_long_plan_have_their_days() -> None:
 
 def test_what_runs_longer_than_it_stated_ends_now() -> None:
     found = plan(job("over", state="Running", startedAt=at(-900)))
-    bar = found.lanes[0].bar
-    assert abs(bar.x + bar.width - found.now_x) < 0.2
+    bar = found.lanes[0].bars[0]
+    assert abs(bar.x + bar.width - found.now_x) < 0.02
 
 
 def test_an_estimate_that_has_passed_begins_now() -> None:
     found = plan(job("late", eta=at(-600)))
-    assert abs(found.lanes[0].bar.x - found.now_x) < 0.2
+    assert abs(found.lanes[0].bars[0].x - found.now_x) < 0.02
 
 
 def test_work_without_an_end_is_drawn_to_the_edge() -> None:
-    bar = plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bar
-    assert abs(bar.x + bar.width - WIDTH) < 0.2
+    bar = plan(job("endless", state="Running", startedAt=at(-60), spec={"durationSeconds": 0})).lanes[0].bars[0]
+    assert abs(bar.x + bar.width - WIDTH) < 0.02
     assert "without an end" in bar.words
 
 
@@ -77,9 +79,9 @@ def test_it_looks_ahead_as_far_as_planned_or_as_asked() -> None:
 
 def test_what_people_set_aside_is_shown_first() -> None:
     found = plan(job("a", eta=at(60)), reservations=(reservation(state="Planned", start=at(600), end=at(900), nodes="node-8"),))
-    assert [lane.bar.kind for lane in found.lanes] == ["setaside", "estimate"]
-    assert "on node-8" in found.lanes[0].bar.words
-    assert found.lanes[0].bar.row is None
+    assert [lane.bars[0].kind for lane in found.lanes] == ["setaside", "estimate"]
+    assert "on node-8" in found.lanes[0].bars[0].words
+    assert found.lanes[0].bars[0].row is None
     for status in ({}, {"state": "Over", "start": at(-900)}, {"state": "Invalid", "start": at(600)}, {"state": "Planned"}):
         assert plan(reservations=(reservation(**status),)).lanes == ()
 
@@ -96,3 +98,44 @@ def test_texts_that_are_no_times_and_huge_durations_harm_nothing() -> None:
         job("long", eta=at(60), spec={"durationSeconds": 2**53}),
     )
     assert [lane.label for lane in found.lanes] == ["job/long"]
+
+
+def test_by_node_each_node_has_the_work_that_it_has() -> None:
+    found = plan(
+        job("wide", state="Running", startedAt=at(-60), nodes="node-[1-2]", spec={"pods": 2}),
+        job("waits", eta=at(600)),
+        nodes=("node-1", "node-2", "node-3"),
+    )
+    assert [(lane.label, [bar.label for bar in lane.bars]) for lane in found.nodes] == [
+        ("node-1", ["job/wide"]),
+        ("node-2", ["job/wide"]),
+        ("node-3", []),
+    ]
+    assert [bar.again for lane in found.nodes for bar in lane.bars] == [False, True]
+    assert [lane.label for lane in found.lanes] == ["job/waits"]
+    assert found.bars == 3
+
+
+def test_work_that_shares_a_node_has_a_track_of_its_own() -> None:
+    jobs = [job(f"j{number}", state="Running", startedAt=at(-60 - number), nodes="node-1") for number in range(MOST_TRACKS + 3)]
+    (lane,) = plan(*jobs, nodes=("node-1",)).nodes
+    assert sorted(bar.track for bar in lane.bars) == list(range(MOST_TRACKS))
+    assert lane.tracks == MOST_TRACKS
+
+
+def test_what_is_set_aside_is_drawn_on_its_nodes() -> None:
+    status = {"state": "Planned", "start": at(600), "end": at(900), "nodes": "node-[2-3]"}
+    found = plan(reservations=(reservation(**status),), nodes=("node-1", "node-2"))
+    assert [[bar.kind for bar in lane.bars] for lane in found.nodes] == [[], ["setaside"]]
+    assert plan(reservations=(reservation(**{**status, "nodes": "node-[2"}),), nodes=("node-2",)).nodes[0].bars == ()
+
+
+def test_a_few_long_jobs_do_not_make_all_others_short() -> None:
+    jobs = [job(f"j{number}", state="Running", startedAt=at(-60), spec={"durationSeconds": 7_200}) for number in range(9)]
+    found = plan(*jobs, job("long", state="Running", startedAt=at(-60), spec={"durationSeconds": 500_000}))
+    assert (found.end - NOW).total_seconds() == 7_140
+
+
+def test_nodes_that_have_no_lane_are_counted() -> None:
+    found = plan(nodes=tuple(f"node-{number}" for number in range(MOST_LANES + 4)))
+    assert (len(found.nodes), found.hidden) == (MOST_LANES, 4)

@@ -1,7 +1,9 @@
+import re
+
 import pytest
 from jinja2 import UndefinedError
 
-from fluxqueue.dashboard.rendering import STATIC, asset, assets, environment, hue, job_link, moment, told
+from fluxqueue.dashboard.rendering import STATIC, asset, assets, colour, environment, job_link, moment, told
 
 
 def test_texts_are_escaped() -> None:
@@ -31,9 +33,10 @@ def test_a_time_is_written_for_scripts_and_for_people() -> None:
 
 
 def test_a_name_has_always_the_same_colour() -> None:
-    hues = {hue(f"uid-{number}") for number in range(200)}
-    assert hues == set(range(12))
-    assert hue("uid-1") == hue("uid-1")
+    colours = {colour(f"uid-{number}") for number in range(200)}
+    assert len(colours) > 150
+    assert all(re.fullmatch(r"oklch\(0\.\d+ 0\.12 \d+\)", each) for each in colours)
+    assert colour("uid-1") == colour("uid-1")
 
 
 def test_every_file_comes_from_here() -> None:

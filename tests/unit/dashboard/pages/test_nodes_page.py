@@ -47,3 +47,29 @@ async def test_nodes_are_filtered_and_bounded() -> None:
     for number in range(1_600):
         made.state.nodes.apply(node(f"many-{number:04}"))
     assert "103 more are not shown: filter by name." in await html(made, LISTS_ALL, NODES)
+
+
+async def test_nodes_are_filtered_by_what_they_are() -> None:
+    made = stage()
+    made.state.nodes.apply(node("node-9", cordoned=True))
+    everything = {"node-1", "node-2", "node-3", "node-9"}
+    for state, shown in (("free", {"node-2", "node-3"}), ("cordoned", {"node-9"}), ("down", set()), ("x", everything)):
+        text = await html(made, LISTS_ALL, NODES, state=state)
+        assert {name for name in everything if f'href="?node={name}' in text} == shown
+
+
+async def test_the_work_on_the_nodes_is_listed_with_how_many_it_has() -> None:
+    text = await html(stage(), ("list", "fluxjobs", "blue"), NODES)
+    assert 'data-job="blue-wrf"' in text
+    assert 'job/wrf <span class="quiet">1 node</span>' in text
+    assert "red-secret" not in text
+
+
+async def test_many_nodes_are_small_tiles() -> None:
+    made = stage()
+    assert 'class="map"' in await html(made, LISTS_ALL, NODES)
+    for number in range(201):
+        made.state.nodes.apply(node(f"many-{number:04}"))
+    text = await html(made, LISTS_ALL, NODES)
+    assert 'class="map dense"' in text
+    assert 'aria-label="many-0001, ready: no work' in text

@@ -1,4 +1,4 @@
-from support.dashboard_site import LISTS_ALL, Stage, at, job
+from support.dashboard_site import LISTS_ALL, Stage, at, job, node
 
 from fluxqueue.dashboard.pages.plan_page import plan_page
 from fluxqueue.dashboard.site import Asked
@@ -12,9 +12,9 @@ async def html(stage: Stage, *rights: tuple[str, str, str], **parameters: str) -
 async def test_the_chart_has_a_bar_for_each_job_that_is_seen() -> None:
     stage = Stage()
     stage.show(job("wrf", eta=at(600)), job("runs", state="Running", startedAt=at(-5)), job("secret", "red", eta=at(60)), job("no-plan"))
-    text = await html(stage, ("list", "fluxjobs", "blue"))
+    text = await html(stage, ("list", "fluxjobs", "blue"), by="work")
     assert "job/wrf (blue): is estimated to start" in text
-    assert "Gantt chart of 2 bars" in text
+    assert "Gantt chart of 2 jobs" in text
     assert "1 waiting job has no planned start" in text
     assert "secret" not in text
 
@@ -35,3 +35,26 @@ async def test_all_who_see_the_same_share_the_chart() -> None:
     await html(stage, LISTS_ALL)
     await html(stage, LISTS_ALL)
     assert stage.site.shared.made == 1
+
+
+def two_nodes() -> Stage:
+    stage = Stage()
+    stage.state.nodes.apply(node("node-1"))
+    stage.state.nodes.apply(node("node-2"))
+    stage.show(job("runs", state="Running", nodes="node-1", startedAt=at(-5)))
+    stage.show(job("secret", "red", state="Running", nodes="node-2", startedAt=at(-5)))
+    return stage
+
+
+async def test_who_may_not_list_nodes_has_lanes_for_those_of_the_work_that_he_sees() -> None:
+    text = await html(two_nodes(), ("list", "fluxjobs", "blue"))
+    assert "Gantt chart of 1 node" in text
+    assert "node-2" not in text
+
+
+async def test_nodes_have_lanes_without_the_work_of_others_and_are_filtered_by_name() -> None:
+    rights = (("list", "fluxjobs", "blue"), ("list", "nodes", ""))
+    text = await html(two_nodes(), *rights)
+    assert "Gantt chart of 2 nodes" in text
+    assert "secret" not in text
+    assert "Gantt chart of 1 node" in await html(two_nodes(), *rights, q="NODE-1")
