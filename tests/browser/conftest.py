@@ -86,7 +86,7 @@ def sign_in(browser: Browser, dashboard: RunningDashboard, tokens: dict[str, str
     complaints: list[str] = []
 
     def opened(who: str, path: str = "/queue", **options: object) -> Page:
-        context = browser.new_context(base_url=dashboard.url, ignore_https_errors=True, viewport={"width": 1280, "height": 800}, **options)  # type: ignore[arg-type]
+        context = browser.new_context(base_url=dashboard.url, ignore_https_errors=True, viewport={"width": 1400, "height": 900}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(_TIMEOUT_MS)

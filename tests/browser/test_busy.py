@@ -1,0 +1,155 @@
+"""The pages of a busy cluster in a browser, at the widths of a desk and of a telephone: nothing is cut off, and what lights up does.
+
+The application itself is served here, with work that is made up: 64 nodes and 300 jobs. The pictures of docs/dashboard.md are taken here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect
+from support.dashboard_load import RACK, ZONE, busy_cluster
+from support.dashboard_site import Stage
+
+from fluxqueue.certs.guarded_server import listen
+from fluxqueue.dashboard.people import ProxyHeaders
+from fluxqueue.local.ports import free_port
+from fluxqueue.local.processes import wait_until
+
+Look = Callable[..., Page]
+Picture = Callable[[Page, str], None]
+
+PAGES = {"overview": "/", "queue": "/queue", "nodes": "/nodes", "plan": "/plan", "plan-work": "/plan?by=work", "limits": "/limits"}
+_PICTURES = {
+    *((name, 1400, "light") for name in ("overview", "queue", "nodes", "plan", "limits")),
+    *((name, 1400, "dark") for name in ("overview", "plan")),
+    *((name, 390, "light") for name in ("overview", "queue")),
+    *((name, 390, "dark") for name in ("nodes", "plan")),
+}
+_RIGHTS = [("list", kind, "") for kind in ("fluxjobs", "nodes", "fluxqueues", "fluxaccounts", "fluxreservations")]
+_SECRET = "of the proxy"
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[str]:
+    """The address of the application."""
+    stage = Stage(levels=(ZONE, RACK), proxy=ProxyHeaders(_SECRET), clock_of_day=lambda: dt.datetime.now(dt.UTC))
+    stage.api.person("alice", *_RIGHTS)
+    busy_cluster(stage, dt.datetime.now(dt.UTC))
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(stage.app, lifespan="off", log_level="error"))
+    socket = listen("127.0.0.1", port)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+    thread.start()
+    wait_until(lambda: server.started, "the application", 60)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = server.force_exit = True
+    thread.join(60)
+    socket.close()
+
+
+@pytest.fixture
+def look(browser: Browser, busy: str) -> Iterator[Look]:
+    """Open a page; at the end, no page may have reported an error."""
+    contexts = []
+    complaints: list[str] = []
+
+    def opened(path: str, width: int = 1400, scheme: str = "light", **options: object) -> Page:
+        headers = {"fluxqueue-proxy-secret": _SECRET, "x-forwarded-user": "alice"}
+        context = browser.new_context(
+            base_url=busy,
+            extra_http_headers=headers,
+            viewport={"width": width, "height": 900 if width > 500 else 844},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path)
+        expect(page.locator("#connection")).to_have_text("live")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("name", [*PAGES])
+def test_no_page_is_wider_than_its_screen(name: str, width: int, scheme: str, look: Look, picture: Picture) -> None:
+    page = look(PAGES[name], width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if (name, width, scheme) in _PICTURES:
+        picture(page, "-".join([name, *(["phone"] if width == 390 else []), *(["dark"] if scheme == "dark" else [])]))
+
+
+def test_the_curve_is_drawn_and_has_its_values_as_text(look: Look) -> None:
+    page = look("/")
+    chart = page.get_by_role("img", name="Use of the nodes over the last day: Cores now")
+    expect(chart.locator("canvas")).to_be_visible()
+    chart.hover(position={"x": 300, "y": 100})
+    expect(page.locator(".tip")).to_contain_text("Cores:")
+    page.get_by_text("Values").click()
+    expect(page.locator("#values-of-use tbody tr")).to_have_count(12)
+
+
+def test_each_number_leads_to_a_list_of_as_many(look: Look) -> None:
+    page = look("/")
+    tile = page.locator("a.tile", has_text="Waiting")
+    count = tile.locator(".big").inner_text()
+    tile.click()
+    expect(page.locator("#summary")).to_contain_text(f"{count} jobs")
+    page.goto("/")
+    free = page.locator("a.tile", has_text="Free nodes")
+    count = free.locator(".big").inner_text().partition("of")[0]
+    free.click()
+    expect(page.locator(".cells a")).to_have_count(int(count))
+
+
+def test_a_job_that_is_pointed_at_lights_up_on_all_its_nodes(look: Look) -> None:
+    page = look("/nodes")
+    chip = page.locator(".chips a", has_text="4 nodes").first
+    chip.hover()
+    expect(page.locator(".cells a.lit")).to_have_count(4)
+    page.locator("h1").hover()
+    expect(page.locator(".lit")).to_have_count(0)
+    chip.focus()
+    expect(page.locator(".cells a.lit")).to_have_count(4)
+
+
+def test_running_rows_have_a_bar_of_their_time(look: Look) -> None:
+    page = look("/queue?state=Running")
+    parts = page.locator("progress").evaluate_all("bars => bars.map(bar => bar.value)")
+    assert len(parts) > 5
+    assert all(0 < part <= 1 for part in parts)
+    assert len(set(parts)) > 5
+
+
+def test_rows_that_are_known_stay_when_the_page_follows(look: Look) -> None:
+    page = look("/queue")
+    expect(page.locator("#connection")).to_have_text("live")
+    assert page.locator("tr.changed").count() == 0
+
+
+def test_nothing_moves_for_who_wants_no_motion(look: Look) -> None:
+    page = look("/queue", reduced_motion="reduce")
+    page.locator("#rows tr").first.evaluate("row => row.classList.add('changed')")
+    assert page.locator("#rows tr").first.evaluate("row => getComputedStyle(row).animationName") == "none"
+
+
+def test_without_scripts_pages_say_the_same(look: Look, browser: Browser, busy: str) -> None:
+    headers = {"fluxqueue-proxy-secret": _SECRET, "x-forwarded-user": "alice"}
+    context = browser.new_context(base_url=busy, extra_http_headers=headers, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_text("Values").click()
+    expect(page.locator("#values-of-use tbody tr")).to_have_count(12)
+    context.close()
