@@ -8,6 +8,7 @@ object invalid by what the object says itself: it yields.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ __all__ = [
     "InvalidTopology",
     "TopologyLevel",
     "TopologyRequest",
+    "levels_of",
     "levels_problem",
     "read_slice",
     "topology_of",
@@ -35,6 +37,7 @@ NONE = "none"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SLICE = re.compile(r"(\d{1,7})@(\S{1,316})")
 _MOST_LEVELS = 16
+_SHOWN = 80
 _OWN = "annotation"
 _REQUIRED = (names.REQUIRED_TOPOLOGY_ANNOTATION, names.KUEUE_REQUIRED_TOPOLOGY_ANNOTATION)
 _PREFERRED = (names.PREFERRED_TOPOLOGY_ANNOTATION, names.KUEUE_PREFERRED_TOPOLOGY_ANNOTATION)
@@ -121,6 +124,20 @@ def levels_problem(levels: Sequence[TopologyLevel]) -> str:
     return ""
 
 
+def levels_of(texts: Sequence[str]) -> tuple[TopologyLevel, ...]:
+    """Read levels as the options of programs name them, from the top down: each ``rack=topology.kubernetes.io/rack``.
+
+    Raises
+    ------
+    InvalidTopology
+        These cannot be the levels of an installation.
+    """
+    levels = tuple((name, label) for name, _, label in (text.partition("=") for text in texts))
+    if problem := levels_problem(levels):
+        raise InvalidTopology(problem)
+    return levels
+
+
 def topology_of(
     annotations: Sequence[Mapping[str, str] | None], defaults: Mapping[str, str], levels: Sequence[TopologyLevel]
 ) -> TopologyRequest:
@@ -170,15 +187,17 @@ def within_domain(request: TopologyRequest, label: str, levels: Sequence[Topolog
     return replace(request, required=level)
 
 
-def unreadable_topology(*annotations: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield a sentence for each annotation that cannot be read, whatever the levels and defaults of an installation are.
+def unreadable_topology(*annotations: Mapping[str, str] | None, levels: Sequence[TopologyLevel] = ()) -> Iterator[str]:
+    """Yield a sentence for each annotation that cannot be read, or names no level, whatever the defaults of its queue are.
 
     Parameters
     ----------
     annotations
         Of an object and of its pod template.
+    levels
+        The levels of this installation, from the top down; none if they are not known.
     """
-    reader = _Reader(annotations, {}, ())
+    reader = _Reader(annotations, {}, levels)
     if not reader.any:
         return
     checks: tuple[Callable[[], object], ...] = (
@@ -186,6 +205,7 @@ def unreadable_topology(*annotations: Mapping[str, str] | None) -> Iterator[str]
         partial(reader.truth, names.EXCLUSIVE_ANNOTATION),
         partial(reader.number, names.PODS_PER_NODE_ANNOTATION),
         partial(reader.number, names.KUEUE_SLICE_SIZE_ANNOTATION),
+        *((partial(reader.level, *_REQUIRED), partial(reader.level, *_PREFERRED), reader.slice_level) if levels else ()),
     )
     for check in checks:
         try:
@@ -242,7 +262,9 @@ class _Reader:
         name = self._by_label.get(text, text)
         if name not in self._order:
             known = ", ".join(reversed(self._order))
-            raise InvalidTopology(f"{where}: {text!r:.80} is no level of this cluster: use one of {known}, or the node label of one")
+            close = difflib.get_close_matches(text[:_SHOWN].lower(), [*self._order, *self._by_label], n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise InvalidTopology(f"{where}: {text!r:.80} is no level of this cluster: {meant}use one of {known}, or the node label of one")
         return name
 
     def with_slice(self, request: TopologyRequest) -> TopologyRequest:
@@ -267,6 +289,14 @@ class _Reader:
             return *read_slice(text), where
         except InvalidTopology as error:
             raise InvalidTopology(f"{where}: {error}") from None
+
+    def slice_level(self) -> str:
+        """Return the level of its slices, in our words or Kueue's; empty if none is named, or if the slices cannot be read."""
+        try:
+            _, level, where = self.own_slice()
+        except InvalidTopology:
+            return ""
+        return self._named(level, where) if level else self.level(names.KUEUE_SLICE_LEVEL_ANNOTATION)
 
     def number(self, key: str) -> int:
         """Return a number of pods; 0 if none is set."""

@@ -16,7 +16,7 @@ from fluxqueue.api.metadata import ObjectMeta
 from fluxqueue.api.priorities import InvalidPriority, parse_priority
 from fluxqueue.api.schedulers import invalid_scheduler_label
 from fluxqueue.api.topology import unreadable_topology
-from fluxqueue.webhook.decisions import AdmissionRefusal
+from fluxqueue.webhook.decisions import AdmissionRefusal, AdmissionSettings
 from fluxqueue.webhook.reviews import Review, ReviewedJob
 from fluxqueue.webhook.start_annotations import start_problems
 
@@ -26,13 +26,15 @@ _MOST_WARNINGS = 8
 NOT_INSTALLED = "no scheduler of fluxqueue is installed here (scheduler.enabled of its chart)"
 
 
-def unreadable(review: Review, meta: ObjectMeta, template: ObjectMeta | None = None) -> tuple[str, ...]:
+def unreadable(review: Review, settings: AdmissionSettings, meta: ObjectMeta, template: ObjectMeta | None = None) -> tuple[str, ...]:
     """Return sentences about our annotations and labels that cannot be read.
 
     Parameters
     ----------
     review
         The review, for the object's name.
+    settings
+        The levels of the topology.
     meta
         Metadata of the object.
     template
@@ -47,7 +49,7 @@ def unreadable(review: Review, meta: ObjectMeta, template: ObjectMeta | None = N
     if _chooses_scheduler(meta) or _chooses_scheduler(template):
         problem = invalid_scheduler_label(review.describe(), meta, template)
         problems += [problem] if problem is not None else []
-    below = unreadable_topology(meta.annotations, template.annotations if template is not None else None)
+    below = unreadable_topology(meta.annotations, template.annotations if template is not None else None, levels=settings.levels)
     problems += [f"{review.describe()}: {problem}" for problem in below]
     if not meta.annotations:
         return tuple(problems)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fluxqueue.api import names
+from fluxqueue.api.topology import TopologyLevel
 from fluxqueue.webhook.choices import SchedulerChoices
 from fluxqueue.webhook.patches import Operation
 
@@ -75,6 +76,8 @@ class AdmissionSettings:
         Which scheduler binds which pod; None if no scheduler of ours is installed.
     record_submitters
         Write on each object who created it.
+    levels
+        The levels of the topology, from the top down; empty if they are not known, and then no name of a level is judged.
     """
 
     job_controllers: frozenset[str] = field(default=frozenset(names.JOB_CONTROLLERS))
@@ -82,3 +85,4 @@ class AdmissionSettings:
     exempt_namespaces: frozenset[str] = field(default=frozenset(names.SYSTEM_NAMESPACES))
     choices: SchedulerChoices | None = None
     record_submitters: bool = False
+    levels: tuple[TopologyLevel, ...] = ()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName, WorkloadLimits
-from fluxqueue.api.topology import InvalidTopology, read_slice
+from fluxqueue.api.topology import InvalidTopology, read_slice, topology_of
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
 from fluxqueue.webhook.labels import bad_labels
@@ -30,13 +30,13 @@ def validate_fluxqueue(queue: FluxQueue, settings: AdmissionSettings) -> ObjectP
     queue
         The queue as it would be stored.
     settings
-        Whether a scheduler of ours is installed.
+        Whether a scheduler of ours is installed, and the levels of the topology.
     """
     spec = queue.spec
     unknown: tuple[str, ...] = ()
     if spec.scheduler is SchedulerName.FLUXION and settings.choices is None:
         unknown = (f"spec.scheduler is fluxion: {NOT_INSTALLED}, the cluster's own scheduler binds the pods of this queue",)
-    return ObjectProblems(errors=tuple(_errors(spec)), warnings=(*_warnings(spec), *unknown))
+    return ObjectProblems(errors=tuple(_errors(spec)), warnings=(*_warnings(spec), *unknown, *_topology_warnings(spec, settings)))
 
 
 def _errors(spec: FluxQueueSpec) -> Iterator[str]:
@@ -74,6 +74,16 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
             if getattr(one, name) == 0:
                 yield f"spec.limits.perWorkload.{name} is 0: no work of this queue that asks for {name} can start"
         yield from _above("spec.limits.perWorkload", limits, one)
+
+
+def _topology_warnings(spec: FluxQueueSpec, settings: AdmissionSettings) -> Iterator[str]:
+    """Say why work cannot have the defaults of its queue. It is no error: the levels of an installation may change after its queues."""
+    if spec.topology is None or not settings.levels:
+        return
+    try:
+        topology_of((), spec.topology.annotations, settings.levels)
+    except InvalidTopology as error:
+        yield f"spec.topology: {error}; work that relies on it is invalid (InvalidRequest)"
 
 
 def _above(field: str, limits: Limits, parts: Limits | WorkloadLimits) -> Iterator[str]:

@@ -57,7 +57,7 @@ def decide_job(review: Review, job: ReviewedJob, settings: AdmissionSettings) ->
     if (exemption := job_exemption(job)) is not None:
         return _exempt(review, job, exemption)
     template = job.spec.template.metadata
-    problems = unreadable(review, job.metadata, template)
+    problems = unreadable(review, settings, job.metadata, template)
     if (unfit := broker_problem(review, job)) is not None:
         problems = (*problems, unfit)
     problems += _size_problems(review, job)

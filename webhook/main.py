@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fluxqueue.api import names
 from fluxqueue.api.bounds import DEFAULT_MAX_PODS, MOST_PODS, limit_pods
+from fluxqueue.api.topology import InvalidTopology, levels_of
 
 if TYPE_CHECKING:
     from fluxqueue.webhook.choices import SchedulerChoices
@@ -42,7 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0, or 1 if the address cannot be listened on.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        levels = levels_of(arguments.topology_level)
+    except InvalidTopology as error:
+        parser.error(f"--topology-level: {error}")
 
     import uvloop
 
@@ -60,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exempt_namespaces=frozenset((*names.SYSTEM_NAMESPACES, *arguments.exempt_namespaces)),
         choices=SchedulerChoices(SchedulerName(arguments.default_scheduler)) if arguments.default_scheduler else None,
         record_submitters=arguments.record_submitters,
+        levels=levels,
     )
     settings = ServerSettings(
         arguments.host,
@@ -141,6 +148,13 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_MAX_PODS,
         metavar="COUNT",
         help=f"pods that one workload may run at the same time, at most {MOST_PODS} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--topology-level",
+        action="append",
+        default=[],
+        metavar="NAME=LABEL",
+        help="a level of the topology, from the top down; repeat (default: names of levels are not checked here)",
     )
     _add_times(parser)
     parser.add_argument(

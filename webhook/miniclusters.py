@@ -18,11 +18,11 @@ __all__ = ["validate_minicluster", "validate_minicluster_edit"]
 _STILL_OPEN = frozenset({"", MiniClusterState.INVALID, MiniClusterState.QUEUED})
 
 
-def validate_minicluster(minicluster: MiniCluster, _settings: AdmissionSettings) -> ObjectProblems:
+def validate_minicluster(minicluster: MiniCluster, settings: AdmissionSettings) -> ObjectProblems:
     """Return what is wrong with a MiniCluster, and which fields have no effect."""
     findings = find_problems(minicluster)
     starts = tuple(start_problems("MiniCluster", minicluster.metadata))
-    below = unreadable_topology(minicluster.metadata.annotations)
+    below = unreadable_topology(minicluster.metadata.annotations, levels=settings.levels)
     return ObjectProblems(errors=(*findings.errors, *starts, *below), warnings=findings.warnings)
 
 

@@ -65,7 +65,7 @@ def decide_pod(review: Review, pod: ReviewedPod, settings: AdmissionSettings, no
         return _with_flux(review, pod, _pin(review, pod, now, ours=ours), ours=ours)
     if pod_exemption(pod) is not None:
         return Decision(AdmissionOutcome.EXEMPT, tuple(_taken_back(pod)))
-    problems = unreadable(review, pod.metadata)
+    problems = unreadable(review, settings, pod.metadata)
     if problems and pod.metadata.controller is None:
         return Decision(AdmissionOutcome.REFUSED, refusal=AdmissionRefusal("Invalid", problems[0]))
     if settings.choices is None:

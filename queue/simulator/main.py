@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fluxqueue.api.fluxqueues import BackfillDurations, Planning, Policy, Preemption, PreemptionRules, ReservedNodes
-from fluxqueue.api.topology import DEFAULT_LEVELS, TopologyLevel, levels_problem
+from fluxqueue.api.topology import DEFAULT_LEVELS, InvalidTopology, TopologyLevel, levels_of
 from fluxqueue.fluxion.errors import FluxionError
 from fluxqueue.kube.credentials import NoConfiguration
 from fluxqueue.kube.errors import ApiError
@@ -221,10 +221,10 @@ def _range(text: str) -> tuple[float, float]:
 
 def _levels(texts: Sequence[str]) -> Sequence[TopologyLevel]:
     """Return the levels of the topology that the command line names; the default ones if it names none."""
-    levels = tuple((name, label) for name, _, label in (text.partition("=") for text in texts))
-    if problem := levels_problem(levels):
-        raise _UsageError(f"--topology-level: {problem}")
-    return levels or DEFAULT_LEVELS
+    try:
+        return levels_of(texts) or DEFAULT_LEVELS
+    except InvalidTopology as error:
+        raise _UsageError(f"--topology-level: {error}") from None
 
 
 def _discipline(text: str) -> tuple[str, Discipline]:

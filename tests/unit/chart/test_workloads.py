@@ -11,6 +11,7 @@ from support.chart_rendering import Chart, Json, Rendered, flag
 
 from fluxqueue.api import names
 from fluxqueue.api.fluxqueues import SchedulerName
+from fluxqueue.api.topology import DEFAULT_LEVELS, levels_of
 from fluxqueue.certs.guarded_server import FINISH_S
 from fluxqueue.cli import verify
 from fluxqueue.fluxion import main as fluxion_main
@@ -180,6 +181,16 @@ def test_the_webhook_and_the_queue_allow_as_many_pods_of_a_workload(chart: Chart
     rendered = chart.render({"queue": {"config": {"maxPods": 100_000}}})
     assert flag(rendered.container("fluxqueue-webhook", "webhook")["args"], "--max-pods") == ["100000"]
     assert "maxPods: 100000\n" in rendered.text
+
+
+def test_the_webhook_knows_the_levels_of_the_queue(chart: Chart) -> None:
+    default = flag(chart.render({}).container("fluxqueue-webhook", "webhook")["args"], "--topology-level")
+    assert levels_of(default) == DEFAULT_LEVELS
+    config = {"topologyLevels": [{"name": "row", "label": "example.com/row"}, {"name": "rack", "label": "example.com/rack"}]}
+    own = chart.render({"queue": {"config": config}}).container("fluxqueue-webhook", "webhook")["args"]
+    assert flag(own, "--topology-level") == ["row=example.com/row", "rack=example.com/rack"]
+    fewer = chart.render({"queue": {"config": {"blockLabel": ""}}}).container("fluxqueue-webhook", "webhook")["args"]
+    assert flag(fewer, "--topology-level") == ["zone=topology.kubernetes.io/zone", "rack=topology.kubernetes.io/rack"]
 
 
 def test_the_webhook_sees_its_certificate_but_not_the_authority_s_key(default: Rendered) -> None:

@@ -24,6 +24,7 @@ from fluxqueue.webhook.watch import watch_choices
         (["--look-seconds", "nan"], "'nan' is no number of seconds: 0 to 3600"),
         (["--max-pods", "0"], "'0' is no number of pods: 1 to 100000"),
         (["--max-pods", "100001"], "'100001' is no number of pods: 1 to 100000"),
+        (["--topology-level", "rack"], "--topology-level: level 'rack' has no label"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--default-scheduler", "volcano"], "invalid choice: 'volcano'"),
     ],
