@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from fluxqueue.api.fluxqueues import FluxQueue, FluxQueueSpec, Limits, Planning, Policy, Preemption, SchedulerName, WorkloadLimits
+from fluxqueue.api.quantities import parse_quantity
 from fluxqueue.api.topology import InvalidTopology, read_slice, topology_of
 from fluxqueue.webhook.annotations import NOT_INSTALLED
 from fluxqueue.webhook.decisions import AdmissionSettings
@@ -65,14 +66,12 @@ def _warnings(spec: FluxQueueSpec) -> Iterator[str]:
     limits = spec.limits
     if limits is None:
         return
-    yield from _zeroes("spec.limits", limits, "nothing of this queue can start: to stop it for a while set spec.state to held")
+    yield from _zeroes("spec.limits", limits, ": to stop it for a while set spec.state to held")
     if limits.per_namespace is not None:
-        yield from _zeroes("spec.limits.perNamespace", limits.per_namespace, "nothing of this queue can start")
+        yield from _zeroes("spec.limits.perNamespace", limits.per_namespace)
         yield from _above("spec.limits.perNamespace", limits, limits.per_namespace)
     if (one := limits.per_workload) is not None:
-        for name in ("nodes", "cores"):
-            if getattr(one, name) == 0:
-                yield f"spec.limits.perWorkload.{name} is 0: no work of this queue that asks for {name} can start"
+        yield from _zeroes("spec.limits.perWorkload", one)
         yield from _above("spec.limits.perWorkload", limits, one)
 
 
@@ -94,7 +93,13 @@ def _above(field: str, limits: Limits, parts: Limits | WorkloadLimits) -> Iterat
             yield f"{field}.{name} is {part}, but the whole queue may use {whole}: the lower one counts"
 
 
-def _zeroes(field: str, limits: Limits, consequence: str) -> Iterator[str]:
-    for name in ("running", "nodes", "cores"):
-        if getattr(limits, name) == 0:
-            yield f"{field}.{name} is 0: {consequence}"
+def _zeroes(field: str, limits: Limits | WorkloadLimits, remedy: str = "") -> Iterator[str]:
+    """Say what cannot start because of a limit of 0. All work is work that runs on nodes, whatever it asks for."""
+    for name in ("running", "nodes"):
+        if getattr(limits, name, None) == 0:
+            yield f"{field}.{name} is 0: nothing of this queue can start{remedy}"
+    if limits.cores == 0:
+        yield f"{field}.cores is 0: no work of this queue that asks for cores can start"
+    for name, amount in (limits.resources or {}).items():
+        if parse_quantity(amount) == 0:
+            yield f"{field}.resources: {name} is 0: no work of this queue that asks for it can start"

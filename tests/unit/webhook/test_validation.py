@@ -10,6 +10,8 @@ from fluxqueue.webhook.decisions import AdmissionOutcome, AdmissionSettings, Dec
 from fluxqueue.webhook.reviews import MalformedReview, read_review
 from fluxqueue.webhook.validation import validate
 
+GPU = "nvidia.com/gpu"
+
 
 def judged(queue: Json, former: Json | None = None, settings: AdmissionSettings = DEFAULTS) -> Decision:
     review = make_review(queue)
@@ -81,7 +83,19 @@ def test_a_queue_for_a_scheduler_that_is_not_installed_gets_a_warning() -> None:
     ("limits", "sentence"),
     [
         ({"running": 0}, "spec.limits.running is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
-        ({"perNamespace": {"cores": 0}}, "spec.limits.perNamespace.cores is 0: nothing of this queue can start"),
+        ({"nodes": 0}, "spec.limits.nodes is 0: nothing of this queue can start: to stop it for a while set spec.state to held"),
+        ({"perNamespace": {"running": 0}}, "spec.limits.perNamespace.running is 0: nothing of this queue can start"),
+        ({"perNamespace": {"cores": 0}}, "spec.limits.perNamespace.cores is 0: no work of this queue that asks for cores can start"),
+        ({"perWorkload": {"nodes": 0}}, "spec.limits.perWorkload.nodes is 0: nothing of this queue can start"),
+        ({"resources": {GPU: 0}}, f"spec.limits.resources: {GPU} is 0: no work of this queue that asks for it can start"),
+        (
+            {"perNamespace": {"resources": {GPU: "0"}}},
+            f"spec.limits.perNamespace.resources: {GPU} is 0: no work of this queue that asks for it can start",
+        ),
+        (
+            {"perWorkload": {"resources": {"memory": "0Gi"}}},
+            "spec.limits.perWorkload.resources: memory is 0: no work of this queue that asks for it can start",
+        ),
         ({"nodes": 2, "perNamespace": {"nodes": 5}}, "spec.limits.perNamespace.nodes is 5, but the whole queue may use 2"),
         ({"perWorkload": {"cores": 0}}, "spec.limits.perWorkload.cores is 0: no work of this queue that asks for cores can start"),
         ({"nodes": 2, "perWorkload": {"nodes": 5}}, "spec.limits.perWorkload.nodes is 5, but the whole queue may use 2"),
@@ -92,6 +106,15 @@ def test_surprising_limits_are_accepted_with_a_warning(limits: dict[str, Any], s
     decision = judged(make_queue("tight", limits=limits))
     assert decision.allowed
     assert any(sentence in warning for warning in decision.warnings)
+
+
+def test_a_warning_about_a_limit_of_zero_says_what_cannot_start() -> None:
+    """Work has nodes whatever it asks for; not all work asks for cores."""
+    (nodes,) = judged(make_queue("tight", limits={"perWorkload": {"nodes": 0}})).warnings
+    assert "asks for" not in nodes
+    (cores,) = judged(make_queue("tight", limits={"cores": 0})).warnings
+    assert "nothing" not in cores
+    assert judged(make_queue("tight", limits={"resources": {GPU: 1, "memory": "1Gi"}})).warnings == ()
 
 
 @pytest.mark.parametrize(
