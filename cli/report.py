@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, TextIO
 
 from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.cli.api_client import ApiClient, ApiRefused, ClusterError
 from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.history_source import HistorySource
+from fluxqueue.cli.listing import list_accounts
 from fluxqueue.cli.shares import budgets
 from fluxqueue.cli.tables import age, columns
 
-__all__ = ["ReportRequest", "report"]
+__all__ = ["ReportRequest", "report", "visible_accounts"]
 
 _HOUR: Final = 3_600
 _SUMS: Final = (
@@ -82,6 +85,16 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts:
         if left := budgets([each for each in accounts() if each.metadata.name in named]):
             out.write(f"\nBudgets of the present period, in hours\n{left}")
     return 0
+
+
+def visible_accounts(client: ApiClient, hints: TextIO) -> list[FluxAccount]:
+    """Return the FluxAccounts; none for who may not list them, whose report is complete without. Other failures are said."""
+    try:
+        return list_accounts(client)
+    except ClusterError as error:
+        if not (isinstance(error, ApiRefused) and error.status == HTTPStatus.FORBIDDEN):
+            hints.write(f"What is left of budgets is not shown, since the accounts could not be read: {error}\n")
+        return []
 
 
 def _estimates(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxqueue.api.fluxaccounts import FluxAccount
 from fluxqueue.cli import history_options as options
-from fluxqueue.cli.api_client import ApiClient, ClusterError
+from fluxqueue.cli.api_client import ApiClient
 from fluxqueue.cli.history_source import HistorySource, find_history
 from fluxqueue.cli.sessions import connection_of, namespace_of, now
 from fluxqueue.cli.tables import age
@@ -40,18 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
             return _stats(source, arguments, namespace)
         from fluxqueue.cli import report
 
-        return report.report(source, options.report_request(arguments, namespace), sys.stdout, lambda: _visible_accounts(arguments))
+        def accounts() -> list[FluxAccount]:
+            with ApiClient(connection_of(arguments)) as client:
+                return report.visible_accounts(client, sys.stderr)
 
-
-def _visible_accounts(arguments: argparse.Namespace) -> list[FluxAccount]:
-    """Return the FluxAccounts; none for who may not list them, whose report is complete without."""
-    from fluxqueue.cli.listing import list_accounts
-
-    with ApiClient(connection_of(arguments)) as client:
-        try:
-            return list_accounts(client)
-        except ClusterError:
-            return []
+        return report.report(source, options.report_request(arguments, namespace), sys.stdout, accounts)
 
 
 def _stats(source: HistorySource, arguments: argparse.Namespace, namespace: str) -> int:

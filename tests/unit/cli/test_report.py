@@ -6,10 +6,14 @@ import io
 from typing import Any
 
 import msgspec
+import pytest
+from support.plugin_server import PluginServer
 
+from fluxqueue.api import names
 from fluxqueue.api.fluxaccounts import FluxAccount
+from fluxqueue.cli.api_client import ApiRefused
 from fluxqueue.cli.exports import Export
-from fluxqueue.cli.report import ReportRequest, report
+from fluxqueue.cli.report import ReportRequest, report, visible_accounts
 
 ROW: dict[str, Any] = {"day": "2026-11-22", "user": "", "jobs": 3, "node_s": 7_200.0, "cpu_s": 5_400.0, "memory_gib_s": 0.0, "gpu_s": None}
 ROW |= {"estimated": 2, "start_error_s": 75.0}
@@ -26,6 +30,21 @@ def shown(**request: Any) -> str:
     out = io.StringIO()
     assert report(source, ReportRequest(parameters={"by": "day,user"}, **request), out) == 0
     return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (403, ""),
+        (500, "What is left of budgets is not shown, since the accounts could not be read: Error from server (Why): no\n"),
+    ],
+)
+def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_them(status: int, said: str) -> None:
+    path, hints = f"/apis/{names.API_VERSION}/{names.FLUXACCOUNTS}", io.StringIO()
+    server = PluginServer().has(path)
+    server.refusals[f"GET {path}"] = ApiRefused(status, "Why", "no")
+    assert visible_accounts(server.client, hints) == []
+    assert hints.getvalue() == said
 
 
 def test_people_read_hours_and_from_when_to_when() -> None:
