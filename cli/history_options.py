@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from fluxqueue.api.durations import InvalidDuration, parse_duration
@@ -82,8 +84,14 @@ def _add_filters(command: UsageParser) -> None:
     command.add_argument("-q", "--queue", default=None, metavar="QUEUE", help="only this queue")
     command.add_argument("--account", default=None, metavar="NAME", help="only this FluxAccount; '' for work without one")
     command.add_argument("--user", default=None, metavar="NAME", help="only what this person submitted")
-    command.add_argument("--since", default=None, metavar="TIME", help="2026-11-23, 2026-11-23T08:00:00Z, or how long ago: 12h, 7d")
-    command.add_argument("--until", default=None, metavar="TIME", help="until then; now if not given")
+    command.add_argument(
+        "--since",
+        default=None,
+        type=_in_zone,
+        metavar="TIME",
+        help="2026-11-23, 2026-11-23T08:00 (both in your time zone), 2026-11-23T08:00:00Z, or how long ago: 12h, 7d",
+    )
+    command.add_argument("--until", default=None, type=_in_zone, metavar="TIME", help="until then; now if not given")
     command.add_argument("--no-headers", action="store_true", help="no line of titles")
     add_address_options(command)
 
@@ -141,6 +149,18 @@ def stats_parameters(arguments: argparse.Namespace, namespace: str) -> dict[str,
 def _parameters(arguments: argparse.Namespace, namespace: str) -> dict[str, str]:
     given = {name: value for name in _FILTERS if (value := getattr(arguments, name)) is not None}
     return given | ({"namespace": namespace} if namespace else {})
+
+
+def _in_zone(text: str) -> str:
+    """Return a time without a zone with that of this machine, since the queue reads it as UTC. The rest is left to the queue."""
+    with contextlib.suppress(InvalidDuration):
+        parse_duration(text)
+        return text
+    try:
+        time = datetime.fromisoformat(text)
+        return text if time.tzinfo is not None else time.astimezone().isoformat()
+    except (ValueError, OverflowError):
+        return text
 
 
 def _export(arguments: argparse.Namespace) -> Export | None:

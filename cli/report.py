@@ -18,7 +18,7 @@ from fluxqueue.cli.exports import Column, Export, write_rows
 from fluxqueue.cli.history_source import HistorySource
 from fluxqueue.cli.listing import list_accounts
 from fluxqueue.cli.shares import budgets
-from fluxqueue.cli.tables import age, columns
+from fluxqueue.cli.tables import age, columns, instant
 
 __all__ = ["ReportRequest", "report", "visible_accounts"]
 
@@ -74,7 +74,7 @@ def report(source: HistorySource, request: ReportRequest, out: TextIO, accounts:
         write_rows([rows], [*map(Column, groups), *_SUMS, *_STARTS], request.export, out)
         return 0
     if request.titles:
-        out.write(f"Use from {answer['since']} to {answer['until']}\n")
+        out.write(f"Use from {_time(answer['since'])} to {_time(answer['until'])}\n")
     cells = [
         [*(str(row[group]) for group in groups), str(row["jobs"]), *(_hours(row[sum_.name]) for sum_ in _SUMS[2:]), *_estimates(row)]
         for row in rows
@@ -101,6 +101,12 @@ def _estimates(row: Mapping[str, Any]) -> tuple[str, str]:
     """Return how many starts had been estimated, and by how much they were off on average."""
     error_s = row.get("start_error_s")
     return str(row.get("estimated") or 0), "" if error_s is None else age(error_s)
+
+
+def _time(text: str) -> str:
+    """Return a time in the zone of this machine, as `jobs` and `history` show theirs."""
+    time = instant(text)
+    return f"{time.astimezone():%Y-%m-%d %H:%M}" if time is not None else text
 
 
 def _hours(seconds: float | None) -> str:

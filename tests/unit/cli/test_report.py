@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -49,7 +50,8 @@ def test_budgets_that_cannot_be_read_are_named_unless_the_person_may_not_see_the
 
 def test_people_read_hours_and_from_when_to_when() -> None:
     first, titles, row = shown().splitlines()
-    assert first == "Use from 2026-11-01T00:00:00Z to 2026-11-23T08:00:00Z"
+    ends = [datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 23, 8, tzinfo=UTC)]
+    assert first == "Use from {:%Y-%m-%d %H:%M} to {:%Y-%m-%d %H:%M}".format(*(end.astimezone() for end in ends)), "in the reader's zone"
     assert titles.split() == ["DAY", "USER", "JOBS", "CPU-H", "GIB-H", "GPU-H", "ESTIMATED", "OFF-BY"]
     assert row.split() == ["2026-11-22", "-", "3", "1.5", "0.0", "0.0", "2", "75s"]
     assert shown(titles=False).split() == row.split()
