@@ -201,6 +201,7 @@ class ContainerRunner:
         try:
             child = await self._start(self.log)
         except StartFailed as failed:
+            self.log.close()
             return Ended(128, "StartError", since, since, str(failed))
         if child is None:  # it was stopped before its variables could be resolved
             self.log.close()

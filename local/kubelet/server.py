@@ -16,11 +16,11 @@ from aiohttp.typedefs import Handler
 from fluxqueue.local.kubelet.container_log import LogOptions
 from fluxqueue.local.kubelet.container_runner import ContainerRunner
 from fluxqueue.local.kubelet.pod_runner import PodRunner
-from fluxqueue.local.kubelet.pod_status import former_state
+from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Running, Waiting, former_state
 from fluxqueue.local.kubelet.port_forwarding import forward_ports
 from fluxqueue.local.kubelet.remote_commands import attach, execute
 
-__all__ = ["Pods", "find_container", "log_options", "make_app"]
+__all__ = ["Pods", "find_container", "log_options", "make_app", "never_ran"]
 
 
 class Pods(Protocol):
@@ -135,13 +135,28 @@ def log_options(query: dict[str, str], now: datetime) -> LogOptions:
     )
 
 
+def never_ran(record: ContainerRecord, *, previous: bool) -> str:
+    """Return why a run of a container has no log, in the kubelet's words: its process was never started. Empty if it was."""
+    state: Waiting | Running | Ended | None = record.state
+    if previous or (isinstance(state, Waiting) and state.reason == "CrashLoopBackOff"):
+        state = record.last
+    if isinstance(state, Waiting) and state.message:
+        return f"is waiting to start: {state.reason}: {state.message}"
+    if isinstance(state, Ended) and not state.container_id:
+        return f"is terminated: {state.reason}: {state.message}"
+    return ""
+
+
 async def _logs(request: web.Request) -> web.StreamResponse:
     runner = find_container(request)
     try:
         options = log_options(dict(request.query), datetime.now(UTC))
     except ValueError as error:
         raise web.HTTPBadRequest(text=str(error)) from None
-    log = runner.previous_log() if request.query.get("previous") == "true" else runner.log
+    previous = request.query.get("previous") == "true"
+    if why := never_ran(runner.record, previous=previous):
+        raise web.HTTPBadRequest(text=f'container "{runner.container.name}" in pod "{request.match_info["pod"]}" {why}')
+    log = runner.previous_log() if previous else runner.log
     if log is None:
         raise web.HTTPBadRequest(text=f"container {runner.container.name} has no log of a previous run")
     answer = web.StreamResponse(headers={"Content-Type": "text/plain"})

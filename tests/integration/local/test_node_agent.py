@@ -168,6 +168,9 @@ def test_what_cannot_run_fails_with_a_sentence(plane: ControlPlane) -> None:
     ended = ends(plane, "nothing")["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
     assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
+    refused = plane.kubectl("logs", "-f", "nothing", check=False)
+    assert refused.returncode != 0
+    assert f'container "main" in pod "nothing" is terminated: StartError: {ended["message"]}' in refused.stderr
     ended = ends(plane, "nowhere")["containerStatuses"][0]["state"]["terminated"]
     assert ended["message"].startswith("workingDir /no/such/folder does not exist on this machine: ")
 

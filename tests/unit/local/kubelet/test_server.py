@@ -2,10 +2,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fluxqueue.local.kubelet.server import log_options
+from fluxqueue.local.kubelet.pod_status import ContainerRecord, Ended, Running, Waiting
+from fluxqueue.local.kubelet.server import log_options, never_ran
 from fluxqueue.local.kubelet.sessions import SessionOptions
+from fluxqueue.local.kubelet.specs import Container
 
 NOW = datetime(2026, 11, 26, 20, 0, tzinfo=UTC)
+UNSTARTED = Ended(128, "StartError", NOW, NOW, "no such file")
+ENDED = Ended(1, "Error", NOW, NOW, container_id="process://main/0")
 
 
 def test_the_options_of_a_log_are_those_of_kubectl() -> None:
@@ -15,6 +19,24 @@ def test_the_options_of_a_log_are_those_of_kubectl() -> None:
     assert log_options({"sinceTime": "2026-11-26T19:00:00Z"}, NOW).since == NOW - timedelta(hours=1)
     assert log_options({"stream": "Stderr"}, NOW).stream == "stderr"
     assert log_options({}, NOW) == log_options({"stream": "All"}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "sentence", "former"),
+    [
+        (UNSTARTED, None, "is terminated: StartError: no such file", ""),
+        (Waiting("CrashLoopBackOff", "back-off 10s"), UNSTARTED, *["is terminated: StartError: no such file"] * 2),
+        (Waiting("CreateContainerConfigError", "no Secret"), None, "is waiting to start: CreateContainerConfigError: no Secret", ""),
+        (Running(NOW), UNSTARTED, "", "is terminated: StartError: no such file"),
+        (Waiting("CrashLoopBackOff", "back-off 10s"), ENDED, "", ""),
+        (Waiting("PodInitializing"), None, "", ""),
+        (ENDED, None, "", ""),
+    ],
+)
+def test_what_never_ran_has_no_log_but_a_reason(state: Waiting | Running | Ended, last: Ended | None, sentence: str, former: str) -> None:
+    record = ContainerRecord(Container(name="main"), state, last)
+    assert never_ran(record, previous=False) == sentence
+    assert never_ran(record, previous=True) == former
 
 
 @pytest.mark.parametrize("query", [{"tailLines": "x"}, {"sinceTime": "yesterday"}, {"limitBytes": ""}])
