@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from support.queue_records import Leader
+from support.queue_records import Leader, a_requeue
 
 from fluxqueue.api.fluxjobs import Outcome, State
 from fluxqueue.queue.model.accounting_queries import InvalidQuery, read_history_query, read_report_query
@@ -115,6 +115,32 @@ async def test_work_that_runs_comes_first_and_ends_now(store: Store, epoch: Epoc
     assert second.jobs[0]["name"] == "live"
     (use,) = [row for row in await accounting.report(read_report_query([("by", "user")], now), now) if row["user"] == "carol"]
     assert (use["jobs"], use["node_s"] >= 0) == (1, True)
+
+
+async def test_work_that_ended_while_it_waited_again_has_its_last_run(
+    store: Store, epoch: Epoch, accounting: Accounting, database: str
+) -> None:
+    """As a preempted group whose pods nobody creates again. What never had nodes, or lost them before its release, has no run."""
+    leader = Leader(store, epoch)
+    (ran,) = await leader.allocate("ran", hosts=("node-7", "node-7", "node-8"))
+    (unreleased,) = await leader.allocate("unreleased")
+    (waited,) = await leader.submit("waited")
+    (again,) = await leader.allocate("again")
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute(
+            "UPDATE fluxqueue.allocation SET granted_at = granted_at - interval '99 s', released_at = granted_at - interval '90 s',"
+            " next_release_at = NULL WHERE workload = ANY (%s)",
+            ([ran.id, again.id],),
+        )
+    await store.requeue(epoch, [a_requeue(each.id) for each in (ran, unreleased, again)])
+    await store.finish(epoch, [Ending(each.id, State.CANCELLED, Outcome.CANCELLED, "") for each in (ran, unreleased, waited)])
+    now = datetime.now(UTC) + timedelta(minutes=1)
+    found = {job["name"]: job for job in (await accounting.jobs(read_history_query([("since", "1h")], now), now)).jobs}
+    assert 90 <= found["ran"]["run_s"] < 120
+    assert (found["ran"]["hosts"], found["ran"]["cores"]) == ("node-7,node-8", 4)
+    assert found["ran"]["wait_s"] < found["waited"]["wait_s"], "it waited until its last run"
+    for name in ("unreleased", "waited", "again"):
+        assert (found[name]["run_s"], found[name]["hosts"]) == (None, ""), name
 
 
 async def test_a_report_counts_what_lies_between_its_times(accounting: Accounting, records: None) -> None:

@@ -4,7 +4,8 @@ SELECT set_config('transaction_read_only', 'on', true), set_config('statement_ti
 
 -- accounting_jobs --
 -- One page, in the order: not ended, then by end, the newest first. Both parts are read in this order up to the limit, the records by their
--- primary key: a page costs the same wherever it is, and a year of pages is read once and not once for each of them.
+-- primary key: a page costs the same wherever it is, and a year of pages is read once and not once for each of them. What lost its nodes and
+-- ended before it had others shows its last run.
 WITH found AS (
     (SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by, priority, pods, duration_s, duration_assumed, state,
             outcome, reason, message, submitted_at, promised_at, allocated_at, started_at, finished_at, requeues, jobid, hosts, resumed
@@ -35,15 +36,25 @@ WITH found AS (
 )
 SELECT id, uid, api_version, kind, namespace, name, queue, account, submitted_by AS "user", priority, pods, duration_s, duration_assumed,
        state, outcome, reason, left(message, 300) AS message, submitted_at, promised_at, allocated_at, started_at, finished_at,
-       EXTRACT(epoch FROM allocated_at - promised_at)::double precision AS start_error_s, requeues, jobid,
-       CASE WHEN length(hosts) <= 2000 THEN hosts ELSE '' END AS hosts, resumed,
-       EXTRACT(epoch FROM COALESCE(started_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision AS wait_s,
-       EXTRACT(epoch FROM COALESCE(finished_at, %(now)s::timestamptz) - started_at)::double precision AS run_s,
+       EXTRACT(epoch FROM allocated_at - promised_at)::double precision AS start_error_s, requeues, found.jobid,
+       CASE WHEN length(COALESCE(lost.nodes, hosts)) <= 2000 THEN COALESCE(lost.nodes, hosts) ELSE '' END AS hosts, resumed,
+       EXTRACT(epoch FROM COALESCE(started_at, lost.released_at, finished_at, %(now)s::timestamptz) - submitted_at)::double precision
+           AS wait_s,
+       EXTRACT(epoch FROM COALESCE(lost.freed_at, finished_at, %(now)s::timestamptz) - COALESCE(started_at, lost.released_at))
+           ::double precision AS run_s,
        (SELECT (a.amounts ->> 'cpu')::double precision / 1000
           FROM fluxqueue.allocations a
-         WHERE a.workload = found.id AND a.jobid = found.jobid
+         WHERE a.workload = found.id AND a.jobid = COALESCE(found.jobid, lost.jobid)
          LIMIT 1) AS cores
   FROM found
+  LEFT JOIN LATERAL (
+       SELECT a.jobid, a.released_at, a.freed_at,
+              (SELECT string_agg(DISTINCT s.node, ',' ORDER BY s.node) FROM fluxqueue.slot s WHERE s.jobid = a.jobid) AS nodes
+         FROM fluxqueue.allocations a
+        WHERE found.jobid IS NULL AND found.requeues > 0 AND found.finished_at IS NOT NULL
+          AND a.workload = found.id AND a.freed_at > a.released_at
+        ORDER BY a.granted_at DESC
+        LIMIT 1) AS lost ON true
  ORDER BY COALESCE(finished_at, 'infinity') DESC, id DESC
  LIMIT %(limit)s;
 
